@@ -1,0 +1,281 @@
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from twofold.data.decode import Unreadable, decode, extensions, fit, read_header
+
+RNG = np.random.default_rng(0)
+
+
+def noise(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape, dtype=np.uint8)
+
+
+def saved(path: Path, image: Image.Image, **options: object) -> Path:
+    image.save(path, **options)
+    return path
+
+
+def pixels(path: Path, size: int, channels: int = 3) -> np.ndarray:
+    """As [H, W, C], to compare with what was drawn."""
+    return decode(path, size, channels).transpose(1, 2, 0)
+
+
+@pytest.mark.parametrize("ending", ["png", "bmp", "ppm", "tif", "tga", "webp"])
+def test_lossless_files_of_the_target_size_come_back_byte_for_byte(tmp_path: Path, ending: str) -> None:
+    drawn = noise(12, 12, 3)
+    options = {"lossless": True} if ending == "webp" else {}
+    path = saved(tmp_path / f"a.{ending}", Image.fromarray(drawn), **options)
+    np.testing.assert_array_equal(pixels(path, 12), drawn)
+
+
+def test_the_middle_square_of_an_odd_rectangle_is_kept_exactly(tmp_path: Path) -> None:
+    drawn = noise(9, 14, 3)
+    np.testing.assert_array_equal(pixels(saved(tmp_path / "a.png", Image.fromarray(drawn)), 9), drawn[:, 2:11])
+    tall = noise(14, 9, 3)
+    np.testing.assert_array_equal(pixels(saved(tmp_path / "b.png", Image.fromarray(tall)), 9), tall[2:11])
+
+
+@pytest.mark.parametrize(
+    "orientation, turn",
+    [
+        (1, lambda a: a),
+        (2, np.fliplr),
+        (3, lambda a: np.rot90(a, 2)),
+        (4, np.flipud),
+        (5, lambda a: a.transpose(1, 0, 2)),
+        (6, lambda a: np.rot90(a, -1)),
+        (7, lambda a: np.rot90(a, 2).transpose(1, 0, 2)),
+        (8, np.rot90),
+    ],
+)
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, turn, ending: str) -> None:
+    drawn = noise(10, 10, 3)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = saved(tmp_path / f"a.{ending}", Image.fromarray(drawn), exif=exif)
+    np.testing.assert_array_equal(pixels(path, 10), turn(drawn))
+
+
+def test_a_turned_jpeg_is_upright_also_when_reduced_while_decoding(tmp_path: Path) -> None:
+    drawn = np.zeros((400, 400, 3), np.uint8)
+    drawn[:200, 200:] = 255  # white in the top right quarter
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise: white ends in the bottom right
+    path = saved(tmp_path / "a.jpg", Image.fromarray(drawn), exif=exif)
+    quarters = pixels(path, 8).reshape(2, 4, 2, 4, 3)[:, 1:3, :, 1:3].mean((1, 3, 4))
+    np.testing.assert_allclose(quarters, [[0, 0], [0, 255]], atol=6)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+@pytest.mark.parametrize("exif", [b"MM\0*\xff\xff\xff\xff", b"no TIFF header", b""])
+def test_damaged_exif_does_not_lose_the_image(tmp_path: Path, exif: bytes) -> None:
+    drawn = noise(8, 8, 3)
+    path = saved(tmp_path / "a.png", Image.fromarray(drawn), exif=b"Exif\0\0" + exif)
+    np.testing.assert_array_equal(pixels(path, 8), drawn)
+
+
+def over_white(rgb: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    share = alpha[..., None] / 255
+    return rgb * share + 255 * (1 - share)
+
+
+def test_transparency_shows_white(tmp_path: Path) -> None:
+    rgba, la = noise(8, 8, 4), noise(8, 8, 2)
+    rgba[0, :, 3], rgba[1, :, 3] = 0, 255
+    got = pixels(saved(tmp_path / "rgba.png", Image.fromarray(rgba)), 8)
+    np.testing.assert_allclose(got, over_white(rgba[..., :3], rgba[..., 3]), atol=1)
+    assert (got[0] == 255).all()
+    np.testing.assert_array_equal(got[1], rgba[1, :, :3])
+    path = saved(tmp_path / "la.png", Image.fromarray(la))
+    np.testing.assert_allclose(pixels(path, 8, 1), over_white(la[..., :1], la[..., 1]), atol=1)
+    np.testing.assert_allclose(pixels(path, 8, 3), over_white(la[..., [0, 0, 0]], la[..., 1]), atol=1)
+
+
+@pytest.mark.parametrize("ending", ["png", "gif"])
+def test_palette_with_a_transparent_entry(tmp_path: Path, ending: str) -> None:
+    image = Image.fromarray(np.repeat([[0], [1], [2], [1]], 4, axis=1).astype(np.uint8)).convert("P")
+    image.putpalette([10, 20, 30, 200, 100, 50, 7, 8, 9])
+    path = saved(tmp_path / f"a.{ending}", image, transparency=1)
+    colours = np.array([[10, 20, 30], [255, 255, 255], [7, 8, 9], [255, 255, 255]])
+    np.testing.assert_array_equal(pixels(path, 4), np.repeat(colours[:, None], 4, axis=1))
+    plain = saved(tmp_path / f"b.{ending}", image)
+    assert tuple(pixels(plain, 4)[1, 0]) == (200, 100, 50)
+
+
+def test_colour_key_of_rgb(tmp_path: Path) -> None:
+    drawn = noise(4, 4, 3)
+    drawn[0], drawn[1:, :, 0] = (1, 2, 3), 9
+    path = saved(tmp_path / "a.png", Image.fromarray(drawn), transparency=(1, 2, 3))
+    drawn[0] = 255
+    np.testing.assert_array_equal(pixels(path, 4), drawn)
+
+
+def big_endian_tiff(path: Path, wide: np.ndarray) -> Path:
+    """Written by hand, since Pillow writes the order of this machine."""
+    height, width = wide.shape
+    entries = [
+        (256, 4, width), (257, 4, height), (258, 3, 16 << 16), (259, 3, 1 << 16), (262, 3, 1 << 16), (273, 4, 8),
+        (277, 3, 1 << 16), (278, 4, height), (279, 4, wide.size * 2),
+    ]  # fmt: skip
+    directory = struct.pack(">H", len(entries)) + b"".join(struct.pack(">HHII", t, k, 1, v) for t, k, v in entries)
+    path.write_bytes(
+        b"MM\0*" + struct.pack(">I", 8 + wide.size * 2) + wide.astype(">u2").tobytes() + directory + bytes(4)
+    )
+    return path
+
+
+@pytest.mark.parametrize("kind", ["png", "tif", "big-endian.tif", "pgm"])
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path, kind: str) -> None:
+    wide = RNG.integers(0, 65536, (6, 6)).astype(np.uint16)
+    wide[0, :6] = (0, 128, 129, 257, 65534, 65535)
+    path = tmp_path / f"a.{kind}"
+    if kind == "big-endian.tif":
+        assert Image.open(big_endian_tiff(path, wide)).mode == "I;16B"
+    elif kind == "pgm":
+        path.write_bytes(b"P5 6 6 65535\n" + wide.astype(">u2").tobytes())
+    else:
+        saved(path, Image.fromarray(wide))
+    expected = np.rint(wide / 257.0)
+    assert read_header(path).grey
+    np.testing.assert_array_equal(pixels(path, 6, 1)[..., 0], expected)
+    np.testing.assert_array_equal(pixels(path, 6, 3), np.repeat(expected[..., None], 3, axis=2))
+
+
+def test_mode_i_clips_what_is_no_sixteen_bit_value(tmp_path: Path) -> None:
+    wide = np.array([[-5, 0], [65535, 1_000_000]], np.int32)
+    np.testing.assert_array_equal(
+        pixels(saved(tmp_path / "a.tif", Image.fromarray(wide)), 2, 1)[..., 0], [[0, 0], [255, 255]]
+    )
+
+
+def test_float_files_are_zero_to_one(tmp_path: Path) -> None:
+    unit = RNG.random((5, 5)).astype(np.float32)
+    path = saved(tmp_path / "a.tif", Image.fromarray(unit))
+    assert read_header(path).grey
+    np.testing.assert_array_equal(pixels(path, 5, 1)[..., 0], np.rint(unit * 255.0))
+    for bad in (7.0, float("nan"), -0.1):
+        unit[2, 2] = bad
+        with pytest.raises(Unreadable, match="0 to 1"):
+            decode(saved(path, Image.fromarray(unit)), 5, 1)
+
+
+def test_one_bit_and_cmyk(tmp_path: Path) -> None:
+    bits = noise(8, 8) > 127
+    path = saved(tmp_path / "a.png", Image.fromarray(bits))
+    assert read_header(path).grey
+    np.testing.assert_array_equal(pixels(path, 8, 1)[..., 0], bits * 255)
+    inks = noise(8, 8, 4)
+    cmyk = Image.frombytes("CMYK", (8, 8), inks.tobytes())
+    expected = (255 - inks[..., :3].astype(int)) * (255 - inks[..., 3:].astype(int)) / 255
+    np.testing.assert_allclose(pixels(saved(tmp_path / "b.tif", cmyk), 8), expected, atol=1)
+
+
+def test_colour_to_grey_is_rec_601_luma(tmp_path: Path) -> None:
+    drawn = noise(8, 8, 3)
+    got = pixels(saved(tmp_path / "a.png", Image.fromarray(drawn)), 8, 1)[..., 0]
+    np.testing.assert_allclose(got, drawn @ np.array([0.299, 0.587, 0.114]), atol=0.51)
+
+
+def test_the_first_frame_of_an_animation(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (6, 6), colour) for colour in ("red", "green", "blue")]
+    for ending in ("gif", "png", "webp"):
+        options = {"lossless": True} if ending == "webp" else {}
+        path = saved(tmp_path / f"a.{ending}", frames[0], save_all=True, append_images=frames[1:], **options)
+        assert Image.open(path).n_frames == 3
+        np.testing.assert_array_equal(pixels(path, 6), np.broadcast_to([255, 0, 0], (6, 6, 3)))
+
+
+@pytest.mark.parametrize("ending, shape", [("png", (70, 120, 3)), ("png", (500, 333, 3)), ("jpg", (500, 800, 3))])
+def test_reduction_agrees_with_resizing_the_whole_picture(tmp_path: Path, ending: str, shape: tuple[int, ...]) -> None:
+    rows, columns = np.mgrid[: shape[0], : shape[1]] / max(shape)
+    smooth = np.stack([np.sin(9 * rows), np.cos(7 * columns), np.sin(8 * (rows + columns))], axis=2)
+    path = saved(tmp_path / f"a.{ending}", Image.fromarray(np.uint8(127.5 + 127 * smooth)))
+    whole = Image.open(path).convert("RGB")
+    side = min(whole.size)
+    left, top = (whole.width - side) // 2, (whole.height - side) // 2
+    square = whole.crop((left, top, left + side, top + side)).resize((32, 32), Image.Resampling.BILINEAR)
+    inner = np.s_[1:-1, 1:-1]  # the border also sees the pixels beyond the square
+    np.testing.assert_allclose(pixels(path, 32)[inner], np.asarray(square)[inner].astype(int), atol=3)
+
+
+def test_an_extreme_shape_costs_no_more_than_its_square() -> None:
+    assert fit(Image.new("RGB", (100_000, 1)), 64, 3).shape == (3, 64, 64)
+
+
+def test_a_small_image_is_enlarged(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.png", Image.new("RGB", (2, 3), (9, 8, 7)))
+    np.testing.assert_array_equal(pixels(path, 16), np.broadcast_to([9, 8, 7], (16, 16, 3)))
+
+
+def test_header_is_read_without_pixels(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.jpg", Image.fromarray(noise(20, 30, 3)))
+    path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(Unreadable, match="truncated"):
+        decode(path, 8, 3)
+    header = read_header(path)
+    assert (header.side, header.grey) == (20, False)
+    assert read_header(saved(tmp_path / "b.png", Image.new("LA", (5, 7)))).grey
+
+
+def test_unreadable_files_say_why(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    for content, reason in ((b"", "empty file"), (b"no image at all", "not an image")):
+        path.write_bytes(content)
+        for read in (read_header, lambda path: decode(path, 8, 3)):
+            with pytest.raises(Unreadable, match=reason):
+                read(path)
+    with pytest.raises(Unreadable, match="No such file"):
+        decode(tmp_path / "none.png", 8, 3)
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "gif", "bmp", "tif", "webp", "ppm"])
+def test_truncated_files_are_unreadable(tmp_path: Path, ending: str) -> None:
+    path = saved(tmp_path / f"a.{ending}", Image.fromarray(noise(64, 64, 3)))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with pytest.raises(Unreadable):
+        decode(path, 16, 3)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("side, reason", [(10_000, "more than the"), (60_000, "decompression bomb")])
+def test_decompression_bombs_are_refused(tmp_path: Path, side: int, reason: str) -> None:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    path = tmp_path / "bomb.png"
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
+    for read in (read_header, lambda path: decode(path, 8, 3)):
+        with pytest.raises(Unreadable, match=reason):
+            read(path)
+
+
+@pytest.mark.filterwarnings("ignore:::PIL")
+def test_changed_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
+    for ending in ("jpg", "png", "gif", "tif", "webp"):
+        buffer = io.BytesIO()
+        Image.fromarray(noise(24, 24, 3)).save(buffer, {"jpg": "jpeg", "tif": "tiff"}.get(ending, ending))
+        path = tmp_path / f"a.{ending}"
+        for _ in range(40):
+            content = bytearray(buffer.getvalue())
+            for place in RNG.integers(0, min(len(content), 200), 5):
+                content[place] = RNG.integers(0, 256)
+            path.write_bytes(content)
+            reason = "none"
+            try:
+                assert decode(path, 8, 3).shape == (3, 8, 8)
+            except Unreadable as error:
+                reason = str(error)
+            assert reason.splitlines() == [reason]
+
+
+def test_endings_cover_the_common_formats() -> None:
+    assert extensions() >= {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+    assert not extensions() & {".eps", ".pdf", ".mpg", ".txt"}

@@ -1,0 +1,97 @@
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from twofold.data.loader import Loader, sequential, suggested_batch_size
+from twofold.data.store import ImageStore
+from twofold.errors import TwofoldError
+
+
+def store(count: int = 23, labelled: bool = True) -> ImageStore:
+    """Image, label and index of a row can be told from one another."""
+    images = torch.arange(count, dtype=torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 3, 2, 2).contiguous()
+    labels = torch.arange(count) * 10 if labelled else None
+    return ImageStore(images, labels, torch.arange(count) * 3 + 100)
+
+
+def rows_of(loader: Loader, epoch: int) -> list[int]:
+    steps = range(epoch * loader.steps_per_epoch, (epoch + 1) * loader.steps_per_epoch)
+    return [int(row) for step in steps for row in loader.batch(step).images[:, 0, 0, 0]]
+
+
+def test_every_epoch_is_another_permutation() -> None:
+    loader = Loader(store(), batch_size=5, seed=1, drop_last=False)
+    epochs = [rows_of(loader, epoch) for epoch in range(4)]
+    assert all(sorted(rows) == list(range(23)) for rows in epochs)
+    assert len({tuple(rows) for rows in epochs}) == 4
+    assert rows_of(Loader(store(), batch_size=5, seed=2, drop_last=False), 0) != epochs[0]
+
+
+def test_every_row_is_as_likely_in_every_place() -> None:
+    loader = Loader(store(8), batch_size=8, seed=3, drop_last=True)
+    epochs = 1000
+    places = np.array([loader.order(epoch).numpy() for epoch in range(epochs)])
+    counts = np.stack([np.bincount(places[:, place], minlength=8) for place in range(8)])
+    chi2 = ((counts - epochs / 8) ** 2 / (epochs / 8)).sum()
+    assert 20 < chi2 < 90  # 49 degrees of freedom: outside with probability under 0.001
+
+
+def test_a_batch_does_not_depend_on_what_was_asked_before() -> None:
+    straight = Loader(store(), batch_size=5, seed=7, drop_last=True)
+    batches = [straight.batch(step) for step in range(12)]
+    jumping = Loader(store(), batch_size=5, seed=7, drop_last=True)
+    for step in (11, 0, 5, 4, 5, 9, 11):
+        again, first = jumping.batch(step), batches[step]
+        for name in ("images", "index", "position", "labels"):
+            assert torch.equal(getattr(again, name), getattr(first, name))
+
+
+def test_a_batch_says_who_its_images_are() -> None:
+    batch = Loader(store(), batch_size=6, seed=0, drop_last=True).batch(2)
+    rows = batch.images[:, 0, 0, 0].long()
+    assert torch.equal(batch.labels, rows * 10)
+    assert torch.equal(batch.index, rows * 3 + 100)
+    assert batch.position.tolist() == list(range(6))
+    assert (batch.images.dtype, batch.index.dtype) == (torch.uint8, torch.int64)
+    assert Loader(store(labelled=False), batch_size=6, seed=0, drop_last=True).batch(0).labels is None
+
+
+def test_order_follows_the_stable_index_and_not_the_row() -> None:
+    """A file that can no longer be read leaves the others in the order they had."""
+    whole = store()
+    keep = torch.tensor([row for row in range(23) if row != 11])
+    less = ImageStore(whole.images[keep], whole.labels[keep], whole.index[keep])
+    before = [row for row in rows_of(Loader(whole, batch_size=1, seed=5, drop_last=True), 2) if row != 11]
+    assert rows_of(Loader(less, batch_size=1, seed=5, drop_last=True), 2) == before
+
+
+@pytest.mark.parametrize(
+    "count, drop_last, sizes",
+    [(10, True, [5, 5]), (13, True, [5, 5]), (13, False, [5, 5, 3]), (12, False, [5, 5, 2]), (11, False, [5, 5])],
+)
+def test_the_short_last_batch(count: int, drop_last: bool, sizes: list[int]) -> None:
+    loader = Loader(store(count), batch_size=5, seed=0, drop_last=drop_last)
+    assert loader.steps_per_epoch == len(sizes)
+    assert [len(loader.batch(step).images) for step in range(2 * len(sizes))] == sizes * 2
+
+
+def test_too_large_a_batch_names_one_that_fits() -> None:
+    message = "batch_size=512 is larger than the 300 images; use batch_size=128"
+    images = torch.zeros(300, 1, 1, 1, dtype=torch.uint8)
+    with pytest.raises(TwofoldError, match=re.escape(message)):
+        Loader(ImageStore(images, None, torch.arange(300)), batch_size=512, seed=0, drop_last=False)
+    assert Loader(store(4), batch_size=4, seed=0, drop_last=True).steps_per_epoch == 1
+
+
+def test_suggested_batch_sizes() -> None:
+    assert [suggested_batch_size(n) for n in (2, 3, 4, 7, 8, 255, 256, 511, 512)] == [2, 2, 2, 2, 4, 64, 128, 128, 256]
+
+
+def test_sequential_is_every_image_once_in_order() -> None:
+    batches = list(sequential(store(), 10))
+    assert [len(batch.images) for batch in batches] == [10, 10, 3]
+    assert torch.equal(torch.cat([batch.images for batch in batches]), store().images)
+    assert torch.cat([batch.index for batch in batches]).tolist() == list(range(100, 169, 3))
+    assert batches[-1].position.tolist() == [0, 1, 2]

@@ -1,0 +1,81 @@
+"""Shapes and names of encoders, against what torchvision's models are known to have."""
+
+import pytest
+import torch
+from torch import nn
+
+from twofold.errors import TwofoldError
+from twofold.models import ENCODERS, build_encoder, feature_dimension
+
+# torchvision 0.26, without fc: parameters, entries of the state dict, and some names with their shapes.
+TORCHVISION = {
+    "resnet18": (
+        11_176_512,
+        120,
+        {"layer4.1.conv2.weight": (512, 512, 3, 3), "layer2.0.downsample.0.weight": (128, 64, 1, 1)},
+    ),
+    "resnet34": (21_284_672, 216, {"layer3.5.bn2.running_var": (256,), "layer4.0.downsample.1.bias": (512,)}),
+    "resnet50": (
+        23_508_032,
+        318,
+        {"layer1.0.downsample.0.weight": (256, 64, 1, 1), "layer4.2.conv3.weight": (2048, 512, 1, 1)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(TORCHVISION))
+def test_resnets_have_the_names_and_shapes_of_torchvision(name: str) -> None:
+    encoder = build_encoder(name, channels=3, stem="large")
+    parameters, entries, shapes = TORCHVISION[name]
+    state = encoder.state_dict()
+    assert sum(p.numel() for p in encoder.parameters()) == parameters
+    assert len(state) == entries
+    for key, shape in shapes.items():
+        assert tuple(state[key].shape) == shape
+    assert tuple(state["conv1.weight"].shape) == (64, 3, 7, 7)
+
+
+@pytest.mark.parametrize("name", sorted(TORCHVISION))
+def test_weights_load_into_torchvision(name: str) -> None:
+    models = pytest.importorskip("torchvision.models", reason="torchvision is not installed")
+    ours = build_encoder(name, channels=3, stem="large").eval()
+    theirs = getattr(models, name)()
+    theirs.fc = nn.Identity()
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(theirs.eval()(x), ours(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "stem, side, expected",
+    [("small", 32, (4, 4)), ("small-pool", 64, (4, 4)), ("large", 96, (3, 3)), ("large", 224, (7, 7))],
+)
+def test_stems_shrink_as_the_papers_say(stem: str, side: int, expected: tuple[int, int]) -> None:
+    encoder = build_encoder("resnet18", channels=3, stem=stem).eval()
+    seen: list[torch.Tensor] = []
+    encoder.layer4.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    with torch.no_grad():
+        encoder(torch.zeros(1, 3, side, side))
+    assert tuple(seen[0].shape[2:]) == expected
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_feature_dimension_is_what_comes_out(name: str, channels: int) -> None:
+    encoder = build_encoder(name, channels=channels, stem="small")
+    before = {key: value.clone() for key, value in encoder.state_dict().items()}
+    assert feature_dimension(encoder, channels, 8) == encoder.features
+    assert encoder.training
+    assert all(torch.equal(before[key], value) for key, value in encoder.state_dict().items())
+
+
+def test_unknown_encoder_names_the_nearest() -> None:
+    with pytest.raises(TwofoldError, match="did you mean 'resnet18'"):
+        build_encoder("resnet8", channels=3, stem="small")
+
+
+def test_a_module_that_is_no_encoder_is_refused() -> None:
+    with pytest.raises(TwofoldError, match=r"must return features \[N, K\]"):
+        feature_dimension(nn.Conv2d(3, 4, 3), 3, 8)
+    with pytest.raises(TwofoldError, match="does not take images"):
+        feature_dimension(nn.Linear(5, 4), 3, 8)

@@ -1,0 +1,38 @@
+"""Projectors and the EMA teacher."""
+
+import torch
+from torch import nn
+
+from twofold.models import Teacher, mlp
+
+
+def test_mlp_has_norm_and_relu_between_layers_only() -> None:
+    kinds = [type(layer) for layer in mlp(8, (16, 12, 4))]
+    block = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
+    assert kinds == [*block, *block, nn.Linear]
+    assert [type(layer) for layer in mlp(8, (4,), last_norm=True)] == [nn.Linear, nn.BatchNorm1d]
+    assert mlp(8, ())(torch.eye(8)).equal(torch.eye(8))
+
+
+def test_teacher_is_the_exponential_average() -> None:
+    student = nn.Linear(3, 2).double()
+    teacher = Teacher(student)
+    expected = student.weight.detach().clone()
+    for step, momentum in enumerate([0.9, 0.5, 1.0, 0.0]):
+        with torch.no_grad():
+            student.weight.add_(torch.full_like(student.weight, step + 1.0))
+        teacher.update(student.parameters(), torch.tensor(momentum, dtype=torch.float64))
+        expected = momentum * expected + (1 - momentum) * student.weight.detach()
+        torch.testing.assert_close(teacher.network.weight, expected, rtol=1e-14, atol=0)
+
+
+def test_teacher_gets_no_gradient_and_moves_only_by_update() -> None:
+    student = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    teacher = Teacher(student)
+    before = [p.clone() for p in teacher.parameters()]
+    output = teacher(torch.randn(8, 3))
+    assert not output.requires_grad
+    assert all(not p.requires_grad for p in teacher.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, teacher.parameters(), strict=True))
+    assert student[1].num_batches_tracked == 0
+    assert teacher.network[1].num_batches_tracked == 1

@@ -1,0 +1,372 @@
+"""Covariance losses against sums written dimension by dimension; shards of a batch against the whole."""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from twofold.errors import TwofoldError
+from twofold.linalg import covariance, whitened
+from twofold.objectives.covariance import (
+    Moments,
+    barlow_twins,
+    barlow_twins_of_moments,
+    frossl,
+    frossl_of_moments,
+    moments,
+    vicreg,
+    vicreg_of_moments,
+    w_mse,
+)
+from twofold.types import LossTerms
+
+Loss = Callable[[Tensor], LossTerms]
+VICREG = {"invariance": 25.0, "variance": 25.0, "covariance": 1.0, "epsilon": 1e-4}
+BARLOW = {"weight": 5e-3, "scale": 1.0, "epsilon": 0.0}
+OF_MOMENTS: dict[str, tuple[Loss, Callable[[Tensor], Moments], Callable[[Moments], LossTerms]]] = {
+    "frossl": (frossl, moments, frossl_of_moments),
+    "frossl without logarithm": (
+        functools.partial(frossl, logarithm=False),
+        moments,
+        functools.partial(frossl_of_moments, logarithm=False),
+    ),
+    "vicreg": (vicreg, moments, functools.partial(vicreg_of_moments, **VICREG)),
+    "barlow_twins": (
+        barlow_twins,
+        functools.partial(moments, within=False, between=True),
+        functools.partial(barlow_twins_of_moments, **BARLOW),
+    ),
+}
+LOSSES: dict[str, Loss] = {name: loss for name, (loss, *_) in OF_MOMENTS.items()} | {
+    "w_mse": w_mse,
+    "w_mse euclidean": functools.partial(w_mse, normalize=False),
+    "w_mse in parts": functools.partial(w_mse, sub_batch=6, shrinkage=0.1),
+}
+SHAPES = [(2, 11, 4), (2, 4, 11), (3, 7, 5), (3, 5, 7), (4, 6, 6)]
+
+
+def views(V: int, N: int, D: int, mean: float = 3.0) -> Tensor:
+    """Views that share most of what they show, with correlated dimensions of unequal scale."""
+    shared = torch.randn(N, D, dtype=torch.float64)
+    z = shared + 0.5 * torch.randn(V, N, D, dtype=torch.float64)
+    return z @ torch.randn(D, D, dtype=torch.float64) * torch.logspace(-0.5, 0.5, D, dtype=torch.float64) + mean
+
+
+def value_and_gradient(loss: Loss, z: Tensor) -> tuple[float, Tensor]:
+    z = z.detach().clone().requires_grad_()
+    total = loss(z).total
+    return total.item(), torch.autograd.grad(total, z)[0]
+
+
+# References: numpy, one number at a time.
+
+
+def naive_frossl(z: np.ndarray, logarithm: bool = True) -> float:
+    unit = []
+    for view in z:
+        columns = [column - column.mean() for column in view.T]
+        unit.append(np.stack([column / np.linalg.norm(column) for column in columns], axis=1))
+    total = 0.0
+    for v, view in enumerate(unit):
+        squared = sum((a @ b) ** 2 for a in view.T for b in view.T)
+        total += np.log(squared) if logarithm else squared
+        total += sum(np.linalg.norm(view - other) ** 2 for other in unit[v + 1 :]) / z.shape[1]
+    return float(total)
+
+
+def naive_vicreg(z: np.ndarray) -> float:
+    V, _, D = z.shape
+    differences = [np.mean((z[v] - z[w]) ** 2) for v in range(V) for w in range(v + 1, V)]
+    hinge = off_diagonal = 0.0
+    for view in z:
+        deviations = [np.sqrt(np.var(column, ddof=1) + 1e-4) for column in view.T]
+        hinge += np.mean([max(0.0, 1 - deviation) for deviation in deviations])
+        between = np.cov(view.T)
+        off_diagonal += sum(between[i, j] ** 2 for i in range(D) for j in range(D) if i != j) / D
+    return float(25 * np.mean(differences) + 25 * (2 / V) * hinge + (2 / V) * off_diagonal)
+
+
+def naive_barlow_twins(z: np.ndarray) -> float:
+    V, _, D = z.shape
+    losses = []
+    for v in range(V):
+        for w in range(v + 1, V):
+            c = np.corrcoef(z[v].T, z[w].T)[:D, D:]
+            diagonal = sum((1 - c[i, i]) ** 2 for i in range(D))
+            losses.append(diagonal + 5e-3 * sum(c[i, j] ** 2 for i in range(D) for j in range(D) if i != j))
+    return float(np.mean(losses))
+
+
+def naive_w_mse(z: np.ndarray, groups: list[list[int]], shrinkage: float, normalize: bool) -> float:
+    V, _, D = z.shape
+    white = np.zeros_like(z)
+    for v in range(V):
+        for rows in groups:
+            part = z[v, rows]
+            sigma = (1 - shrinkage) * np.cov(part.T).reshape(D, D) + shrinkage * np.eye(D)
+            white[v, rows] = (np.linalg.inv(np.linalg.cholesky(sigma)) @ (part - part.mean(0)).T).T
+    losses = []
+    for v in range(V):
+        for w in range(v + 1, V):
+            for a, b in zip(white[v], white[w], strict=True):
+                cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+                losses.append(2 - 2 * cosine if normalize else np.mean((a - b) ** 2))
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_are_those_of_the_formulas(shape: tuple[int, int, int]) -> None:
+    z = views(*shape)
+    x = z.numpy()
+    assert frossl(z).total.item() == pytest.approx(naive_frossl(x), rel=1e-9)
+    assert frossl(z, logarithm=False).total.item() == pytest.approx(naive_frossl(x, logarithm=False), rel=1e-9)
+    assert barlow_twins(z).total.item() == pytest.approx(naive_barlow_twins(x), rel=1e-9)
+    for scale in (0.05, 0.3, 1.0):  # the hinge is on, partly on, off
+        assert vicreg(scale * z).total.item() == pytest.approx(naive_vicreg(scale * x), rel=1e-9)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    ("sub_batch", "groups"),
+    [(None, [range(11)]), (20, [range(11)]), (4, [range(4), range(4, 11)]), (5, [range(5), range(5, 11)])],
+)
+def test_w_mse_is_that_of_the_formula(normalize: bool, sub_batch: int | None, groups: list[range]) -> None:
+    z = views(3, 11, 3)
+    order = torch.randperm(11)
+    chosen = [[order[i].item() for i in group] for group in groups]
+    for shrinkage in (0.0, 0.2):
+        loss = w_mse(z, sub_batch=sub_batch, normalize=normalize, shrinkage=shrinkage, order=order)
+        assert loss.total.item() == pytest.approx(naive_w_mse(z.numpy(), chosen, shrinkage, normalize), rel=1e-9)
+
+
+def test_whitened_samples_have_covariance_one() -> None:
+    z = views(2, 40, 6, mean=50.0)
+    white = whitened(z)
+    torch.testing.assert_close(covariance(white), torch.eye(6, dtype=torch.float64).expand(2, 6, 6), rtol=0, atol=1e-11)
+    torch.testing.assert_close(white.mean(dim=1), torch.zeros(2, 6, dtype=torch.float64), rtol=0, atol=1e-11)
+
+
+def test_values_by_hand() -> None:
+    # Columns (−1, 1) and (−1, 1), and (−1, 1) and (1, −1): unit correlations, of sign + + and + −.
+    z = torch.tensor([[[-1.0, -1.0], [1.0, 1.0]], [[-1.0, 1.0], [1.0, -1.0]]], dtype=torch.float64)
+    # ‖ZᵀZ‖² = 4 for each view; the second columns are opposite: ‖Z_1 − Z_2‖² = 4, over N = 2.
+    assert frossl(z).total.item() == pytest.approx(2 * np.log(4) + 2, abs=1e-12)
+    # c = [[1, −1], [1, −1]]: (1 − 1)² + (1 + 1)², and two off-diagonal ones.
+    assert barlow_twins(z).total.item() == pytest.approx(4 + 5e-3 * 2, abs=1e-12)
+    assert barlow_twins(z, weight=1.0, scale=0.1).total.item() == pytest.approx(0.6, abs=1e-12)
+    # Differences 0 and ±2: mean square 2. Variances 2: no hinge. Covariances ±2: 2·4/2 for each view.
+    terms = vicreg(z).terms
+    assert {name: term.item() for name, term in terms.items()} == pytest.approx(
+        {"invariance": 50.0, "variance": 0.0, "covariance": 8.0}, abs=1e-12
+    )
+    # Half the scale: variances ½; tenth: 0.02.
+    assert vicreg(z / 10).terms["variance"].item() == pytest.approx(25 * 2 * (1 - np.sqrt(0.0201)), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", OF_MOMENTS)
+@pytest.mark.parametrize("shape", [(2, 4, 11), (3, 5, 7)])
+def test_both_sides_of_the_duality_agree(name: str, shape: tuple[int, int, int]) -> None:
+    """With fewer samples than dimensions the loss comes from N×N matrices; here it is held against the D×D ones."""
+    loss, statistics, of_moments = OF_MOMENTS[name]
+    z = views(*shape)
+    value, gradient = value_and_gradient(loss, z)
+    expected, expected_gradient = value_and_gradient(lambda z: of_moments(statistics(z)), z)
+    assert value == pytest.approx(expected, rel=1e-10)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10 * gradient.abs().max().item())
+
+
+@pytest.mark.parametrize("name", OF_MOMENTS)
+@pytest.mark.parametrize("sizes", [(4, 9), (1, 12), (2, 3, 8)])
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+def test_shards_together_are_the_batch(name: str, sizes: tuple[int, ...], mean: float) -> None:
+    loss, statistics, of_moments = OF_MOMENTS[name]
+    z = views(3, 13, 5, mean=mean)
+    z[:, :4] += 2.0  # shards with means of their own
+
+    def sharded(z: Tensor) -> LossTerms:
+        return of_moments(functools.reduce(Moments.merge, map(statistics, z.split(sizes, dim=1))))
+
+    value, gradient = value_and_gradient(sharded, z)
+    expected, expected_gradient = value_and_gradient(loss, z)
+    assert value == pytest.approx(expected, rel=1e-10)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10 * gradient.abs().max().item())
+
+
+def test_averaging_the_losses_of_shards_is_not_the_loss_of_the_batch() -> None:
+    z = views(2, 12, 5)
+    average = (frossl(z[:, :6]).total + frossl(z[:, 6:]).total) / 2
+    assert abs(average.item() / frossl(z).total.item() - 1) > 0.1
+
+
+def test_vicreg_keeps_the_digits_of_a_small_difference() -> None:
+    """Views 1e-3 apart at a mean of 1000, in float32: the difference must not come from means or second moments."""
+    base = torch.randn(64, 4, dtype=torch.float64)
+    step = torch.randn(64, 4, dtype=torch.float64) * 2.0**-10
+    z = (torch.stack([base, base + step]) + 1000).float()
+    exact = (z[0].double() - z[1].double()).square().mean().item()
+    for terms in (vicreg(z).terms, vicreg_of_moments(moments(z[:, :20]).merge(moments(z[:, 20:])), **VICREG).terms):
+        assert terms["invariance"].item() / 25 == pytest.approx(exact, rel=1e-4)
+
+
+def test_frossl_is_its_form_in_correlations() -> None:
+    z = views(2, 12, 5)
+    R = torch.corrcoef(torch.cat([z[0], z[1]], dim=1).T)
+    own = [R[:5, :5].square().sum().log(), R[5:, 5:].square().sum().log()]
+    expected = own[0] + own[1] + (2 / 12) * (5 - R[:5, 5:].trace())
+    assert frossl(z).total.item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("shape", [(2, 9, 4), (3, 4, 6)])
+def test_gradient_is_that_of_finite_differences(name: str, shape: tuple[int, int, int]) -> None:
+    if name in ("w_mse", "w_mse euclidean") and shape[1] <= shape[2]:
+        shape = (3, 8, 6)
+    z = views(*shape, mean=0.0).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: LOSSES[name](z).total, (z,))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_order_of_views_and_samples_does_not_matter(name: str) -> None:
+    loss = LOSSES[name]
+    z = views(3, 9, 4)
+    value, gradient = value_and_gradient(loss, z)
+    swapped, swapped_gradient = value_and_gradient(loss, z.flip(0))
+    assert swapped == pytest.approx(value, rel=1e-11)
+    torch.testing.assert_close(swapped_gradient.flip(0), gradient, rtol=1e-9, atol=1e-9)
+    order = torch.randperm(9)
+    assert loss(z[:, order]).total.item() == pytest.approx(value, rel=1e-11)
+
+
+@pytest.mark.parametrize("name", ["frossl", "frossl without logarithm", "barlow_twins"])
+@pytest.mark.parametrize("shape", [(2, 9, 4), (2, 4, 9)])
+def test_correlations_do_not_see_scale_or_place(name: str, shape: tuple[int, int, int]) -> None:
+    z = views(*shape)
+    moved = z * torch.rand(2, 1, shape[2], dtype=torch.float64).add(0.1) + torch.randn(2, 1, shape[2]).double()
+    assert LOSSES[name](moved).total.item() == pytest.approx(LOSSES[name](z).total.item(), rel=1e-10)
+
+
+def test_whitening_undoes_a_lower_triangular_map_of_each_view() -> None:
+    z = views(2, 12, 4)
+    maps = torch.randn(2, 4, 4, dtype=torch.float64).tril()
+    maps.diagonal(dim1=1, dim2=2).abs_().add_(0.2)
+    for loss in (LOSSES["w_mse"], LOSSES["w_mse euclidean"]):
+        assert loss(z @ maps.mT).total.item() == pytest.approx(loss(z).total.item(), rel=1e-9)
+
+
+def test_barlow_twins_with_epsilon_is_batch_norm() -> None:
+    z = views(2, 10, 4) * 0.01
+    one, other = (torch.nn.functional.batch_norm(view, None, None, training=True, eps=1e-5) for view in z)
+    c = one.T @ other / 10
+    expected = (1 - c.diagonal()).square().sum() + 5e-3 * (c - c.diag().diag()).square().sum()
+    assert barlow_twins(z, epsilon=1e-5).total.item() == pytest.approx(expected.item(), rel=1e-10)
+    assert abs(barlow_twins(z).total.item() / expected.item() - 1) > 1e-3
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_terms_are_the_parts_of_the_total(name: str) -> None:
+    result = LOSSES[name](views(2, 9, 4).requires_grad_())
+    assert sum(term.item() for term in result.terms.values()) == pytest.approx(result.total.item(), rel=1e-12)
+    assert not any(term.requires_grad for term in result.terms.values())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_autocast_and_half_inputs_are_computed_in_float32(name: str) -> None:
+    z = views(2, 16, 4, mean=0.0).bfloat16()
+    expected = LOSSES[name](z.float()).total
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = LOSSES[name](z).total
+    assert result.dtype == torch.float32
+    assert result.item() == expected.item()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("shape", [(2, 9, 4), (3, 5, 8)])
+def test_the_host_is_not_asked(name: str, shape: tuple[int, int, int]) -> None:
+    """A tensor without data refuses every question about its values and every shape that depends on them."""
+    if name in ("w_mse", "w_mse euclidean") and shape[1] <= shape[2]:
+        shape = (3, 12, 8)
+    with FakeTensorMode():
+        z = torch.randn(*shape, requires_grad=True)
+        LOSSES[name](z).total.backward()
+
+
+def awkward(kind: str, z: Tensor) -> Tensor:
+    """Embeddings that divide by zero where nobody looked."""
+    z = z.clone()
+    if kind == "identical samples":
+        z[:] = z[:, :1]
+    elif kind == "identical views":
+        z[:] = z[:1]
+    elif kind == "a zero vector":
+        z[:, 0] = 0
+    elif kind == "all zero":
+        z[:] = 0
+    elif kind == "one view without variance":
+        z[0] = z[0, :1]
+    elif kind == "one dimension without variance":
+        z[:, :, 0] = 1
+    return z
+
+
+KINDS = [
+    "random",
+    "identical samples",
+    "identical views",
+    "a zero vector",
+    "all zero",
+    "one view without variance",
+    "one dimension without variance",
+]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    name=st.sampled_from(sorted(LOSSES)),
+    kind=st.sampled_from(KINDS),
+    scale=st.sampled_from([1e-4, 1.0, 1e4]),
+    dtype=st.sampled_from([torch.bfloat16, torch.float32, torch.float64]),
+    shape=st.sampled_from([(2, 2, 1), (2, 2, 3), (3, 5, 1), (2, 9, 4), (3, 3, 8), (2, 64, 32)]),
+)
+def test_nothing_awkward_is_infinite(
+    name: str, kind: str, scale: float, dtype: torch.dtype, shape: tuple[int, int, int]
+) -> None:
+    z = (awkward(kind, torch.randn(shape, dtype=torch.float64)) * scale).to(dtype).requires_grad_()
+    if name in ("w_mse", "w_mse euclidean") and shape[1] <= shape[2]:
+        with pytest.raises(TwofoldError, match="more samples than dimensions"):
+            LOSSES[name](z)
+        return
+    total = LOSSES[name](z).total
+    total.backward()
+    assert z.grad is not None
+    assert torch.isfinite(total)
+    assert torch.isfinite(z.grad).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_has_no_meaning_is_refused(name: str) -> None:
+    for shape in [(1, 8, 3), (8, 3)]:
+        with pytest.raises(TwofoldError, match="two views"):
+            LOSSES[name](torch.randn(shape))
+
+
+@pytest.mark.parametrize("name", OF_MOMENTS)
+def test_one_sample_has_no_variance(name: str) -> None:
+    loss, statistics, of_moments = OF_MOMENTS[name]
+    for D in (1, 3):
+        with pytest.raises(TwofoldError, match="two samples"):
+            loss(torch.randn(2, 1, D))
+        with pytest.raises(TwofoldError, match="two samples"):
+            of_moments(statistics(torch.randn(2, 1, D)))
+
+
+def test_moments_that_lack_a_matrix_say_so() -> None:
+    with pytest.raises(TwofoldError, match="within=True"):
+        frossl_of_moments(moments(torch.randn(2, 5, 3), within=False))
+    with pytest.raises(TwofoldError, match="between=True"):
+        barlow_twins_of_moments(moments(torch.randn(2, 5, 3)), **BARLOW)

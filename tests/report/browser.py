@@ -1,0 +1,88 @@
+"""A page in headless Chromium: its DOM after the scripts have run, its console, its picture."""
+
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@dataclass(frozen=True)
+class Element:
+    tag: str
+    attributes: dict[str, str | None]
+    inside: tuple[str, ...]  # the data-chart of the figures around it
+    text: list[str]
+
+
+class _Elements(HTMLParser):
+    """All elements in document order; `text` is what stands directly in each."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[Element] = []
+        self.open: list[Element] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        around = tuple(e.attributes["data-chart"] or "" for e in self.open if "data-chart" in e.attributes)
+        self.elements.append(Element(tag, dict(attrs), around, []))
+        if tag not in self.VOID:
+            self.open.append(self.elements[-1])
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop().tag != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.open[-1].text.append(data)
+
+
+def elements(html: str) -> list[Element]:
+    parser = _Elements()
+    parser.feed(html)
+    return parser.elements
+
+
+def texts(html: str, *tags: str) -> list[str]:
+    """What stands in the elements of these tags, their children left out."""
+    return ["".join(element.text).strip() for element in elements(html) if element.tag in tags]
+
+
+@dataclass(frozen=True)
+class Visit:
+    dom: str
+    console: list[str]
+
+
+def _chromium(page: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    assert CHROMIUM is not None
+    with tempfile.TemporaryDirectory() as profile:
+        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
+        command += ["--disable-background-networking", "--disable-dev-shm-usage", f"--user-data-dir={profile}"]
+        command += ["--enable-logging=stderr", "--virtual-time-budget=2000", *flags, page.resolve().as_uri()]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def visit(page: Path, script: str = "", *flags: str) -> Visit:
+    """Open a page from its file. `script` is run in it after its own scripts, as a reader's hand would."""
+    if script:
+        copy = page.with_name(f"{page.stem}-visited.html")
+        copy.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
+        page = copy
+    done = _chromium(page, "--dump-dom", *flags)
+    return Visit(done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line])
+
+
+def screenshot(page: Path, picture: Path, width: int, height: int, *flags: str) -> None:
+    _chromium(page, f"--screenshot={picture}", f"--window-size={width},{height}", *flags)

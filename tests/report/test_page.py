@@ -1,0 +1,352 @@
+"""The page of a run: what it says, that it is safe, and that a browser draws it."""
+
+import json
+import math
+import re
+from itertools import pairwise
+
+import pytest
+from browser import CHROMIUM, elements, screenshot, texts, visit
+from fake_runs import RESULTS, blob, fake_run, finished_run, spectrum, steps_of
+from PIL import Image
+
+from twofold.errors import TwofoldError
+from twofold.report.page import accuracy_table, duration, render, thin, total_seconds, write_report
+from twofold.train.record import RunFolder
+
+CHARTS = (
+    "loss",
+    "online_accuracy",
+    "embeddings_eigenvalues",
+    "features_eigenvalues",
+    "effective_rank",
+    "final_spectrum",
+)
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: what the script draws cannot be seen")
+
+
+# ---------------------------------------------------------------------------------------------- the text
+
+
+def test_write_report_leaves_one_file_that_needs_nothing_else(tmp_path):
+    folder = finished_run(tmp_path / "run")
+    path = write_report(folder)
+    assert path == tmp_path / "run" / "report.html"
+    html = path.read_text()
+    assert not list(path.parent.glob(".*"))
+    assert html.isascii()
+    assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
+    for element in elements(html):
+        assert element.tag != "img"
+        assert "src" not in element.attributes
+        assert element.attributes.get("href", "data:").startswith("data:")
+    assert len(html) < 200_000
+
+
+def test_the_page_says_what_was_run(tmp_path):
+    html = render(finished_run(tmp_path / "run"))
+    assert texts(html, "h1") == ["frossl on digits"]
+    facts = texts(html, "span")
+    for fact in (
+        "40 epochs",
+        "1,437 training images",
+        "360 test images",
+        "cpu",
+        "1 min 11 s",
+        "seed 7",
+        "torch 2.13.0",
+    ):
+        assert fact in facts
+    assert RESULTS["command"] in texts(html, "code")
+
+
+def test_the_table_is_in_per_cent_with_the_best_of_each_column_marked(tmp_path):
+    html = render(finished_run(tmp_path / "run"))
+    head, table = texts(html, "th")[:4], elements(html)
+    assert head == ["accuracy, %", "linear", "linear, 10 labels per class", "kNN"]
+    cells = [e for e in table if e.tag == "td"][:9]
+    assert ["".join(cell.text).strip() for cell in cells] == [
+        "97.1", "92.1", "96.1",
+        "93.0", "80.1", "90.0",
+        "95.5", "85.0", "97.1",
+    ]  # fmt: skip
+    assert [i for i, cell in enumerate(cells) if cell.attributes.get("class") == "best"] == [0, 1, 8]
+    assert texts(html, "small") == ["\N{PLUS-MINUS SIGN} 1.2"] * 3
+
+
+def test_missing_numbers_leave_gaps_and_no_columns(tmp_path):
+    table = accuracy_table([{"name": "trained", "knn_accuracy": 0.5}, {"name": "untrained"}])
+    assert table is not None
+    assert table["columns"] == ["kNN"]
+    assert [row["cells"][0]["text"] for row in table["rows"]] == ["50.0", "–"]
+    folder = fake_run(tmp_path / "run")
+    folder.write("results.json", "{}")
+    assert "not evaluated yet" in render(folder)
+
+
+def test_numbers_that_print_alike_are_equally_good():
+    table = accuracy_table([{"name": "a", "knn_accuracy": 0.97141}, {"name": "b", "knn_accuracy": 0.97139}])
+    assert table is not None
+    assert [row["cells"][0]["best"] for row in table["rows"]] == [True, True]
+
+
+def test_configuration_starts_with_what_the_user_set(tmp_path):
+    html = render(finished_run(tmp_path / "run"))
+    rows = [e for e in elements(html) if e.attributes.get("scope") == "row"][3:]
+    assert ["".join(row.text) for row in rows] == ["data", "epochs", "lr", "scaled_lr", "method", "seed", "betas"]
+    origins = [e for e in elements(html) if (e.attributes.get("class") or "").startswith("origin")]
+    assert ["".join(e.text) for e in origins] == ["user", "user", "method", "derived", "default", "default", "default"]
+    assert "0.9,0.999" in texts(html, "td")
+
+
+def test_an_unfinished_run_says_how_far_it_came_and_how_to_go_on(tmp_path):
+    html = render(fake_run(tmp_path / "run", done=84))
+    assert "7 of 40 epochs" in texts(html, "span")
+    assert f"twofold resume {tmp_path / 'run'}" in texts(html, "code")
+    assert "Nothing was recorded yet." in texts(render(fake_run(tmp_path / "nothing", done=0)), "p")
+
+
+def test_a_run_without_labels_has_no_accuracies(tmp_path):
+    html = render(fake_run(tmp_path / "run", labels=False))
+    assert "no labels" in html
+    assert set(blob(html)) == set(CHARTS) - {"online_accuracy"}
+
+
+def test_curves_carry_the_recorded_values(tmp_path):
+    folder = finished_run(tmp_path / "run")
+    charts, metrics = blob(render(folder)), folder.read("metrics.jsonl")
+    assert tuple(charts) == CHARTS
+    total, variance, invariance = charts["loss"]["series"]
+    assert [line["name"] for line in (total, variance, invariance)] == ["total", "variance", "invariance"]
+    assert invariance["x"] == [record["step"] for record in metrics]
+    assert invariance["y"] == pytest.approx([record["loss/invariance"] for record in metrics], rel=1e-4)
+    held_out = charts["online_accuracy"]["series"][1]
+    assert held_out["x"] == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert held_out["y"][-1] == pytest.approx(100 * (0.99 - 0.9 / (1 + 480 / 25)), abs=1e-2)
+    features = {line["name"]: line for line in charts["features_eigenvalues"]["series"]}
+    assert len(features) <= 20
+    assert {"rank 1", "rank 2", "rank 64"} <= set(features)
+    assert features["rank 64"]["y"][3] == pytest.approx(spectrum(64, features["rank 64"]["x"][3], 2)[63], rel=1e-4)
+    assert charts["final_spectrum"]["series"][0]["y"][127] == pytest.approx(spectrum(128, 480, 4)[127], rel=1e-4)
+
+
+def test_a_single_term_is_not_drawn_twice(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", json.dumps({"values": {"method": "simclr", "data": "digits"}}))
+    folder.append("metrics.jsonl", {"step": 1, "epoch": 1, "loss": 2.0, "loss/infonce": 2.0})
+    assert [line["name"] for line in blob(render(folder))["loss"]["series"]] == ["total"]
+
+
+def test_long_runs_make_small_pages(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", json.dumps({"values": {"method": "x", "data": "y", "epochs": 20000}}))
+    lines = [
+        json.dumps({"step": s, "epoch": s, "loss": 1 / s, "loss/a": 2 / s, "loss/b": -1 / s}) for s in range(1, 20001)
+    ]
+    folder.write("metrics.jsonl", "\n".join(lines) + "\n")
+    eigenvalues = [1 / rank for rank in range(1, 4097)]
+    for step in range(1, 65):
+        folder.append("spectrum.jsonl", {"step": step, "of": "embeddings", "eigenvalues": eigenvalues})
+    html = render(folder)
+    assert len(html) < 300_000
+    steps = blob(html)["loss"]["series"][0]["x"]
+    assert steps[:5] == [1, 2, 3, 4, 5]
+    assert steps[-1] == 20000
+    assert max(b - a for a, b in pairwise(steps)) < 100
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 10, 11, 1000])
+def test_thin_keeps_both_ends_and_no_more_than_asked(count):
+    kept = thin(count, 10)
+    assert kept == sorted(set(kept))
+    assert len(kept) == min(count, 10) or len(kept) >= 5
+    assert len(kept) <= 10
+    assert not count or (kept[0], kept[-1]) == (0, count - 1)
+
+
+def test_time_adds_up_over_resumed_stretches():
+    timing = [{"seconds": s} for s in (1.0, 5.0, 2.0, 9.0)]
+    assert total_seconds(timing, None) == 14
+    assert total_seconds(timing, 12.0) == 17
+    assert total_seconds([], None) == 0
+    assert [duration(s) for s in (0.123, 52.4, 59.7, 200, 3599.6, 7500)] == [
+        "0.12 s", "52 s", "1 min", "3 min 20 s", "1 h", "2 h 5 min"
+    ]  # fmt: skip
+
+
+def test_values_that_are_not_numbers_are_left_out(tmp_path):
+    folder = fake_run(tmp_path / "run", done=24)
+    folder.append("metrics.jsonl", {"step": 25, "epoch": 2.1, "loss": math.nan, "loss/variance": math.inf})
+    assert blob(render(folder))["loss"]["series"][0]["x"][-1] == 24
+
+
+def test_names_cannot_break_out_of_the_page(tmp_path):
+    evil = "</script><script>alert(1)</script><b>&"
+    folder = fake_run(tmp_path / "run", data=evil, done=24)
+    folder.append("metrics.jsonl", {"step": 25, "epoch": 2.1, "loss": 1.0, f"loss/{evil}": 0.5})
+    folder.write("results.json", json.dumps(RESULTS | {"command": evil, "table": [{"name": evil, "knn_accuracy": 1}]}))
+    html = render(folder)
+    assert [e.tag for e in elements(html)].count("script") == 2
+    assert "b" not in [e.tag for e in elements(html)]
+    assert blob(html)["loss"]["series"][-1]["name"] == evil
+    assert evil in texts(html, "code")
+    assert evil in texts(html, "th")
+
+
+def test_a_path_is_titled_by_its_last_part(tmp_path):
+    html = render(fake_run(tmp_path / "run", data="/home/me/photos/鳥", done=24))
+    assert texts(html, "h1") == ["frossl on 鳥"]
+
+
+def test_a_broken_configuration_is_named(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", "{")
+    with pytest.raises(TwofoldError, match=r"config\.json is not JSON"):
+        write_report(folder)
+    folder.write("config.json", "[]")
+    with pytest.raises(TwofoldError, match=r"config\.json is not what Twofold wrote"):
+        write_report(folder)
+
+
+# ---------------------------------------------------------------------------------------------- the picture
+
+
+def paths(dom: str) -> dict[str, list[str]]:
+    """The lines that stand in each chart."""
+    drawn: dict[str, list[str]] = {}
+    for element in elements(dom):
+        if element.tag == "path" and element.attributes.get("class") == "line":
+            drawn.setdefault(element.inside[0], []).append(element.attributes["d"] or "")
+    return drawn
+
+
+def coordinates(path: str) -> list[tuple[float, float]]:
+    points = re.findall(r"[ML]([^,ML]+),([^,ML]+)", path)
+    assert "".join(re.findall(r"[ML]", path)) == "M" + "L" * (len(points) - 1)
+    return [(float(x), float(y)) for x, y in points]
+
+
+def assert_drawn(dom: str, charts: tuple[str, ...], html: str) -> None:
+    drawn, described = paths(dom), blob(html)
+    assert tuple(drawn) == charts
+    for chart, lines in drawn.items():
+        assert len(lines) == len(described[chart]["series"])
+        assert sorted(len(coordinates(line)) for line in lines) == sorted(
+            len(s["y"]) for s in described[chart]["series"]
+        )
+        assert all(-4 <= value <= 2000 for line in lines for point in coordinates(line) for value in point)
+
+
+@in_browser
+def test_every_chart_is_drawn(tmp_path):
+    report = write_report(finished_run(tmp_path / "run"))
+    seen = visit(report)
+    assert seen.console == []
+    assert_drawn(seen.dom, CHARTS, report.read_text())
+    assert [e.inside for e in elements(seen.dom) if e.tag == "svg"] == [(chart,) for chart in CHARTS]
+    # On log-log axes, the largest eigenvalue lies above the smallest: smaller y in pixels.
+    last, *_, first = paths(seen.dom)["embeddings_eigenvalues"]
+    assert all(a[1] < b[1] for a, b in zip(coordinates(first), coordinates(last), strict=True))
+    axis = dict(zip(steps_of(480), [x for x, _ in coordinates(first)], strict=True))
+    assert (axis[24] - axis[1]) / (axis[480] - axis[1]) == pytest.approx(math.log(24) / math.log(480), abs=1e-3)
+    assert {"1", "10", "100"} <= {"".join(e.text) for e in elements(seen.dom) if e.inside == ("effective_rank",)}
+
+
+@in_browser
+@pytest.mark.parametrize(
+    "done, labels, charts", [(84, False, CHARTS[:1] + CHARTS[2:]), (1, True, CHARTS), (0, True, ())]
+)
+def test_runs_that_stopped_or_have_no_labels_are_drawn_too(tmp_path, done, labels, charts):
+    report = write_report(fake_run(tmp_path / "run", done=done, labels=labels))
+    seen = visit(report)
+    assert seen.console == []
+    assert_drawn(seen.dom, charts, report.read_text())
+
+
+@in_browser
+def test_a_collapsed_spectrum_and_hostile_names_are_drawn(tmp_path):
+    folder = fake_run(tmp_path / "run", done=24, data="</script><img src=x onerror=console.error(1)>")
+    folder.append("spectrum.jsonl", {"step": 25, "of": "embeddings", "eigenvalues": [0.5] + [1e-17] * 63 + [0.0] * 64})
+    folder.append("spectrum.jsonl", {"step": 25, "of": "features", "eigenvalues": [0.0] * 64})
+    folder.append("metrics.jsonl", {"step": 25, "epoch": 2.1, "loss": 1.0, "loss/<img src=x>": 0.5})
+    seen = visit(write_report(folder))
+    assert seen.console == []
+    assert "<img" not in seen.dom.replace('"application/json"', "").split("<main>")[1].split("</main>")[0]
+    drawn = paths(seen.dom)
+    assert set(drawn) == set(CHARTS)
+    # No place on a log axis for a zero: the line ends before it.
+    assert (
+        len(coordinates(drawn["embeddings_eigenvalues"][0]))
+        == len(coordinates(drawn["embeddings_eigenvalues"][-1])) - 1
+    )
+    assert not re.search("NaN|Infinity|undefined", seen.dom.split("<main>")[1].split("</main>")[0])
+
+
+HOVER = """{
+const drawing = document.querySelector('[data-chart="CHART"] svg');
+const frame = drawing.getBoundingClientRect();
+const where = {clientX: frame.right, clientY: frame.top + frame.height / 2, bubbles: true};
+drawing.dispatchEvent(new PointerEvent("pointermove", where));
+}"""
+
+
+@in_browser
+def test_hover_reads_a_chart(tmp_path):
+    report = write_report(finished_run(tmp_path / "run"))
+    seen = visit(report, "".join(HOVER.replace("CHART", chart) for chart in ("loss", "embeddings_eigenvalues")))
+    assert seen.console == []
+    inside = {chart: [e for e in elements(seen.dom) if e.inside == (chart,)] for chart in CHARTS}
+    # Far to the right is the last step: its step and values, as recorded.
+    assert "step 480" in ["".join(e.text) for e in inside["loss"] if e.tag == "b"]
+    total, invariance = -4 - math.log(480) + 0.8 / 13, 0.8 / 13
+    shown = ["".join(e.text) for e in inside["loss"] if e.tag == "i"]
+    assert shown[0] == f"{total:.4g}".replace("-", "\N{MINUS SIGN}")
+    assert shown[2] == f"{invariance:.4g}"
+    # Of a crowd, one line.
+    (value,) = [float("".join(e.text)) for e in inside["embeddings_eigenvalues"] if e.tag == "i"]
+    assert any(value == pytest.approx(v, rel=1e-3) for v in spectrum(128, 480, 4))
+
+
+@in_browser
+def test_buttons_change_the_axis_and_hide_lines(tmp_path):
+    report = write_report(finished_run(tmp_path / "run"))
+    click = """
+    const loss = document.querySelector('[data-chart="loss"]');
+    document.body.dataset.before = loss.querySelector(".line:last-of-type").getAttribute("d");
+    loss.querySelector(".switch").click();
+    loss.querySelectorAll(".series")[1].click();
+    """
+    seen = visit(report, click)
+    assert seen.console == []
+    invariance, total = paths(seen.dom)["loss"]
+    (body,) = [element for element in elements(seen.dom) if element.tag == "body"]
+    assert invariance != total
+    middle = steps_of(480).index(24)
+    for line, expected in ((body.attributes["data-before"], 23 / 479), (total, math.log(24) / math.log(480))):
+        xs = [x for x, _ in coordinates(line or "")]
+        assert (xs[middle] - xs[0]) / (xs[-1] - xs[0]) == pytest.approx(expected, abs=1e-3)
+
+
+@in_browser
+@pytest.mark.parametrize("scheme, dark", [(0, True), (1, False)])
+def test_the_page_is_dark_where_the_reader_asks_for_it(tmp_path, scheme, dark):
+    report = write_report(finished_run(tmp_path / "run"))
+    screenshot(report, tmp_path / "page.png", 800, 600, f"--blink-settings=preferredColorScheme={scheme}")
+    levels = Image.open(tmp_path / "page.png").convert("L").histogram()
+    shade = max(range(256), key=levels.__getitem__)
+    assert shade < 40 if dark else shade > 240
+    # Text stands out on it.
+    assert sum(levels[200:] if dark else levels[:60]) > 1000
+
+
+@in_browser
+def test_a_phone_needs_no_sideways_scrolling(tmp_path):
+    report = write_report(finished_run(tmp_path / "run", data="/a/very/long/path/" + "photographsofbirds" * 5))
+    script = """
+    document.querySelector("iframe").addEventListener("load", (event) => {
+      const page = event.target.contentDocument.documentElement;
+      document.body.append(`${page.clientWidth} ${page.scrollWidth} ${page.querySelectorAll("svg").length}`);
+    });"""
+    # Chromium's own window has a least width; a frame has none.
+    frame = tmp_path / "phone.html"
+    style = "width:390px;height:800px;border:0"
+    frame.write_text(f'<iframe src="{report.as_uri()}" style="{style}"></iframe><script>{script}</script>')
+    seen = visit(frame, "", "--allow-file-access-from-files")
+    assert "390 390 6" in seen.dom

@@ -1,0 +1,102 @@
+"""What is saved comes back; what was cut off is not seen; nothing is a pickle."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from twofold.errors import TwofoldError
+from twofold.train import checkpoint
+
+STATE = {
+    "weights": {"a": torch.arange(6.0).view(2, 3), "tied": torch.ones(3)},
+    "optimizer": {0: {"step": torch.tensor(3.0), "exp_avg": torch.randn(4)}, 1: {}},
+    "betas": (0.9, 0.999),
+    "list": [1, None, "text", True, 2.5, torch.tensor([1, 2])],
+}
+
+
+def same(a: object, b: object) -> bool:
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return a == b and type(a) is type(b)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    shared = torch.zeros(2)
+    state = STATE | {"twice": [shared, shared], "expanded": torch.ones(1).expand(4)}
+    checkpoint.save(tmp_path, 7, state, keep=2)
+    step, loaded = checkpoint.load_latest(tmp_path)
+    assert step == 7
+    assert same(state, loaded)
+
+
+def test_no_file_is_a_pickle(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, 1, STATE, keep=1)
+    assert sorted(item.name for item in path.iterdir()) == ["state.json", "state.safetensors"]
+    json.loads((path / "state.json").read_text())
+
+
+def test_old_ones_are_pruned(tmp_path: Path) -> None:
+    for step in (1, 2, 10, 9, 30):
+        checkpoint.save(tmp_path, step, {"step": step}, keep=2)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"latest", "step-10", "step-30"}
+    assert checkpoint.load_latest(tmp_path)[0] == 30
+
+
+def test_none_before_the_first(tmp_path: Path) -> None:
+    assert checkpoint.load_latest(tmp_path) is None
+
+
+def test_a_cut_off_save_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint.save(tmp_path, 1, STATE, keep=2)
+    half = tmp_path / "checkpoints" / ".step-2.part"
+    half.mkdir()
+    (half / "state.safetensors").write_bytes(b"half")
+    assert checkpoint.load_latest(tmp_path)[0] == 1
+    checkpoint.save(tmp_path, 2, STATE, keep=2)
+    assert checkpoint.load_latest(tmp_path)[0] == 2
+    assert not half.exists()
+
+
+@pytest.mark.parametrize("fails_at", ["save_file", "sync"])
+def test_full_disk_says_so_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str) -> None:
+    checkpoint.save(tmp_path, 1, STATE, keep=2)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, fails_at, full)
+    with pytest.raises(TwofoldError, match="No space left on device"):
+        checkpoint.save(tmp_path, 2, STATE, keep=2)
+    monkeypatch.undo()
+    step, loaded = checkpoint.load_latest(tmp_path)
+    assert step == 1
+    assert same(STATE, loaded)
+    assert not list((tmp_path / "checkpoints").glob(".step-*"))
+
+
+def test_unknown_objects_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="cannot hold a object at /thing"):
+        checkpoint.save(tmp_path, 1, {"thing": object()}, keep=1)
+
+
+@pytest.mark.parametrize("name", ["state.json", "state.safetensors"])
+def test_damage_is_reported(tmp_path: Path, name: str) -> None:
+    path = checkpoint.save(tmp_path, 1, STATE, keep=1)
+    (path / name).write_bytes(b"\x00" * 20)
+    with pytest.raises(TwofoldError, match="cannot be read"):
+        checkpoint.load_latest(tmp_path)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, 1, STATE, keep=1) / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    with pytest.raises(TwofoldError, match="format 99"):
+        checkpoint.load_latest(tmp_path)

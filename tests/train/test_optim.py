@@ -1,0 +1,133 @@
+"""Optimizers against step-by-step formulas; schedules against their definition."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from twofold.config import RUN_KEYS, Config, resolve
+from twofold.train.optim import (
+    LARS,
+    build_optimizer,
+    learning_rates,
+    load_optimizer_state,
+    optimizer_state,
+    parameter_groups,
+    set_learning_rate,
+)
+
+CPU = torch.device("cpu")
+
+
+def configured(**values: object) -> Config:
+    return resolve(RUN_KEYS, {"user": values})
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3)).double()
+
+
+def test_lars_against_a_loop_in_plain_numbers() -> None:
+    torch.manual_seed(0)
+    weight, bias = torch.randn(4, 3).double(), torch.randn(4).double()
+    parameters = [nn.Parameter(weight.clone()), nn.Parameter(bias.clone())]
+    lr, momentum, eta, decay = 0.3, 0.9, 0.02, 1e-2
+    groups = [
+        {"params": parameters[:1], "weight_decay": decay},
+        {"params": parameters[1:], "weight_decay": 0.0, "adapt": False},
+    ]
+    optimizer = LARS(groups, lr=torch.tensor(lr, dtype=torch.float64), momentum=momentum, eta=eta)
+    expected, buffers = [weight.clone(), bias.clone()], [torch.zeros(4, 3).double(), torch.zeros(4).double()]
+    for _ in range(5):
+        gradients = [torch.randn(4, 3).double(), torch.randn(4).double()]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+        w, g = expected[0], gradients[0]
+        trust = eta * w.norm() / (g.norm() + decay * w.norm())
+        step = (g + decay * w) * min(float(trust) / lr, 1.0)
+        for i, direction in enumerate((step, gradients[1])):
+            buffers[i] = momentum * buffers[i] + direction
+            expected[i] = expected[i] - lr * buffers[i]
+    for parameter, value in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(parameter.detach(), value, rtol=1e-10, atol=1e-12)
+
+
+def test_lars_takes_the_plain_step_where_the_bound_is_not_reached() -> None:
+    weight = nn.Parameter(torch.full((2, 2), 100.0))
+    optimizer = LARS([{"params": [weight]}], lr=0.1, momentum=0.0, eta=0.02)
+    weight.grad = torch.full((2, 2), 1e-3)
+    optimizer.step()
+    torch.testing.assert_close(weight.detach(), torch.full((2, 2), 100.0 - 0.1 * 1e-3))
+
+
+@pytest.mark.parametrize("which", ["weight", "gradient"])
+def test_lars_moves_a_weight_or_gradient_of_zero_without_nan(which: str) -> None:
+    weight = nn.Parameter(torch.zeros(2, 2) if which == "weight" else torch.ones(2, 2))
+    optimizer = LARS([{"params": [weight]}], lr=0.1, momentum=0.9, eta=0.02)
+    weight.grad = torch.zeros(2, 2) if which == "gradient" else torch.ones(2, 2)
+    optimizer.step()
+    torch.testing.assert_close(weight.detach(), torch.full((2, 2), -0.1 if which == "weight" else 1.0))
+
+
+@pytest.mark.parametrize("decay_all", [False, True])
+def test_biases_and_norms_are_apart(decay_all: bool) -> None:
+    module = network()
+    config = configured(optimizer="lars", weight_decay=0.1, decay_all=decay_all)
+    weights, vectors = parameter_groups(config, module.named_parameters())
+    assert {id(p) for p in weights["params"]} == {id(module[0].weight), id(module[2].weight)}
+    assert len(vectors["params"]) == 4
+    assert weights["weight_decay"] == 0.1
+    assert vectors["weight_decay"] == (0.1 if decay_all else 0.0)
+    assert vectors["adapt"] is False
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])
+def test_state_survives_and_the_next_step_is_the_same(name: str) -> None:
+    config = configured(optimizer=name, lr=0.05, weight_decay=0.1)
+    rates = learning_rates(configured(epochs=1, lr=0.05, warmup_epochs=0), 6)
+
+    def run(module: nn.Module, steps: range, state: dict[int, dict[str, Tensor]] | None) -> torch.optim.Optimizer:
+        optimizer = build_optimizer(config, module.named_parameters(), CPU)
+        if state is not None:
+            load_optimizer_state(optimizer, state)
+        for step in steps:
+            set_learning_rate(optimizer, rates[step])
+            optimizer.zero_grad()
+            x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step)).double()
+            module(x).square().sum().backward()
+            optimizer.step()
+        return optimizer
+
+    torch.manual_seed(1)
+    whole, halves = network(), network()
+    halves.load_state_dict(whole.state_dict())
+    run(whole, range(6), None)
+    state = optimizer_state(run(halves, range(3), None))
+    run(halves, range(3, 6), state)
+    for a, b in zip(whole.parameters(), halves.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_cosine_with_warmup() -> None:
+    rates = learning_rates(configured(epochs=10, warmup_epochs=2, lr=0.4, batch_size=512), 5)
+    assert rates.shape == (50,)
+    for step in range(50):
+        expected = 0.8 * (step + 1) / 10 if step < 10 else 0.4 * (1 + math.cos(math.pi * (step - 10) / 40))
+        assert rates[step].item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_restarts_and_constant() -> None:
+    rates = learning_rates(configured(epochs=9, warmup_epochs=0, schedule="restarts", restart_epochs=3, lr=1.0), 4)
+    assert torch.equal(rates[:12], rates[12:24])
+    assert rates[0] == rates[12] == 1.0
+    assert rates[11] < 0.05
+    rates = learning_rates(configured(epochs=4, warmup_epochs=1, schedule="constant", lr=0.5), 4)
+    assert rates[:4].tolist() == [0.125, 0.25, 0.375, 0.5]
+    assert set(rates[4:].tolist()) == {0.5}
+
+
+def test_warmup_longer_than_the_run_only_warms_up() -> None:
+    rates = learning_rates(configured(epochs=2, warmup_epochs=10, lr=1.0), 5)
+    assert rates.tolist() == pytest.approx([(step + 1) / 10 for step in range(10)])

@@ -1,0 +1,37 @@
+"""Twofold: self-supervised learning of image representations."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Config", "Run", "TwofoldError", "__version__", "embed", "load_encoder", "methods", "pretrain", "resume"]
+
+if TYPE_CHECKING:
+    from twofold.api import Run, embed, pretrain, resume
+    from twofold.config import Config
+    from twofold.errors import TwofoldError
+    from twofold.train.weights import load_encoder
+
+_HOMES = {
+    "Config": "config",
+    "Run": "api",
+    "TwofoldError": "errors",
+    "embed": "api",
+    "load_encoder": "train.weights",
+    "pretrain": "api",
+    "resume": "api",
+}
+
+
+def methods() -> list[str]:
+    """The names of all methods."""
+    from twofold.methods import CATALOG
+
+    return sorted(CATALOG)
+
+
+def __getattr__(name: str) -> Any:
+    # Late, so that `import twofold` and `twofold --help` do not wait for torch.
+    if name in _HOMES:
+        return getattr(import_module(f"twofold.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'twofold' has no attribute '{name}'")

@@ -1,0 +1,5 @@
+"""`python -m twofold` is `twofold`."""
+
+from twofold.cli import main
+
+main()

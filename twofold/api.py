@@ -1,0 +1,297 @@
+"""What a program calls: configure, pretrain, resume, embed, and the run they speak of."""
+
+import dataclasses
+import json
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import twofold
+from twofold.config import RUN_KEYS, Config, dump, flat, resolve
+from twofold.config import load as load_config
+from twofold.data.loader import suggested_batch_size
+from twofold.data.sources import Data, Source, load, open_source
+from twofold.errors import TwofoldError
+from twofold.evaluate.features import extract, pixels
+from twofold.evaluate.probes import Row, compare
+from twofold.methods import find, schema
+from twofold.report.page import write_report
+from twofold.train.progress import Display
+from twofold.train.record import RunFolder, next_free
+from twofold.train.trainer import Trainer, autocast_of, build_method, choose_device
+from twofold.train.weights import load_encoder, save_encoder
+
+RUNS = Path("runs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run folder, read."""
+
+    path: Path
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder.open(self.path)
+
+    @property
+    def config(self) -> Config:
+        return load_config(self.folder.config_text(), schema)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        return self.folder.read("metrics.jsonl")
+
+    @property
+    def spectrum(self) -> list[dict[str, Any]]:
+        return self.folder.read("spectrum.jsonl")
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """The numbers at the end; None while the run is not finished."""
+        path = self.path / "results.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+
+def configure(
+    data: Any = None, method: str | None = None, overrides: Mapping[str, Any] | None = None
+) -> tuple[Config, Source]:
+    """The configuration of a run, each value from the highest layer that sets it, and the opened data source."""
+    given = dict(overrides or {})
+    named = data is None or isinstance(data, (str, Path))
+    if data is not None and named:
+        given["data"] = str(data)
+    if method is not None:
+        given["method"] = method
+    method = given.get("method", RUN_KEYS["method"].default)
+    keys, recipe = schema(method), find(method).recipe
+    asked = resolve(keys, {"user": given})
+    source = open_source(asked.data if named else data, data_dir=asked.data_dir, download=asked.download)
+    # Absolute, so that the run can be resumed from another folder.
+    located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
+    # A source may speak of keys that only some methods have, such as a projector's widths.
+    suited = {name: value for name, value in source.defaults.items() if name in keys}
+    layers = {"method": recipe, "data": suited, "chosen": source.chosen, "user": given | located}
+    layers["chosen"] = source.chosen | follow(resolve(keys, layers), source)
+    return resolve(keys, layers), source
+
+
+def follow(config: Config, source: Source) -> dict[str, Any]:
+    """Values that follow from the number of images and epochs, where nobody asked for others."""
+    chosen: dict[str, Any] = {}
+    if config.warmup_epochs > config.epochs / 10:
+        chosen["warmup_epochs"] = config.epochs / 10
+    images = source.training_images(config.test_fraction)
+    if images < 2 * config.batch_size:
+        chosen["batch_size"] = suggested_batch_size(images)
+    return chosen
+
+
+def pretrain(
+    config: Config | Mapping[str, Any] | Any = None,
+    *,
+    method: str | None = None,
+    out: str | Path | None = None,
+    encoder: nn.Module | None = None,
+    quiet: bool = True,
+    **overrides: Any,
+) -> Run:
+    """Train an encoder without labels.
+
+    `config` is a Config, a mapping of keys, or the data: a name, a folder, an array of images, a pair (images, labels).
+    Further keys are keyword arguments, with two underscores for a dot: `augment__flip=0`. `encoder` is any module that
+    maps images [N, C, H, W] to features [N, K].
+    """
+    keys = {name.replace("__", "."): value for name, value in overrides.items()}
+    data = None
+    if isinstance(config, Config):
+        keys = asked_keys(config) | keys
+    elif isinstance(config, Mapping):
+        keys = dict(config) | keys
+    else:
+        data = config
+    if encoder is not None:
+        keys["encoder"] = type(encoder).__name__
+    resolved, source = configure(data, method, keys)
+    return start(resolved, source, out=out, display=Display(quiet=quiet), encoder=encoder)
+
+
+def asked_keys(config: Config) -> dict[str, Any]:
+    """What somebody asked for in a configuration: the user's layer, or, in one made by hand, what is not a default."""
+    values = flat(config)
+    if config.origin:
+        return {name: values[name] for name, layer in config.origin.items() if layer == "user"}
+    return {
+        name: value for name, value in values.items() if name not in RUN_KEYS or value != RUN_KEYS[name].default
+    } | {"method": config.method}
+
+
+def start(
+    config: Config, source: Source, *, out: str | Path | None, display: Display, encoder: nn.Module | None = None
+) -> Run:
+    """Read the data and build everything before the first file is written: a refusal leaves nothing behind."""
+    path = Path(out) if out is not None else next_free(RUNS, f"{config.method}-{source.name}")
+    RunFolder.refuse_existing(path)
+    data = read_data(config, source, display)
+    trainer = Trainer(config, data, display, encoder)
+    folder = RunFolder.create(path, dump(config))
+    if data.skipped:
+        folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
+        display.say(f"{len(data.skipped)} images could not be read; they are listed in {folder.path / 'skipped.txt'}")
+    announce(trainer, folder, display)
+    return complete(trainer, folder, display)
+
+
+def resume(
+    run: str | Path | Run, *, quiet: bool = True, encoder: nn.Module | None = None, display: Display | None = None
+) -> Run:
+    """Continue a run from its last checkpoint, as if it had never stopped."""
+    path = run.path if isinstance(run, Run) else Path(run)
+    display = display or Display(quiet=quiet)
+    folder = RunFolder.open(path)
+    if (path / "results.json").exists():
+        display.say(f"{path} is finished; its report is {path / 'report.html'}")
+        return Run(path)
+    config = load_config(folder.config_text(), schema)
+    source = open_source(config.data, data_dir=config.data_dir)
+    trainer = Trainer(config, read_data(config, source, display), display, encoder)
+    trainer.restore(folder)
+    display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
+    return complete(trainer, folder, display)
+
+
+def read_data(config: Config, source: Source, display: Display) -> Data:
+    assert config.image_size is not None
+    assert config.channels is not None
+    with display.stage("reading images", len(source)) as stage:
+        return load(
+            source,
+            image_size=config.image_size,
+            channels=config.channels,
+            test_fraction=config.test_fraction,
+            progress=stage,
+        )
+
+
+def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
+    """Say what is about to happen, and what was decided for the user."""
+    config, data = trainer.config, trainer.data
+    held_out = f", {len(data.test):,} held out" if data.test is not None else ""
+    labels = f"{len(data.classes)} classes (for evaluation only)" if data.classes else "no labels"
+    lines = [
+        f"run      {folder.path}",
+        f"data     {data.name}: {len(data.train):,} images{held_out}, {config.image_size}×{config.image_size}, {labels}",
+        f"method   {config.method}, encoder {config.encoder}, {trainer.device}",
+        f"training {config.epochs} epochs of {trainer.loader.steps_per_epoch} steps, batch {config.batch_size}, "
+        f"{config.optimizer}, learning rate {config.scaled_lr:g}",
+    ]
+    for line in lines:
+        display.say(line)
+        folder.log(line)
+
+
+def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
+    """Train what is left, then evaluate and report."""
+    trainer.train(folder)
+    save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
+    results = {
+        "table": [dataclasses.asdict(row) for row in evaluate(trainer, display)],
+        "train_images": len(trainer.data.train),
+        "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
+        "seconds": time.monotonic() - trainer.started,
+        "command": command(trainer.config, folder.path),
+        "device": device_name(trainer.device),
+        "versions": {"twofold": twofold.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    folder.write("results.json", json.dumps(results, indent=2) + "\n")
+    write_report(folder)
+    return Run(folder.path)
+
+
+def evaluate(trainer: Trainer, display: Display) -> list[Row]:
+    """Linear probe and kNN of the trained encoder, beside raw pixels and the encoder as it was before training."""
+    train, test, classes = trainer.data.train, trainer.data.test, trainer.data.classes
+    if test is None or classes is None or train.labels is None or test.labels is None:
+        return []
+    with display.stage("evaluating", 3) as stage:
+        representations = {"trained": (trainer.features(train), trainer.features(test))}
+        stage(1)
+        representations["untrained"] = (
+            trainer.features(train, trainer.untrained),
+            trainer.features(test, trainer.untrained),
+        )
+        representations["raw pixels"] = (pixels(train), pixels(test))
+        stage(2)
+        rows = compare(representations, train.labels, test.labels, classes=len(classes))
+        stage(3)
+    return rows
+
+
+def command(config: Config, path: Path) -> str:
+    """The command that repeats this run."""
+    from shlex import quote
+
+    from twofold.config import shown
+
+    values = flat(config)
+    keys = [
+        quote(f"{name}={shown(values[name])}")
+        for name, layer in config.origin.items()
+        if layer == "user" and name not in ("data", "method")
+    ]
+    return " ".join(
+        ["twofold pretrain", quote(config.data), "--method", config.method, "--out", quote(str(path)), *keys]
+    )
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type}, {torch.get_num_threads()} threads"
+
+
+def embed(
+    run: str | Path | Run, data: Any, out: str | Path, *, quiet: bool = True, display: Display | None = None
+) -> Path:
+    """Features of every image of `data` under a run's encoder, with index, split, labels and file names, as .npz."""
+    path, out = run.path if isinstance(run, Run) else Path(run), Path(out)
+    display = display or Display(quiet=quiet)
+    if out.suffix != ".npz":
+        raise TwofoldError(f"--out {out}: embeddings are written as .npz")
+    config = Run(path).config
+    encoder = load_encoder(path)
+    named = isinstance(data, (str, Path))
+    source = open_source(str(data) if named else data, data_dir=config.data_dir)
+    device = choose_device(config.device)
+    everything = read_data(dataclasses.replace(config, test_fraction=0.0), source, display)
+    splits = {"train": everything.train} | ({"test": everything.test} if everything.test is not None else {})
+    columns: dict[str, list[np.ndarray]] = {"features": [], "index": [], "split": [], "labels": [], "files": []}
+    for name, store in splits.items():
+        with display.stage(f"embedding {name}", len(store)) as stage:
+            features = extract(
+                encoder.to(device),
+                store.place(device),
+                encoder.preprocess,  # type: ignore[arg-type]
+                device=device,
+                autocast=autocast_of(config, device),
+                progress=stage,
+            )
+        columns["features"].append(features.cpu().numpy())
+        columns["index"].append(store.index.cpu().numpy())
+        columns["split"].append(np.array([name] * len(store)))
+        if store.labels is not None:
+            columns["labels"].append(store.labels.cpu().numpy())
+        if store.files is not None:
+            columns["files"].append(np.array(store.files))
+    np.savez(out, **{name: np.concatenate(parts) for name, parts in columns.items() if parts})  # type: ignore[arg-type]
+    return out

@@ -1,0 +1,164 @@
+"""The command line: `twofold pretrain`, `resume`, `embed`, `report`, `methods`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from twofold.errors import TwofoldError
+
+if TYPE_CHECKING:
+    from twofold.api import Run
+    from twofold.train.progress import Display
+
+app = typer.Typer(
+    help="Learn image representations without labels, and see what was learnt.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+
+
+@app.command()
+def pretrain(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA] [KEY=VALUE]...",
+            help="Images: digits (the default), cifar10, mnist, a folder, a .npy or .npz file. Then settings such as "
+            "`epochs=20 batch_size=128 seed=1 image_size=64`; `twofold methods NAME` lists all of them.",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="See `twofold methods`. [frossl]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder. [runs/METHOD-DATA-NUMBER]")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train an encoder on images, without using their labels."""
+    from twofold import api
+    from twofold.config import parse_overrides
+
+    data, overrides = split_words(words or [])
+    display = display_of(quiet)
+    config, source = api.configure(data, method, parse_overrides(overrides))
+    run = guarded(lambda: api.start(config, source, out=out, display=display), out)
+    conclude(run, display)
+
+
+@app.command()
+def resume(run: RunArgument, quiet: Quiet = False) -> None:
+    """Continue a run that was stopped, exactly where its last checkpoint is."""
+    from twofold import api
+
+    display = display_of(quiet)
+    conclude(guarded(lambda: api.resume(run, display=display), run), display)
+
+
+@app.command()
+def embed(
+    run: RunArgument,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Images, as for pretrain.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .npz file: features, index, split, labels, files.")],
+    quiet: Quiet = False,
+) -> None:
+    """Write the features of images under a run's encoder."""
+    from twofold import api
+
+    display = display_of(quiet)
+    display.say(f"wrote {api.embed(run, data, out, display=display)}")
+
+
+@app.command()
+def report(run: RunArgument) -> None:
+    """Write report.html anew from a run's records."""
+    from twofold.report.page import write_report
+    from twofold.train.record import RunFolder
+
+    Console().print(str(write_report(RunFolder.open(run))), highlight=False, soft_wrap=True)
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One method, with every key it takes.")] = None,
+) -> None:
+    """List the methods, or the settings of one."""
+    from twofold.config import describe, shown
+    from twofold.methods import CATALOG, find, schema
+
+    console = Console()
+    if name is None:
+        table = Table("method", "family", "what it does", "paper", box=None, header_style="bold")
+        for each in sorted(CATALOG.values(), key=lambda item: (item.family, item.name)):
+            table.add_row(each.name, each.family, each.summary, each.paper)
+        console.print(table)
+        return
+    recipe = find(name).recipe
+    table = Table("key", "default", "values", "meaning", box=None, header_style="bold")
+    for key in sorted(schema(name).values(), key=lambda item: ("." in item.name, item.name)):
+        table.add_row(key.name, shown(recipe.get(key.name, key.default)), describe(key.hint), key.help)
+    console.print(f"[bold]{name}[/bold]: {find(name).summary} {find(name).paper}.", soft_wrap=True)
+    console.print("Data sources change some of these defaults; the run's config.json says what was used, and why.")
+    console.print(table)
+
+
+def split_words(words: list[str]) -> tuple[str | None, list[str]]:
+    """Settings are KEY=VALUE; the one other word is the data."""
+    settings = [word for word in words if word.partition("=")[0].replace(".", "_").isidentifier() and "=" in word]
+    others = [word for word in words if word not in settings]
+    if len(others) > 1:
+        raise TwofoldError(f"one set of images at a time, not {len(others)}: {', '.join(others)}")
+    return (others[0] if others else None), settings
+
+
+def display_of(quiet: bool) -> "Display":
+    from twofold.train.progress import Display
+
+    return Display(quiet=quiet)
+
+
+def conclude(run: "Run", display: "Display") -> None:
+    """The table of numbers and where to look next."""
+    rows = (run.results or {}).get("table", [])
+    if rows:
+        per_class = rows[0]["labels_per_class"]
+        table = Table("", "linear", f"linear, {per_class} labels per class", "kNN", box=None, header_style="bold")
+        for row in rows:
+            few = f"{100 * row['few_labels_accuracy']:.1f} ± {100 * row['few_labels_sd']:.1f} %"
+            table.add_row(
+                row["name"], f"{100 * row['linear_accuracy']:.1f} %", few, f"{100 * row['knn_accuracy']:.1f} %"
+            )
+        display.say(table)
+    display.say(f"encoder  {run.path / 'encoder.safetensors'}")
+    display.say(f"report   {run.report}")
+
+
+def guarded(work, out):  # type: ignore[no-untyped-def]
+    """Run the work; after Ctrl-C or SIGTERM say how to go on, and exit as the shell expects."""
+    from twofold.train.trainer import Interrupted
+
+    try:
+        return work()
+    except Interrupted as stop:
+        fail(f"stopped; everything is saved. Go on with: twofold resume {stop.path}", 128 + stop.signal_number)
+    except KeyboardInterrupt:
+        where = f" Go on with: twofold resume {out}" if out is not None and (out / "config.json").exists() else ""
+        fail(f"stopped.{where}", 130)
+
+
+def fail(message: str, code: int) -> None:
+    Console(stderr=True).print(message, highlight=False, soft_wrap=True, markup=False)
+    sys.exit(code)
+
+
+def main() -> None:
+    try:
+        app()
+    except TwofoldError as error:
+        fail(f"error: {error}", error.exit_code)

@@ -1,0 +1,359 @@
+"""The configuration of a run: its keys, where each value came from, and what is allowed.
+
+Every default is written once: as a field below, or in the signature of a method's function (methods/catalog.py).
+A key is declared by its annotation; `Annotated` carries the help text and the bounds, for fields and for method
+parameters alike. Layers of values are plain dicts of dotted keys, laid over each other by `resolve`.
+"""
+
+import dataclasses
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from twofold.errors import TwofoldError, nearest
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Bounds:
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False  # low itself is not allowed
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"above {self.low:g}" if self.above else f"at least {self.low:g}"
+        return f"from {self.low:g} to {self.high:g}"
+
+    def allow(self, value: float) -> bool:
+        return (value > self.low if self.above else value >= self.low) and value <= self.high
+
+
+Probability = Annotated[float, Bounds(0, 1)]
+Positive = Annotated[float, Bounds(0, above=True)]
+NonNegative = Annotated[float, Bounds(0)]
+Count = Annotated[int, Bounds(1)]
+Range = tuple[float, float]
+PerView = Probability | tuple[Probability, ...]
+Widths = tuple[Count, ...]
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Random changes of the images, drawn for each sample and view. A `PerView` value may be a list, one for each view."""
+
+    crop_scale: Annotated[
+        tuple[Probability, Probability], "area of the crop, as a part of the image; 1,1 with ratio 1,1: none"
+    ] = (0.2, 1.0)
+    crop_ratio: Annotated[tuple[Positive, Positive], "width of the crop over its height"] = (3 / 4, 4 / 3)
+    flip: Annotated[PerView, "probability of a mirror image, left and right swapped"] = 0.5
+    rotate: Annotated[float, Bounds(0, 180), "largest rotation in degrees"] = 0.0
+    shear: Annotated[float, Bounds(0, 80), "largest shear in degrees"] = 0.0
+    shift: Annotated[Probability, "largest shift, as a part of the image's side"] = 0.0
+    scale: Annotated[tuple[Positive, Positive], "zoom factor"] = (1.0, 1.0)
+    jitter: Annotated[PerView, "probability of colour jitter"] = 0.8
+    brightness: Annotated[NonNegative, "strength: factor from 1-s to 1+s"] = 0.4
+    contrast: Annotated[NonNegative, "strength: factor from 1-s to 1+s"] = 0.4
+    saturation: Annotated[NonNegative, "strength: factor from 1-s to 1+s"] = 0.2
+    hue: Annotated[float, Bounds(0, 0.5), "largest turn of the hue, of a full circle"] = 0.1
+    grayscale: Annotated[PerView, "probability of dropping colour"] = 0.2
+    blur: Annotated[PerView, "probability of Gaussian blur"] = 0.0
+    blur_sigma: Annotated[tuple[Positive, Positive], "its standard deviation in pixels"] = (0.1, 2.0)
+    solarize: Annotated[PerView, "probability of inverting the pixels brighter than one half"] = 0.0
+    noise: Annotated[Probability, "standard deviation of Gaussian pixel noise (images are 0 to 1)"] = 0.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    seconds: Annotated[NonNegative, "time between checkpoints; 0: after every step"] = 60.0
+    keep: Annotated[Count, "checkpoints kept, newest first"] = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that decides a run. `parameters` are the method's own; `origin` says which layer set each key."""
+
+    data: Annotated[str, "digits, cifar10, mnist, a folder of images, or a .npy/.npz file"] = "digits"
+    data_dir: Annotated[str, "folder with the standard files of cifar10 and mnist"] = "data"
+    download: Annotated[bool, "fetch missing standard files (checksums are verified)"] = False
+    test_fraction: Annotated[
+        float, Bounds(0, 0.9), "part held out for evaluation, where there are labels and no test set"
+    ] = 0.2
+    image_size: Annotated[Count | None, "side of the square images the network sees"] = None
+    channels: Annotated[Literal[1, 3] | None, "grey or colour"] = None
+
+    method: Annotated[str, "see `twofold methods`"] = "frossl"
+    views: Annotated[Count, "augmented views of each image in a step"] = 2
+    encoder: Annotated[str, "resnet18, resnet34, resnet50 or conv (for tiny images)"] = "resnet18"
+    stem: Annotated[
+        Literal["small", "small-pool", "large"], "ResNet's first layers: 3x3, 3x3 with max-pool, 7x7 with max-pool"
+    ] = "small"
+
+    epochs: Annotated[Count, "passes over the images"] = 100
+    batch_size: Annotated[int, Bounds(2), "images in a step, over all devices"] = 256
+    drop_last: Annotated[bool, "leave out the short batch at the end of an epoch"] = True
+    seed: Annotated[int, Bounds(0), "of weights, order and augmentation"] = 0
+    optimizer: Annotated[Literal["sgd", "adam", "adamw", "lars"], "how weights are moved"] = "sgd"
+    lr: Annotated[Positive, "learning rate, as stated for a batch of 256"] = 0.1
+    lr_scaling: Annotated[Literal["linear", "sqrt", "none"], "how lr follows batch_size / 256"] = "linear"
+    momentum: Annotated[float, Bounds(0, 0.9999), "of sgd and lars"] = 0.9
+    betas: Annotated[tuple[Probability, Probability], "of adam and adamw"] = (0.9, 0.999)
+    weight_decay: Annotated[NonNegative, "not on biases and norms, unless decay_all"] = 1e-4
+    decay_all: Annotated[bool, "weight decay also on biases and norms"] = False
+    lars_eta: Annotated[Positive, "LARS trust coefficient"] = 0.02
+    clip: Annotated[NonNegative, "largest gradient norm; 0: no clipping"] = 0.0
+    schedule: Annotated[Literal["cosine", "constant", "restarts"], "of the learning rate, after the warm-up"] = "cosine"
+    warmup_epochs: Annotated[NonNegative, "epochs of linear warm-up"] = 10.0
+    restart_epochs: Annotated[Positive, "length of a cycle of schedule=restarts"] = 15.0
+    online_lr: Annotated[Positive, "learning rate of the online probe (SGD, gradient-isolated)"] = 0.1
+
+    device: Annotated[str, "auto, cpu, cuda, cuda:1, mps"] = "auto"
+    precision: Annotated[Literal["auto", "float32", "bf16"], "auto: bf16 autocast on CUDA, else float32"] = "auto"
+    augment: Augment = field(default_factory=Augment)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def scaled_lr(self) -> float:
+        """The learning rate as used, at the top of its schedule."""
+        ratio = self.batch_size / 256
+        return self.lr * {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[self.lr_scaling]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One thing that can be set: its name on the command line, type with bounds, default and help."""
+
+    name: str
+    hint: Any
+    default: Any
+    help: str
+
+
+Schema = dict[str, Key]
+
+
+def _key(name: str, hint: Any, default: Any) -> Key:
+    texts = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, str)]
+    return Key(name, hint, default, texts[-1] if texts else "")
+
+
+def section_keys(section: type, prefix: str = "") -> Schema:
+    hints = typing.get_type_hints(section, include_extras=True)
+    keys: Schema = {}
+    for item in dataclasses.fields(section):
+        hint = hints[item.name]
+        if dataclasses.is_dataclass(hint):
+            keys |= section_keys(typing.cast(type, hint), f"{prefix}{item.name}.")
+        elif item.name not in ("parameters", "origin"):
+            keys[prefix + item.name] = _key(prefix + item.name, hint, item.default)
+    return keys
+
+
+def parameter_keys(function: Callable[..., Any]) -> Schema:
+    """A method's keyword-only parameters are its keys; annotation and default are the schema."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    return {
+        name: _key(name, hints[name], parameter.default)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+RUN_KEYS = section_keys(Config)
+
+
+def describe(hint: Any) -> str:
+    """A type as a user would say it."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        bounds = [str(extra) for extra in arguments[1:] if isinstance(extra, Bounds)]
+        return " ".join([describe(arguments[0]), *bounds])
+    if origin is Literal:
+        return " or ".join(str(argument) for argument in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return ", or ".join(describe(argument) for argument in arguments)
+    if origin is tuple:
+        of = describe(arguments[0])
+        return f"a list of {of}" if Ellipsis in arguments else f"{len(arguments)} values of {of}"
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
+    return names.get(hint, str(hint))
+
+
+def coerce(value: Any, hint: Any) -> Any:
+    """`value`, given as text, JSON or Python, as the type `hint`; ValueError where it is not one."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        value = coerce(value, arguments[0])
+        for bounds in arguments[1:]:
+            if isinstance(bounds, Bounds) and not all(
+                bounds.allow(part) for part in (value if isinstance(value, tuple) else (value,)) if part is not None
+            ):
+                raise ValueError(value)
+        return value
+    if origin is Literal:
+        for choice in arguments:
+            if str(choice) == str(value):
+                return choice
+        raise ValueError(value)
+    if origin in (typing.Union, types.UnionType):
+        for argument in arguments:
+            try:
+                return coerce(value, argument)
+            except ValueError:
+                continue
+        raise ValueError(value)
+    if origin is tuple:
+        parts = value.strip("()[] ").split(",") if isinstance(value, str) else value
+        if not isinstance(parts, (list, tuple)):
+            raise ValueError(value)
+        if Ellipsis in arguments:
+            return tuple(coerce(part, arguments[0]) for part in parts if part != "")
+        if len(parts) != len(arguments):
+            raise ValueError(value)
+        return tuple(coerce(part, argument) for part, argument in zip(parts, arguments, strict=True))
+    if hint is type(None):
+        if value is None or (isinstance(value, str) and value.lower() == "none"):
+            return None
+        raise ValueError(value)
+    if hint is bool:
+        words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
+        raise ValueError(value)
+    if hint in (int, float):
+        if isinstance(value, bool) or value is None:
+            raise ValueError(value)
+        try:
+            number = float(value)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(value) from error
+        if not math.isfinite(number) or (hint is int and number != int(number)):
+            raise ValueError(value)
+        # int(str) keeps every digit of a large seed, which float would not.
+        return (
+            (int(value) if not isinstance(value, str) or value.strip("+-").isdigit() else int(number))
+            if (hint is int)
+            else number
+        )
+    if hint is str:
+        if not isinstance(value, str):
+            raise ValueError(value)
+        return value
+    raise TypeError(f"no way to read {hint} from a command line")
+
+
+def parse_overrides(words: typing.Iterable[str]) -> dict[str, str]:
+    """`["epochs=3", "augment.flip=0"]` → dict. A key given twice is refused: one of the two would be lost."""
+    values: dict[str, str] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in values:
+            raise TwofoldError(f"{name} is given twice: {name}={values[name]} and {word}")
+        values[name] = value
+    return values
+
+
+def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:
+    """Lay the layers over the defaults, later ones on top; check every key and value; remember who set what."""
+    values = {name: key.default for name, key in schema.items()}
+    origin: dict[str, str] = {}
+    for layer, given in layers.items():
+        for name, value in given.items():
+            if name not in schema:
+                raise TwofoldError(f"unknown key '{name}'{nearest(name, list(schema))}")
+            try:
+                values[name] = coerce(value, schema[name].hint)
+            except ValueError:
+                raise TwofoldError(f"{name}={shown(value)} is not {describe(schema[name].hint)}") from None
+            origin[name] = layer
+    return _build(values, origin)
+
+
+def _build(values: Mapping[str, Any], origin: Mapping[str, str]) -> Config:
+    sections: dict[str, dict[str, Any]] = {"augment": {}, "checkpoint": {}}
+    top: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
+    for name, value in values.items():
+        section, dot, rest = name.partition(".")
+        if dot and section in sections:
+            sections[section][rest] = value
+        elif name in RUN_KEYS:
+            top[name] = value
+        else:
+            parameters[name] = value
+    config = Config(
+        **top,
+        augment=Augment(**sections["augment"]),
+        checkpoint=Checkpoint(**sections["checkpoint"]),
+        parameters=parameters,
+        origin=dict(origin),
+    )
+    _check(config)
+    return config
+
+
+def _check(config: Config) -> None:
+    for name in ("crop_scale", "crop_ratio", "scale", "blur_sigma"):
+        low, high = getattr(config.augment, name)
+        if low > high:
+            raise TwofoldError(f"augment.{name}={low:g},{high:g}: the first is larger than the second")
+    if config.augment.crop_scale[0] <= 0:
+        raise TwofoldError("augment.crop_scale must be above 0: a crop without pixels has nothing to show")
+    for name in ("flip", "jitter", "grayscale", "blur", "solarize"):
+        value = getattr(config.augment, name)
+        # A shorter list is repeated: 0,0.2 is BYOL's pair of views, for any number of them.
+        if isinstance(value, tuple) and not 1 <= len(value) <= config.views:
+            raise TwofoldError(f"augment.{name} has {len(value)} values for {config.views} views")
+
+
+def shown(value: Any) -> str:
+    """A value as it would be typed on the command line."""
+    if isinstance(value, (tuple, list)):
+        return ",".join(shown(part) for part in value)
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """The dotted keys of a configuration and their values, method parameters included."""
+    values: dict[str, Any] = {}
+    for name in RUN_KEYS:
+        section, dot, rest = name.partition(".")
+        values[name] = getattr(getattr(config, section), rest) if dot else getattr(config, name)
+    return values | dict(config.parameters)
+
+
+def dump(config: Config) -> str:
+    """JSON text: every key with its value and the layer that set it, and what was derived from them."""
+    record = {
+        "format": FORMAT,
+        "values": flat(config),
+        "origin": dict(config.origin),
+        "derived": {"scaled_lr": config.scaled_lr},
+    }
+    return json.dumps(record, indent=2) + "\n"
+
+
+def load(text: str, schema_of: Callable[[str], Schema]) -> Config:
+    """The configuration that `dump` wrote; `schema_of(method)` gives its keys."""
+    try:
+        record = json.loads(text)
+        version, values, origin = record["format"], record["values"], record["origin"]
+        method = values["method"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise TwofoldError(f"this is not a configuration that Twofold wrote ({error!r})") from None
+    if version != FORMAT:
+        raise TwofoldError(f"this run has format {version}, and this version of Twofold reads format {FORMAT}")
+    config = resolve(schema_of(method), {"saved": values})
+    return dataclasses.replace(config, origin=origin)

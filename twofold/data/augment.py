@@ -1,0 +1,182 @@
+"""Random views of a batch, made on its device, with every parameter drawn for each sample and view.
+
+A draw is a hash of (seed, step, position, view, purpose), so a view does not depend on the rest of the batch. Nothing
+here asks the host for a value or has a shape that depends on one, so a CUDA graph can capture it. What the
+configuration turns off is left out when the Augmenter is made, and costs nothing.
+
+N images, V views of each, B = V·N (view by view), C channels, H×W the stored size, S the side of the views.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from twofold import counter
+from twofold.config import Augment
+from twofold.data import colour, resample
+
+NOISE = counter.purpose("augment.noise")  # a compiler cannot look into the hash of a text
+Draws = dict[str, Tensor]  # purpose → [V, N], uniform in [0, 1)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Images as evaluation sees them: whole, `image_size` wide and high, normalised by `mean` and `std` `[C]`."""
+
+    image_size: int
+    mean: Tensor  # of pixels from 0 to 1
+    std: Tensor
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """uint8 `[N, C, H, W]` → float32 `[N, C, S, S]`."""
+        return self.normalise(resample.resize(images, self.image_size) / 255)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Pixels from 0 to 1, `[..., C, S, S]`."""
+        return (pixels - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)
+
+    def to(self, device: torch.device | str) -> "Plain":
+        return Plain(self.image_size, self.mean.to(device), self.std.to(device))
+
+
+class Augmenter:
+    """`augmenter(images, position, step)` makes the views that the network sees; `plain(images)` is for evaluation."""
+
+    def __init__(self, augment: Augment, *, views: int, image_size: int, mean: Tensor, std: Tensor, seed: int) -> None:
+        """`mean` and `std` `[C]` lie where the images will be; see also `to`."""
+        self.augment, self.image_size, self.seed = augment, image_size, seed
+        self.plain = Plain(image_size, mean.to(torch.float32), std.to(torch.float32))
+        coloured = len(mean) == len(colour.LUMA)
+        self.crops = not augment.crop_scale == augment.crop_ratio == (1, 1)
+        self.moves = augment.scale != (1, 1) or any((augment.rotate, augment.shear, augment.shift))
+        names = ("brightness", "contrast", "saturation", "hue") if coloured else ("brightness", "contrast")
+        self.jittered = tuple(name for name in names if getattr(augment, name) > 0)
+        chances = {"flip": augment.flip, "blur": augment.blur, "solarize": augment.solarize}
+        if self.jittered:
+            chances["jitter"] = augment.jitter
+        if coloured:
+            chances["grayscale"] = augment.grayscale
+
+        every = {name: value if isinstance(value, tuple) else (value,) * views for name, value in chances.items()}
+        device = mean.device
+        self.chance = {name: torch.tensor([p], device=device).float().T for name, p in every.items() if any(p)}
+        self.drawn = self._purposes()
+        hashes = [counter.purpose(f"augment.{name}") for name in self.drawn]
+        self.purpose = torch.tensor(hashes, dtype=torch.int64, device=device).view(-1, 1, 1)
+        self.view = torch.arange(views, device=device).view(-1, 1)
+        # Kept, not made where it is used: a compiler would count it in 32 bits, and the hash needs 64.
+        self.element = torch.arange(len(mean) * image_size**2 if augment.noise > 0 else 0, device=device)
+
+    def to(self, device: torch.device | str) -> "Augmenter":
+        mean, std = self.plain.mean.to(device), self.plain.std.to(device)
+        return Augmenter(
+            self.augment, views=len(self.view), image_size=self.image_size, mean=mean, std=std, seed=self.seed
+        )
+
+    def __call__(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
+        """Normalised views, float32 `[V, N, C, S, S]`, of uint8 images `[N, C, H, W]`.
+
+        `position` `[N]` is the place of each in the global batch, `step` `[]` the number of the training step.
+        """
+        return self.plain.normalise(self.pixels(images, position, step))
+
+    def pixels(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
+        """The same views before normalisation, from 0 to 1."""
+        draws = self._draw(position, step)
+        x = self._cropped(images, draws) / 255
+        if self.moves:
+            x = self._moved(x, draws)
+        if "jitter" in self.chance:
+            x = self._jittered(x, draws)
+        if "grayscale" in self.chance:
+            x = colour.grayscale(x, self._chosen("grayscale", draws).flatten())
+        if "blur" in self.chance:
+            sigma = between(*self.augment.blur_sigma, draws["blur.sigma"]).flatten()
+            blurred = resample.blur(x, sigma, self.augment.blur_sigma[1])
+            x = torch.where(self._chosen("blur", draws).view(-1, 1, 1, 1), blurred, x)
+        if "solarize" in self.chance:
+            x = colour.solarize(x, self._chosen("solarize", draws).flatten())
+        x = x.view(len(self.view), *images.shape[:2], self.image_size, self.image_size)
+        if self.augment.noise > 0:
+            x = x + self.augment.noise * self._noise(x, position, step)
+        return x.clamp(0, 1)
+
+    def _purposes(self) -> list[str]:
+        names = list(self.chance)
+        if self.crops:
+            attempts = range(resample.CROP_ATTEMPTS)
+            names += [f"crop.{what}.{attempt}" for what in ("area", "ratio") for attempt in attempts]
+            names += ["crop.top", "crop.left"]
+        if self.moves:
+            names += ["rotate", "shear", "scale", "shift.right", "shift.down"]
+        if "jitter" in self.chance:
+            names += [f"jitter.{what}{name}" for what in ("", "order.") for name in self.jittered]
+        if "blur" in self.chance:
+            names += ["blur.sigma"]
+        return names
+
+    def _draw(self, position: Tensor, step: Tensor) -> Draws:
+        if not self.drawn:
+            return {}
+        keys = counter.key(self.seed, step, position, self.view, self.purpose)
+        return dict(zip(self.drawn, counter.uniform(keys).unbind(), strict=True))
+
+    def _chosen(self, name: str, draws: Draws) -> Tensor:
+        return draws[name] < self.chance[name]
+
+    def _cropped(self, images: Tensor, draws: Draws) -> Tensor:
+        """Crop, resize and mirror: `[B, C, S, S]`, still from 0 to 255."""
+        if not self.crops:
+            x = resample.resize(images, self.image_size).repeat(len(self.view), 1, 1, 1)
+            if "flip" in self.chance:
+                x = torch.where(self._chosen("flip", draws).view(-1, 1, 1, 1), x.flip(-1), x)
+            return x
+        height, width = images.shape[2:]
+        attempts = range(resample.CROP_ATTEMPTS)
+        top, left, crop_height, crop_width = resample.crop_boxes(
+            torch.stack([draws[f"crop.area.{attempt}"] for attempt in attempts]),
+            torch.stack([draws[f"crop.ratio.{attempt}"] for attempt in attempts]),
+            draws["crop.top"],
+            draws["crop.left"],
+            size=(height, width),
+            scale=self.augment.crop_scale,
+            ratios=self.augment.crop_ratio,
+        )
+        first, last = left, left + crop_width
+        if "flip" in self.chance:
+            flip = self._chosen("flip", draws)
+            first, last = torch.where(flip, last, first), torch.where(flip, first, last)
+        rows = resample.triangle_weights(top.T, (top + crop_height).T, height, self.image_size)
+        columns = resample.triangle_weights(first.T, last.T, width, self.image_size)
+        return resample.separable(images, rows, columns).flatten(0, 1)
+
+    def _moved(self, x: Tensor, draws: Draws) -> Tensor:
+        limits = {
+            "rotate": (-self.augment.rotate, self.augment.rotate),
+            "shear": (-self.augment.shear, self.augment.shear),
+            "scale": self.augment.scale,
+            "shift.right": (-self.augment.shift, self.augment.shift),
+            "shift.down": (-self.augment.shift, self.augment.shift),
+        }
+        return resample.affine(x, *(between(*limit, draws[name]).flatten() for name, limit in limits.items()))
+
+    def _jittered(self, x: Tensor, draws: Draws) -> Tensor:
+        chosen = self._chosen("jitter", draws)
+        factors = {}
+        for name in self.jittered:
+            strength = getattr(self.augment, name)
+            low, neutral, high = (
+                (-strength, 0.0, strength) if name == "hue" else (max(0, 1 - strength), 1.0, 1 + strength)
+            )
+            factors[name] = torch.where(chosen, between(low, high, draws[f"jitter.{name}"]), neutral).flatten()
+        return colour.jitter(x, factors, {name: draws[f"jitter.order.{name}"].flatten() for name in self.jittered})
+
+    def _noise(self, x: Tensor, position: Tensor, step: Tensor) -> Tensor:
+        """Standard normal values of the shape of x, drawn for each channel and pixel."""
+        keys = counter.key(self.seed, step, position.view(-1, 1), self.view[..., None], NOISE, self.element)
+        return counter.normal(keys).view_as(x)
+
+
+def between(low: float, high: float, draw: Tensor) -> Tensor:
+    return low + (high - low) * draw

@@ -1,0 +1,243 @@
+"""The sets that come under a name: digits (with scikit-learn), cifar10 and mnist (their standard files in data_dir).
+
+`…_DEFAULTS` are configuration that suits a set: augmentation that keeps what an image shows, and an encoder.
+"""
+
+import gzip
+import hashlib
+import http.client
+import os
+import pickle
+import tarfile
+import tempfile
+import urllib.request
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from twofold.data.arrays import ArraySplit, Splits
+from twofold.errors import TwofoldError
+
+# Digits are read by shape and side: mirrored, cropped or turned far they are others, or none.
+_SMALL_DISTORTIONS: dict[str, Any] = {
+    "augment.flip": 0.0,
+    "augment.crop_scale": (1.0, 1.0),
+    "augment.crop_ratio": (1.0, 1.0),
+    "augment.jitter": 0.0,
+    "augment.grayscale": 0.0,
+    "augment.rotate": 10.0,
+    "augment.shear": 10.0,
+    "augment.shift": 0.1,
+    "augment.scale": (0.9, 1.1),
+}
+DIGITS_DEFAULTS: dict[str, Any] = {"encoder": "conv", **_SMALL_DISTORTIONS, "augment.noise": 0.05}
+MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small", **_SMALL_DISTORTIONS}
+CIFAR10_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
+
+TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file to fetch, and the files that come out of it."""
+
+    url: str
+    md5: str
+    files: tuple[str, ...]  # below data_dir; for a .tar.gz also the names of its members
+
+
+CIFAR10_BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
+CIFAR10_FOLDER = "cifar-10-batches-py"
+CIFAR10_REMOTES = (
+    Remote(
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        "c58f30108f718f92721af3b95e74349a",
+        tuple(f"{CIFAR10_FOLDER}/{name}" for name in (*CIFAR10_BATCHES, "batches.meta")),
+    ),
+)
+MNIST_FOLDER = "MNIST/raw"
+MNIST_REMOTES = tuple(
+    Remote(f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}.gz", md5, (f"{MNIST_FOLDER}/{name}",))
+    for name, md5 in (
+        ("train-images-idx3-ubyte", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        ("train-labels-idx1-ubyte", "d53e105ee54ea40749a09fcbcd1e9432"),
+        ("t10k-images-idx3-ubyte", "9fb629c4189551a2d022fa330f9573f3"),
+        ("t10k-labels-idx1-ubyte", "ec29112dd5afa0611ce80d1b7f02629c"),
+    )
+)
+DIGIT_NAMES = tuple("0123456789")
+
+
+def read_digits() -> Splits:
+    """1797 images of 8 x 8 pixels, 0 to 16 in the original."""
+    from sklearn.datasets import load_digits  # its import takes a second, and other sources do without
+
+    digits = load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    return ArraySplit(images[..., None], digits.target.astype(np.int64)), None, DIGIT_NAMES
+
+
+def read_cifar10(data_dir: Path, download: bool) -> Splits:
+    def find(name: str) -> Path | None:
+        places = (data_dir / CIFAR10_FOLDER / name, data_dir / name)
+        return next((path for path in places if path.is_file()), None)
+
+    files = _located("cifar10", data_dir, CIFAR10_REMOTES, find, download)
+    meta = _unpickled(files["batches.meta"])
+    try:
+        classes = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in meta["label_names"])
+    except (KeyError, TypeError, UnicodeDecodeError):
+        raise TwofoldError(f"{files['batches.meta']} has no label_names; fetch the file again") from None
+    batches = [_cifar10_batch(files[name], len(classes)) for name in CIFAR10_BATCHES]
+    train = ArraySplit(
+        np.concatenate([images for images, _ in batches[:-1]]), np.concatenate([labels for _, labels in batches[:-1]])
+    )
+    return train, ArraySplit(*batches[-1]), classes
+
+
+def read_mnist(data_dir: Path, download: bool) -> Splits:
+    def find(name: str) -> Path | None:
+        folders = (data_dir / MNIST_FOLDER, data_dir / "mnist", data_dir)
+        places = (folder / f"{name}{ending}" for folder in folders for ending in ("", ".gz"))
+        return next((path for path in places if path.is_file()), None)
+
+    files = _located("mnist", data_dir, MNIST_REMOTES, find, download)
+    train, test = (
+        _mnist_part(files[f"{part}-images-idx3-ubyte"], files[f"{part}-labels-idx1-ubyte"])
+        for part in ("train", "t10k")
+    )
+    return train, test, DIGIT_NAMES
+
+
+def _cifar10_batch(path: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    batch = _unpickled(path)
+    data, labels = batch.get("data"), np.asarray(batch.get("labels"))
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
+        raise TwofoldError(f"{path} has no CIFAR-10 images (uint8 rows of 3072); fetch the file again")
+    if labels.shape != data.shape[:1] or labels.dtype.kind != "i" or not ((labels >= 0) & (labels < classes)).all():
+        raise TwofoldError(f"{path} has no label from 0 to {classes - 1} for every image; fetch the file again")
+    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels.astype(np.int64)
+
+
+def _mnist_part(image_file: Path, label_file: Path) -> ArraySplit:
+    images, labels = _read_idx(image_file, 3), _read_idx(label_file, 1)
+    if len(images) != len(labels) or (labels > 9).any():
+        raise TwofoldError(f"{label_file} does not have a digit for each image of {image_file}; fetch both again")
+    return ArraySplit(images[..., None], labels.astype(np.int64))
+
+
+def _read_idx(path: Path, dimensions: int) -> np.ndarray:
+    """Big-endian: 0, 0, type 8 (uint8), number of dimensions, their sizes, the bytes."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise TwofoldError(f"{path} cannot be read: {error}; fetch the file again") from error
+    start = 4 + 4 * dimensions
+    shape = np.frombuffer(content[4:start].ljust(4 * dimensions, b"\0"), ">u4").astype(np.int64)
+    if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) != start + shape.prod():
+        raise TwofoldError(f"{path} is not a complete IDX file of {dimensions} dimensions; fetch the file again")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Numpy arrays and built-in values; any other name in the pickle is refused, so that it cannot run code."""
+
+    _RECONSTRUCT: Callable[..., Any] = np.empty(0).__reduce__()[0]  # type: ignore[assignment]
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return _ArrayUnpickler._RECONSTRUCT
+        if module == "numpy" and name in ("ndarray", "dtype"):
+            return getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes in protocol 2
+            return _latin1
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR-10 file needs")
+
+
+def _latin1(text: str, _: str) -> bytes:
+    return text.encode("latin1")
+
+
+def _unpickled(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = _ArrayUnpickler(file, encoding="latin1").load()
+        return {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
+    except Exception as error:  # a damaged pickle can fail in any of its operations
+        raise TwofoldError(f"{path} cannot be read: {' '.join(str(error).split())}; fetch the file again") from error
+
+
+def _located(
+    source: str,
+    data_dir: Path,
+    remotes: tuple[Remote, ...],
+    find: Callable[[str], Path | None],
+    download: bool,
+) -> dict[str, Path]:
+    """The source's files by their bare names; fetched where they are missing and `download` allows it."""
+    missing = {remote: [name for name in remote.files if find(Path(name).name) is None] for remote in remotes}
+    wanted = [remote for remote in remotes if missing[remote]]
+    if wanted and not download:
+        names = [Path(name).name for remote in wanted for name in missing[remote]]
+        raise TwofoldError(
+            f"{source} needs {', '.join(names)} in {data_dir / Path(wanted[0].files[0]).parent}; "
+            f"set download=true, or put them there, unpacked from {' '.join(remote.url for remote in wanted)}"
+        )
+    for remote in wanted:
+        fetch(remote, data_dir)
+    names = [Path(name).name for remote in remotes for name in remote.files]
+    return {name: path for name in names if (path := find(name)) is not None}
+
+
+def fetch(remote: Remote, data_dir: Path) -> None:
+    """Download, verify, unpack the expected files; nothing is left behind where any of it fails."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=data_dir) as aside:
+            archive = Path(aside, "archive")
+            found = _download(remote.url, archive)
+            if found != remote.md5:
+                raise TwofoldError(f"{remote.url} has checksum {found}, expected {remote.md5}: it was not kept")
+            _unpack(remote, archive, Path(aside))
+            for name in remote.files:
+                target = data_dir / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(Path(aside, Path(name).name), target)
+    except (OSError, EOFError, zlib.error, http.client.HTTPException, tarfile.TarError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise TwofoldError(f"cannot fetch {remote.url} into {data_dir}: {reason}") from error
+
+
+def _download(url: str, target: Path) -> str:
+    """The file's MD5, as published with these sets."""
+    state = hashlib.md5(usedforsecurity=False)
+    with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response, target.open("wb") as file:
+        while block := response.read(2**20):
+            state.update(block)
+            file.write(block)
+    return state.hexdigest()
+
+
+def _unpack(remote: Remote, archive: Path, into: Path) -> None:
+    if not remote.url.endswith(".tar.gz"):
+        with gzip.open(archive) as content:
+            _copy(content, into / Path(remote.files[0]).name)
+        return
+    with tarfile.open(archive) as tar:
+        members = {member.name: member for member in tar if member.isfile()}
+        for name in remote.files:
+            if name not in members:
+                raise TwofoldError(f"{remote.url} has no file {name}")
+            member = tar.extractfile(members[name])
+            assert member is not None  # as it is a file
+            _copy(member, into / Path(name).name)
+
+
+def _copy(content: IO[bytes] | gzip.GzipFile, target: Path) -> None:
+    with target.open("wb") as file:
+        while block := content.read(2**20):
+            file.write(block)

@@ -1,0 +1,140 @@
+"""Geometry of a batch in which every sample has parameters of its own.
+
+Crop, resize, mirror and blur are linear along rows and along columns, so each is a pair of small matrices for each
+sample, applied by two batched matrix products. Rotation and shear are not separable and sample the image once.
+
+N images, V views of each, B = V·N, C channels, H×W the stored size, S the side of the result.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CROP_ATTEMPTS = 10
+
+
+def crop_boxes(
+    area: Tensor,
+    ratio: Tensor,
+    top: Tensor,
+    left: Tensor,
+    *,
+    size: tuple[int, int],
+    scale: tuple[float, float],
+    ratios: tuple[float, float],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Random crops of whole pixels (top, left, height, width) `[...]` from uniform draws in [0, 1).
+
+    `area` and `ratio` are `[attempts, ...]`: the first attempt that fits inside the image is taken; where none does,
+    the largest central crop whose ratio is allowed. The area is uniform in `scale`, the ratio log-uniform.
+    """
+    height, width = size
+    pixels = (scale[0] + (scale[1] - scale[0]) * area) * (height * width)
+    aspect = torch.exp(math.log(ratios[0]) + (math.log(ratios[1]) - math.log(ratios[0])) * ratio)
+    crop_width = torch.round(torch.sqrt(pixels * aspect))
+    crop_height = torch.round(torch.sqrt(pixels / aspect))
+    fits = (crop_width > 0) & (crop_width <= width) & (crop_height > 0) & (crop_height <= height)
+    found = fits.any(0)
+    first = fits.to(torch.int32).argmax(0, keepdim=True)
+
+    nearest_ratio = min(max(width / height, ratios[0]), ratios[1])
+    central_width = max(1, min(width, round(height * nearest_ratio)))
+    central_height = max(1, min(height, round(width / nearest_ratio)))
+    crop_width = torch.where(found, crop_width.gather(0, first)[0], float(central_width))
+    crop_height = torch.where(found, crop_height.gather(0, first)[0], float(central_height))
+    # A draw has 24 bits and is below 1, so its product with n is below n in float32 too: the crop stays inside.
+    crop_top = torch.where(found, torch.floor(top * (height - crop_height + 1)), float((height - central_height) // 2))
+    crop_left = torch.where(found, torch.floor(left * (width - crop_width + 1)), float((width - central_width) // 2))
+    return crop_top, crop_left, crop_height, crop_width
+
+
+def triangle_weights(first: Tensor, last: Tensor, size: int, out: int) -> Tensor:
+    """Pillow's antialiased BILINEAR along one axis of `size` pixels: `[..., out, size]`, rows sum to 1.
+
+    `first` and `last` `[...]` bound the interval that becomes `out` pixels; with `last < first` it comes out mirrored.
+    As in `Image.resize(box=...)`, pixels outside the interval, but inside the image, enter at its ends.
+    """
+    scale = (last - first)[..., None] / out
+    centre = first[..., None] + scale * (torch.arange(out, device=first.device) + 0.5)
+    pixel = torch.arange(size, device=first.device) + 0.5
+    support = scale.abs().clamp(min=1.0)[..., None]
+    weights = (1 - (pixel - centre[..., None]).abs() / support).clamp(min=0)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def whole_weights(size: int, out: int, device: torch.device) -> Tensor:
+    """`triangle_weights` `[out, size]` of the whole axis."""
+    return triangle_weights(torch.zeros((), device=device), torch.full((), float(size), device=device), size, out)
+
+
+def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """rows · image · columnsᵀ for every view: images `[N, C, H, W]`, rows `[N, V, S, H]`, columns `[N, V, S, W]`.
+
+    Returns float32 `[V, N, C, S, S]`. The views of an image share one product, so that the image is not copied V times.
+    """
+    n, v, s, h = rows.shape
+    c, w = images.shape[1], images.shape[3]
+    x = images.transpose(1, 2).to(torch.float32, memory_format=torch.contiguous_format).reshape(n, h, c * w)
+    # Autocast would do the products in bfloat16, which has no room for the 256 levels of a pixel.
+    with torch.autocast(images.device.type, enabled=False):
+        x = torch.bmm(rows.reshape(n, v * s, h), x)
+        x = torch.bmm(x.view(n * v, s * c, w), columns.reshape(n * v, -1, w).transpose(1, 2))
+    return x.view(n, v, s, c, -1).permute(1, 0, 3, 2, 4).contiguous()
+
+
+def resize(images: Tensor, out: int) -> Tensor:
+    """The whole images `[N, C, H, W]` as `[N, C, out, out]` float32, antialiased bilinear."""
+    height, width = images.shape[2:]
+    if height == out and width == out:
+        return images.to(torch.float32)
+    rows = whole_weights(height, out, images.device)
+    columns = whole_weights(width, out, images.device)
+    return separable(images, rows.expand(len(images), 1, -1, -1), columns.expand(len(images), 1, -1, -1))[0]
+
+
+def affine(images: Tensor, degrees: Tensor, shear: Tensor, zoom: Tensor, right: Tensor, down: Tensor) -> Tensor:
+    """Zoom, then shear along x, then rotate, about the centre, then shift; bilinear, black outside.
+
+    images `[B, C, S, S]`, parameters `[B]`: `degrees` counter-clockwise, `shear` in degrees, `zoom` > 1 enlarges,
+    `right` and `down` in parts of the side. What matters is the inverse: where an output pixel comes from.
+    """
+    b, _, side, _ = images.shape
+    angle, slant = torch.deg2rad(degrees), torch.tan(torch.deg2rad(shear))
+    cos, sin = torch.cos(angle) / zoom, torch.sin(angle) / zoom
+    # Coordinates from -1 to 1, as grid_sample has them.
+    place = (2 * torch.arange(side, device=images.device) + 1) / side - 1
+    x = (place - 2 * right[:, None])[:, None, :]
+    y = (place - 2 * down[:, None])[:, :, None]
+    cos, sin, slant = (value.view(b, 1, 1) for value in (cos, sin, slant))
+    source_x = (cos - slant * sin) * x - (sin + slant * cos) * y
+    source_y = sin * x + cos * y
+    grid = torch.stack([source_x, source_y], dim=-1)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def gaussian_weights(sigma: Tensor, size: int, largest_sigma: float) -> Tensor:
+    """Gaussian blur along one axis as matrices `[B, size, size]`, mirrored at the border pixel; sigma `[B]`, in pixels.
+
+    The kernel reaches 4 `largest_sigma` (at most size - 1) for every sample, so its shape does not depend on `sigma`.
+    """
+    radius = min(math.ceil(4 * largest_sigma), size - 1)
+    distance = torch.arange(radius + 1, device=sigma.device)
+    kernel = torch.exp(-0.5 * (distance / sigma[:, None]) ** 2)
+    kernel = kernel / (2 * kernel.sum(1, keepdim=True) - 1)
+    kernel = F.pad(kernel, (0, 1))  # the last entry stands for every distance out of reach
+
+    pixel = torch.arange(size, device=sigma.device)
+    out, source = pixel[:, None], pixel[None, :]
+    far = radius + 1
+    direct = (out - source).abs()
+    before = torch.where(source > 0, out + source, far)
+    behind = torch.where(source < size - 1, 2 * (size - 1) - out - source, far)
+    return sum((kernel[:, taps.clamp(max=far)] for taps in (before, behind)), start=kernel[:, direct.clamp(max=far)])
+
+
+def blur(images: Tensor, sigma: Tensor, largest_sigma: float) -> Tensor:
+    """Gaussian blur of images `[B, C, S, S]`, with a `sigma` `[B]` for each."""
+    weights = gaussian_weights(sigma, images.shape[-1], largest_sigma)[:, None]
+    return separable(images, weights, weights)[0]

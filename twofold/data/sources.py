@@ -1,0 +1,227 @@
+"""From a name, path or array to decoded images, in two phases: `open_source` says what is there, `load` decodes it.
+
+Between the two the configuration is settled: a source brings defaults that suit it, and what follows from its images.
+A sample's stable index is its number in the source, training files or rows first, then those of its own test set.
+"""
+
+import difflib
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from twofold import counter
+from twofold.data import benchmarks
+from twofold.data.arrays import ArraySplit, Progress, from_arrays, read_array_file
+from twofold.data.decode import extensions
+from twofold.data.folder import FileSplit, read_folder
+from twofold.data.store import ImageStore
+from twofold.errors import TwofoldError
+
+NAMES = ("digits", "cifar10", "mnist")
+SIZES = (64, 96, 128, 160, 224)  # what images above the first of them are brought to
+
+Split = ArraySplit | FileSplit
+
+
+@dataclass(frozen=True)
+class Source:
+    name: str
+    location: str  # what `open_source` finds it by again, from any folder
+    train: Split
+    test: Split | None
+    classes: tuple[str, ...] | None
+    defaults: dict[str, Any]  # configuration keys that suit this source
+    chosen: dict[str, Any]  # configuration keys that follow from its images
+    fingerprint: str
+
+    @property
+    def labelled(self) -> bool:
+        return self.train.labels is not None
+
+    def __len__(self) -> int:
+        return len(self.train) + (len(self.test) if self.test is not None else 0)
+
+    def training_images(self, test_fraction: float) -> int:
+        """How many there will be to train on, unless some turn out to be unreadable."""
+        return len(_parts(self, test_fraction)[0].rows)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Data:
+    name: str
+    train: ImageStore
+    test: ImageStore | None
+    classes: tuple[str, ...] | None
+    skipped: tuple[Skipped, ...]
+    fingerprint: str  # of content, image_size, channels and test_fraction: the same only for the same stores
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of a split that make one store; `first` is the stable index of the split's row 0."""
+
+    name: str
+    split: Split
+    rows: np.ndarray
+    first: int
+
+
+def open_source(
+    data: str | Path | np.ndarray | tuple[np.ndarray, Any],
+    *,
+    data_dir: str | Path = "data",
+    download: bool = False,
+    progress: Progress | None = None,
+) -> Source:
+    """Find the images and what is known of them without decoding: number, sizes, labels. `progress(done, total)`."""
+    name, (train, test, classes), defaults = _read(data, Path(data_dir).expanduser(), download, progress)
+    readable = len(train.readable())
+    if readable < 2:
+        raise TwofoldError(f"{name} has one image that can be read; at least two are needed")
+    size = natural_size(train.side)
+    chosen = {"image_size": size, "channels": 1 if train.grey else 3, **network_for(size)}
+    digests = [train.digest(), b"" if test is None else test.digest()]
+    fingerprint = _digest(*digests, repr(classes).encode())
+    return Source(name, _location(data), train, test, classes, defaults, chosen, fingerprint)
+
+
+def load(
+    source: Source, *, image_size: int, channels: int, test_fraction: float, progress: Progress | None = None
+) -> Data:
+    """Decode. Where there are labels and no test set, `test_fraction` of each class is held out as one."""
+    fingerprint = _digest(source.fingerprint.encode(), repr((image_size, channels, test_fraction)).encode())
+    parts = _parts(source, test_fraction)
+    total = sum(len(part.rows) for part in parts)
+    stores: dict[str, ImageStore] = {}
+    skipped = [
+        Skipped(*item)
+        for split in (source.train, source.test)
+        if split is not None
+        for item in split.unreadable.items()
+    ]
+    before = 0
+
+    def advance(done: int, _: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
+    for part in parts:
+        key = f"{fingerprint}-{part.name}"
+        decoded = part.split.decode(part.rows, image_size, channels, key, advance)
+        names = part.split.names(part.rows)
+        if names is not None:
+            skipped += [Skipped(names[number], reason) for number, reason in decoded.skipped.items()]
+        stores[part.name] = _store(part, decoded.images, list(decoded.skipped))
+        before += len(part.rows)
+    train, test = stores["train"], stores.get("test")
+    if len(train) < 2:
+        first = f"; {skipped[0].path}: {skipped[0].reason}" if skipped else ""
+        raise TwofoldError(f"{source.name} has {len(train)} images that can be decoded, at least 2 are needed{first}")
+    test = test if test is not None and len(test) else None
+    return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint)
+
+
+def natural_size(side: int) -> int:
+    """The image_size for images of this (median shorter) side: itself up to 64 pixels, else the nearest of SIZES."""
+    return side if side <= SIZES[0] else min(SIZES, key=lambda size: abs(size - side))
+
+
+def network_for(image_size: int) -> dict[str, Any]:
+    """Encoder keys for an image size: 3x3 stem up to 48 pixels, then with max-pool up to 80; below 20 no ResNet."""
+    stem = "small" if image_size <= 48 else "small-pool" if image_size <= 80 else "large"
+    return {"stem": stem} if image_size >= 20 else {"stem": stem, "encoder": "conv"}
+
+
+def hold_out(index: Tensor, labels: Tensor, fraction: float) -> Tensor:
+    """Which samples are for the test, bool [n]: the same for every seed, in each class its share within one image.
+
+    Sorted by class and, inside it, by a hash of the index, every (1/fraction)-th sample is held out, so that the shares
+    are right in total too. A class that would be left without a training image keeps one.
+    """
+    order = counter.permutation(counter.key(index, "hold-out"))
+    order = order[torch.argsort(labels[order], stable=True)]
+    place = torch.arange(len(index), dtype=torch.float64)
+    held = torch.empty(len(index), dtype=torch.bool)
+    held[order] = torch.floor((place + 1) * fraction) > torch.floor(place * fraction)
+    sizes = torch.bincount(labels)
+    emptied = (sizes > 0) & (torch.bincount(labels[held], minlength=len(sizes)) == sizes)
+    first = order[(sizes.cumsum(0) - sizes)[emptied]]
+    held[first] = False
+    return held
+
+
+def _read(
+    data: Any, data_dir: Path, download: bool, progress: Progress | None
+) -> tuple[str, tuple[Split, Split | None, tuple[str, ...] | None], dict[str, Any]]:
+    if isinstance(data, np.ndarray):
+        return "array", from_arrays("the array", data), {}
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], np.ndarray):
+        return "array", from_arrays("the array", *data), {}
+    if not isinstance(data, (str, Path)):
+        raise TwofoldError(
+            f"data is a {type(data).__name__}; give a name, a path, a numpy array or a pair (images, labels)"
+        )
+    if data == "digits":
+        return data, benchmarks.read_digits(), benchmarks.DIGITS_DEFAULTS
+    if data == "cifar10":
+        return data, benchmarks.read_cifar10(data_dir, download), benchmarks.CIFAR10_DEFAULTS
+    if data == "mnist":
+        return data, benchmarks.read_mnist(data_dir, download), benchmarks.MNIST_DEFAULTS
+    path = Path(data).expanduser()
+    if path.is_dir():
+        return path.resolve().name or str(path), read_folder(path, progress), {}
+    if path.suffix.lower() in (".npy", ".npz") and path.is_file():
+        return path.stem, read_array_file(path), {}
+    raise TwofoldError(_nothing_there(path))
+
+
+def _location(data: Any) -> str:
+    if not isinstance(data, (str, Path)):
+        return "array"
+    return data if data in NAMES else str(Path(data).expanduser().resolve())
+
+
+def _nothing_there(path: Path) -> str:
+    if path.suffix.lower() in extensions() and path.is_file():
+        return f"{path} is a single image; give the folder it is in"
+    if path.exists():
+        return f"{path} is not a folder of images, nor a .npy or .npz file"
+    close = difflib.get_close_matches(str(path).lower(), NAMES, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'?" if close else f"give a folder, a .npy or .npz file, or {', '.join(NAMES)}"
+    return f"there is no '{path}'; {hint}"
+
+
+def _parts(source: Source, test_fraction: float) -> list[_Part]:
+    rows = source.train.readable()
+    if source.test is not None:
+        test = _Part("test", source.test, source.test.readable(), len(source.train))
+        return [_Part("train", source.train, rows, 0), test]
+    if source.train.labels is None or test_fraction == 0:
+        return [_Part("train", source.train, rows, 0)]
+    labels = torch.from_numpy(source.train.labels[rows])
+    held = hold_out(torch.from_numpy(rows), labels, test_fraction).numpy()
+    return [_Part("train", source.train, rows[~held], 0), _Part("test", source.train, rows[held], 0)]
+
+
+def _store(part: _Part, images: Tensor, missing: list[int]) -> ImageStore:
+    rows = np.delete(part.rows, missing)
+    labels = None if part.split.labels is None else torch.from_numpy(part.split.labels[rows])
+    return ImageStore(images, labels, torch.from_numpy(rows + part.first), part.split.names(rows))
+
+
+def _digest(*contents: bytes) -> str:
+    state = hashlib.blake2b(digest_size=16)
+    for content in contents:
+        state.update(len(content).to_bytes(8, "little") + content)
+    return state.hexdigest()

@@ -1,0 +1,82 @@
+"""The images of one split, decoded: on the accelerator where they fit, else in host memory or a mapped file.
+
+n images, C channels, H height, W width.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+CPU = torch.device("cpu")
+DEVICE_SHARE = 0.6  # of the accelerator's free memory; the rest is for the network
+BLOCK_BYTES = 2**26
+LEAST_STD = 1 / 255  # one grey level, so that a constant channel divides by something
+
+
+@dataclass(frozen=True, eq=False)
+class ImageStore:
+    images: Tensor  # uint8 [n, C, H, W]; not to be written to
+    labels: Tensor | None  # int64 [n]
+    index: Tensor  # int64 [n], ascending: each sample's number in its source
+    files: tuple[str, ...] | None = None  # below the source's folder
+    device: torch.device = CPU  # where `take` puts what it takes
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def place(self, device: torch.device | str) -> "ImageStore":
+        """The store for a device: images move there if they fit in DEVICE_SHARE of its free memory."""
+        device = torch.device(device)
+        if device.type == "cpu":
+            return self
+        images = self.images
+        if images.nbytes <= DEVICE_SHARE * free_memory(device):
+            images = torch.empty_like(images, device=device)
+            for rows in self._blocks():
+                images[rows].copy_(self.images[rows])
+        labels = None if self.labels is None else self.labels.to(device)
+        return replace(self, images=images, labels=labels, index=self.index.to(device), device=device)
+
+    def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Images and labels of int64 rows, on `device`; rows that are where the images are need no synchronisation."""
+        local = rows.to(self.images.device)
+        if self.device.type == "cuda" and not self.images.is_cuda:
+            # From pinned memory the copy runs beside the computation.
+            pinned = torch.empty((len(local), *self.images.shape[1:]), dtype=torch.uint8, pin_memory=True)
+            images = torch.index_select(self.images, 0, local, out=pinned).to(self.device, non_blocking=True)
+        else:
+            images = self.images.index_select(0, local).to(self.device)
+        if self.labels is None:
+            return images, None
+        return images, self.labels.index_select(0, rows.to(self.labels.device, non_blocking=True))
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each channel, float32 [C], of pixels from 0 to 1.
+
+        From how often each byte occurs, so no digit is lost however many there are.
+        """
+        channels = range(self.images.shape[1])
+        counts = torch.zeros(len(channels), 256, dtype=torch.int64, device=self.images.device)
+        for rows in self._blocks():
+            for channel in channels:
+                counts[channel] += torch.bincount(self.images[rows, channel].flatten(), minlength=256)
+        share = counts.cpu().to(torch.float64) / (self.images.numel() // len(channels))
+        value = torch.arange(256, dtype=torch.float64) / 255
+        mean = share @ value
+        std = (share * (value - mean[:, None]).square()).sum(1).sqrt().clamp(min=LEAST_STD)
+        return mean.float(), std.float()
+
+    def _blocks(self) -> Iterator[slice]:
+        rows = max(1, BLOCK_BYTES // self.images[0].nbytes)
+        return (slice(start, start + rows) for start in range(0, len(self), rows))
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that can still be allocated; without an answer from the device, what fits is not known: 0."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+    return 0.0

@@ -1,0 +1,21 @@
+"""The error types for what a user can put right."""
+
+from difflib import get_close_matches
+
+
+class TwofoldError(Exception):
+    """Says in one line what is wrong, where, and what to do. The command line prints it and exits with 2."""
+
+    exit_code = 2
+
+
+class Diverged(TwofoldError):
+    """Training produced values that are not numbers. What was saved before is sound."""
+
+    exit_code = 1
+
+
+def nearest(word: str, choices: list[str]) -> str:
+    """`, did you mean 'simclr'?` where a choice is close to the word, else the choices themselves."""
+    close = get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f", did you mean '{close[0]}'?" if close else f"; there are: {', '.join(sorted(choices))}"

@@ -1,0 +1,93 @@
+"""Representations of a whole set of images: an encoder's features, and raw pixels as the baseline.
+
+n images, C channels, H height, W width, K feature dimension.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from twofold.errors import TwofoldError
+
+DEVICE_BYTES = 2**30  # features up to this size stay on their device, larger ones go to the CPU
+PIXEL_SIDE = 32
+
+
+class ImageStore(Protocol):
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """uint8 images `[N, C, H, W]` of these rows, and their labels `[N]` where there are any."""
+
+
+def extract(
+    encoder: nn.Module,
+    store: ImageStore,
+    preprocess: Callable[[Tensor], Tensor],
+    *,
+    batch_size: int = 512,
+    device: torch.device | str,
+    autocast: Callable[[], AbstractContextManager[object]] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Tensor:
+    """`encoder(preprocess(images))` of all images, in order: float32 `[n, K]`, on the device up to 1 GiB, else the CPU.
+
+    The encoder runs in eval mode without gradients, so its BatchNorm buffers do not change; afterwards every module has
+    the mode it had. `autocast` makes the context of the forward pass; `progress(done, n)` is called after every batch.
+    """
+    context = autocast or nullcontext
+    modes = [(module, module.training) for module in encoder.modules()]
+    encoder.eval()
+
+    def encode(images: Tensor) -> Tensor:
+        with context():
+            return encoder(preprocess(images.to(device)))
+
+    try:
+        return _collect(store, encode, batch_size, progress)
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def pixels(store: ImageStore, *, batch_size: int = 256) -> Tensor:
+    """Raw pixels from 0 to 1 as float32 `[n, C·H·W]`, placed like features.
+
+    Height and width above 32 are first averaged down to 32, so that a probe on pixels stays affordable.
+    """
+
+    def flatten(images: Tensor) -> Tensor:
+        values = images.float() / 255
+        height, width = (min(side, PIXEL_SIDE) for side in values.shape[2:])
+        return functional.adaptive_avg_pool2d(values, (height, width)).flatten(1)
+
+    return _collect(store, flatten, batch_size, None)
+
+
+@torch.no_grad()
+def _collect(
+    store: ImageStore,
+    represent: Callable[[Tensor], Tensor],
+    batch_size: int,
+    progress: Callable[[int, int], None] | None,
+) -> Tensor:
+    total = len(store)
+    if total == 0:
+        raise TwofoldError("there are no images to represent: the data set is empty; give one with images")
+    collected: Tensor | None = None
+    for start in range(0, total, batch_size):
+        rows = torch.arange(start, min(start + batch_size, total))
+        batch = represent(store.take(rows)[0]).float()
+        if collected is None:
+            size = total * batch.shape[1] * batch.element_size()
+            place = batch.device if size <= DEVICE_BYTES else torch.device("cpu")
+            collected = torch.empty(total, batch.shape[1], device=place)
+        collected[start : start + len(rows)] = batch
+        if progress is not None:
+            progress(start + len(rows), total)
+    assert collected is not None
+    return collected

@@ -1,0 +1,201 @@
+"""Matrices only. Rows are samples: x[N, D]."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def full_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Run `function` in float32 or better: half inputs are widened, and autocast does not narrow them again."""
+
+    def widen(value: object) -> object:
+        narrow = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+        return value.float() if narrow else value  # type: ignore[attr-defined]
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        tensor = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        with torch.autocast(tensor.device.type, enabled=False):
+            return function(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})  # type: ignore
+
+    return wrapper
+
+
+def centred(x: Tensor) -> Tensor:
+    """x − its mean over samples, the last axis but one."""
+    return x - x.mean(dim=-2, keepdim=True)
+
+
+def covariance(x: Tensor) -> Tensor:
+    """Unbiased covariance [..., D, D] of the rows of x[..., N, D], computed from centred data."""
+    x = centred(x)
+    return x.mT @ x / max(x.shape[-2] - 1, 1)
+
+
+def gram_norm_squared(x: Tensor) -> Tensor:
+    """‖xᵀx‖²_F = ‖xxᵀ‖²_F, from whichever matrix is smaller; batched over leading axes."""
+    n, d = x.shape[-2:]
+    product = x @ x.mT if n < d else x.mT @ x
+    return product.square().sum(dim=(-2, -1))
+
+
+def normalized(x: Tensor, minimum: float = 1e-8) -> Tensor:
+    """x with rows of unit length; a row shorter than `minimum` is divided by it instead."""
+    return torch.nn.functional.normalize(x, dim=-1, eps=minimum)
+
+
+SQUARINGS = 26
+
+
+def largest_eigenvalue(a: Tensor) -> Tensor:
+    """λ_max of a symmetric positive semi-definite a[D, D], without asking the host; 0 for the zero matrix.
+
+    Power iteration on the matrix itself: M = a^p with p = 2^26 by squaring, and λ ≈ tr(aM)/tr(M). There is no start
+    vector to be unlucky with, and close eigenvalues do no harm: the result is low by at most ln(D)/p of λ_max, 1.2e-7
+    for D = 2048, whatever the gaps (it is a mean with weights λ_i^p, whose entropy is at most ln D).
+    """
+    tiny = torch.finfo(a.dtype).tiny
+    power = a
+    for _ in range(SQUARINGS):
+        power = power / power.trace().clamp_min(tiny)
+        power = power @ power
+    return (a * power).sum() / power.trace().clamp_min(tiny)
+
+
+SQUARE_ROOT_RIDGE = 1e-15  # of ‖a‖_F: above float64's rounding of a, whose negative eigenvalues would diverge
+
+
+def newton_schulz_scales(smallest: float) -> list[float]:
+    """Factors α that bring every number of [smallest, 1] to 1 by x ← αx(3 − (αx)²)/2 (Chen & Chow 2014).
+
+    Each keeps [smallest, 1] within [what smallest becomes, 1]; a small x grows by 2.6 a step, without them by 1.5.
+    """
+    scales = []
+    while 1 - smallest > 1e-9:
+        scale = math.sqrt(3 / (1 + smallest + smallest**2))
+        smallest = scale * smallest * (3 - (scale * smallest) ** 2) / 2
+        scales.append(scale)
+    return scales
+
+
+SQUARE_ROOT_SCALES = newton_schulz_scales(math.sqrt(SQUARE_ROOT_RIDGE))
+
+
+def square_root(a: Tensor) -> Tensor:
+    """a^½ in float64 of a symmetric positive semi-definite a[D, D], without asking the host; a may be singular.
+
+    Coupled Newton–Schulz: y → a^½ and z → a^−½ of a/‖a‖_F plus a ridge, which moves no eigenvalue of the root by more
+    than 3.2e-8 √‖a‖_F. A singular `a` must come from float64: rounded to float32 it has negative eigenvalues, and the
+    iteration diverges.
+    """
+    a = a.double()
+    norm = a.norm().clamp_min(torch.finfo(a.dtype).tiny)
+    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    y, z = a / norm + SQUARE_ROOT_RIDGE * identity, identity
+    for scale in SQUARE_ROOT_SCALES:
+        step = 0.5 * scale * (3 * identity - scale**2 * (z @ y))
+        y, z = y @ step, step @ z
+    return y * norm.sqrt()
+
+
+def symmetric_power(a: Tensor, exponent: float) -> Tensor:
+    """a^exponent in float64 of a symmetric positive semi-definite a[D, D]; exponent at least 0, and 0^0 = 1.
+
+    Exponents ½ and 1 do not ask the host. Others take `eigh`, which on CUDA waits for the device; there eigenvalues
+    within rounding of 0 are 0, because a small power would make them visible.
+    """
+    if exponent == 1:
+        return a.double()
+    if exponent == 0.5:
+        return square_root(a)
+    values, vectors = torch.linalg.eigh(a.double())
+    rounding = values[-1] * a.shape[-1] * torch.finfo(values.dtype).eps
+    return (vectors * torch.where(values > rounding, values, 0).pow(exponent)) @ vectors.T
+
+
+def newton_root(
+    function: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, lower: Tensor, upper: Tensor, iterations: int
+) -> Tensor:
+    """The root in [lower, upper] of a function, elementwise, that gives its value and slope; no host decision.
+
+    Where it is concave and rises from start ≤ root (or is convex and falls), steps never pass the root, and
+    |value · slope| falls by 4 or more with each: that bounds the iterations. The root is differentiable in whatever
+    the function's value depends on.
+    """
+    root = start
+    with torch.no_grad():
+        for _ in range(iterations):
+            value, slope = function(root)
+            root = (root - value / slope).clamp(lower, upper)
+    value, slope = function(root)
+    return root - value / slope.detach()
+
+
+def simplex_projection(x: Tensor) -> Tensor:
+    """The nearest point to each row of x[..., K] with entries of at least 0 and sum 1; −∞ stays out of it.
+
+    It is max(x − θ, 0), θ by Newton's method: exact once it has found which entries are positive, and without the
+    indices of a sort, which are twice the size of x.
+    """
+    x = x - x.detach().amax(dim=-1, keepdim=True)
+
+    def surplus(theta: Tensor) -> tuple[Tensor, Tensor]:
+        excess = (x - theta).clamp_min(0)
+        return excess.sum(dim=-1, keepdim=True) - 1, -excess.count_nonzero(dim=-1)[..., None].clamp_min(1)
+
+    below = torch.full_like(x[..., :1], -1)
+    iterations = math.ceil(math.log(x.shape[-1] ** 2 / torch.finfo(x.dtype).eps, 4))
+    return (x - newton_root(surplus, below, below, torch.zeros_like(below), iterations)).clamp_min(0)
+
+
+def double(x: Tensor) -> Tensor:
+    """x in float64, or in float32 on a device that has nothing wider (MPS)."""
+    return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
+
+
+def cholesky(a: Tensor, smallest: float = 0.0) -> Tensor:
+    """Lower L with LLᵀ = a[..., D, D] symmetric and positive semi-definite, without asking the host; a may be singular.
+
+    Rounding's share of the trace, and `smallest`, are added to the diagonal, so that no pivot is negative.
+    """
+    trace = a.diagonal(dim1=-2, dim2=-1).sum(dim=-1).detach()
+    added = torch.finfo(a.dtype).eps * trace + smallest
+    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    return torch.linalg.cholesky_ex(a + added[..., None, None] * identity).L
+
+
+SMALLEST_VARIANCE = 1e-16
+
+
+def whitened(x: Tensor, shrinkage: float = 0.0) -> Tensor:
+    """L⁻¹(x − mean) for the rows of x[..., N, D], LLᵀ = (1 − shrinkage) covariance + shrinkage · I.
+
+    Solved in float64. Without shrinkage the result has covariance I, in as many dimensions as x has variance in.
+    """
+    wide = centred(double(x))
+    identity = torch.eye(x.shape[-1], dtype=wide.dtype, device=x.device)
+    factor = cholesky((1 - shrinkage) * covariance(wide) + shrinkage * identity, SMALLEST_VARIANCE)
+    return torch.linalg.solve_triangular(factor, wide.mT, upper=False).mT.to(x.dtype)
+
+
+POLAR_SCALES = [*newton_schulz_scales(1e-8), 1.0]
+
+
+def polar_factor(a: Tensor) -> Tensor:
+    """UVᵀ of a[M, N] = U diag(σ) Vᵀ, over the σ > 0, without asking the host and without an SVD.
+
+    Newton–Schulz in float64: σ above 1e-8 ‖a‖_F go to 1, those of rounding (1e-16) stay near 0. It is the gradient of
+    the nuclear norm Σσ = tr(aᵀ polar_factor(a)), its subgradient of least norm where some σ are 0; equal σ do no harm.
+    """
+    wide = double(a) if a.shape[0] <= a.shape[1] else double(a).mT
+    x = wide / wide.norm().clamp_min(torch.finfo(wide.dtype).tiny)
+    for scale in POLAR_SCALES:
+        x = 0.5 * scale * (3 * x - scale**2 * (x @ x.mT @ x))
+    return (x if a.shape[0] <= a.shape[1] else x.mT).to(a.dtype)

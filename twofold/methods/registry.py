@@ -1,0 +1,54 @@
+"""How a method is known by its name: what it builds, its keys, its recipe, and what to say of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from twofold.config import RUN_KEYS, Schema, parameter_keys
+from twofold.errors import TwofoldError, nearest
+from twofold.methods.method import Method
+
+Family = Literal["contrastive", "covariance", "predictive", "relational", "assignment"]
+
+
+Builder = Callable[..., Method]  # (encoder: nn.Module, features: int, *, its own parameters)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method of the catalog. Its keys are the builder's keyword parameters; `recipe` sets keys of the run."""
+
+    name: str
+    build: Builder
+    family: Family
+    paper: str
+    summary: str
+    recipe: Mapping[str, Any]
+
+
+CATALOG: dict[str, Entry] = {}
+
+
+def entry(
+    *, family: Family, paper: str, recipe: Mapping[str, Any], name: str | None = None
+) -> Callable[[Builder], Builder]:
+    """Put a builder into the catalog; the first line of its docstring is what `twofold methods` says of it."""
+
+    def register(build: Builder) -> Builder:
+        known_as = name or build.__name__.replace("_", "-")
+        summary = (build.__doc__ or "").strip().splitlines()[0]
+        CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe)
+        return build
+
+    return register
+
+
+def find(name: str) -> Entry:
+    if name not in CATALOG:
+        raise TwofoldError(f"unknown method '{name}'{nearest(name, list(CATALOG))}")
+    return CATALOG[name]
+
+
+def schema(name: str) -> Schema:
+    """Every key that a run of this method understands."""
+    return RUN_KEYS | parameter_keys(find(name).build)

@@ -1,0 +1,144 @@
+"""Encoders: images [N, C, H, W] → features [N, K].
+
+ResNets carry torchvision's parameter names, so its models and timm's take the weights by `load_state_dict`. The stems
+are those of the papers (SPEC.md section 5): `small` for 32 pixels, `small-pool` for 64, `large` from 96 on.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from twofold.errors import TwofoldError, nearest
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions and a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = shortcut(inputs, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class Bottleneck(nn.Module):
+    """1×1 down, 3×3, 1×1 up to four times the width, and a shortcut; the stride is in the 3×3."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = shortcut(inputs, 4 * width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+    """A projection where the block changes the shape, else nothing."""
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+
+class ResNet(nn.Module):
+    def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, ...], channels: int, stem: str):
+        super().__init__()
+        if stem == "large":
+            self.conv1 = nn.Conv2d(channels, 64, 7, 2, padding=3, bias=False)
+        else:
+            self.conv1 = nn.Conv2d(channels, 64, 3, 1, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.Identity() if stem == "small" else nn.MaxPool2d(3, 2, padding=1)
+        inputs = 64
+        for stage, depth in enumerate(depths):
+            width = 64 * 2**stage
+            blocks = []
+            for number in range(depth):
+                blocks.append(block(inputs, width, 2 if stage > 0 and number == 0 else 1))
+                inputs = width * block.expansion
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+        self.features = inputs
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for stage in range(1, 5):
+            x = self.get_submodule(f"layer{stage}")(x)
+        return x.mean(dim=(2, 3))
+
+
+class TinyConv(nn.Module):
+    """Four 3×3 convolutions with one halving, for images of about 8 to 20 pixels on a CPU."""
+
+    def __init__(self, channels: int, widths: tuple[int, int, int, int] = (32, 64, 128, 256)):
+        super().__init__()
+        layers: list[nn.Module] = []
+        inputs = channels
+        for number, width in enumerate(widths):
+            layers += [nn.Conv2d(inputs, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+            if number == 1:
+                layers.append(nn.MaxPool2d(2))
+            inputs = width
+        self.body = nn.Sequential(*layers)
+        self.features = inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x).mean(dim=(2, 3))
+
+
+ENCODERS: dict[str, Callable[[int, str], nn.Module]] = {
+    "resnet18": lambda channels, stem: ResNet(BasicBlock, (2, 2, 2, 2), channels, stem),
+    "resnet34": lambda channels, stem: ResNet(BasicBlock, (3, 4, 6, 3), channels, stem),
+    "resnet50": lambda channels, stem: ResNet(Bottleneck, (3, 4, 6, 3), channels, stem),
+    "conv": lambda channels, stem: TinyConv(channels),  # noqa: ARG005 — it has only one stem
+}
+
+
+def build_encoder(name: str, *, channels: int, stem: str) -> nn.Module:
+    if name not in ENCODERS:
+        raise TwofoldError(f"unknown encoder '{name}'{nearest(name, list(ENCODERS))}")
+    return ENCODERS[name](channels, stem)
+
+
+@torch.no_grad()
+def feature_dimension(encoder: nn.Module, channels: int, image_size: int) -> int:
+    """K of any module that maps images to [N, K], found by one look in evaluation mode; errors say what came out."""
+    training = encoder.training
+    parameter = next(encoder.parameters(), torch.zeros(()))
+    probe = torch.zeros(2, channels, image_size, image_size, device=parameter.device, dtype=parameter.dtype)
+    try:
+        features = encoder.eval()(probe)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise TwofoldError(f"the encoder does not take images {tuple(probe.shape[1:])}: {reason}") from None
+    finally:
+        encoder.train(training)
+    if not isinstance(features, Tensor) or features.ndim != 2 or features.shape[0] != 2:
+        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise TwofoldError(f"an encoder must return features [N, K]; this one returned {shape} for N = 2")
+    return features.shape[1]

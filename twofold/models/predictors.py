@@ -1,0 +1,79 @@
+"""Predictors that are computed, not trained. Rows are samples: z[N, D]."""
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from twofold.errors import TwofoldError
+from twofold.linalg import largest_eigenvalue, symmetric_power
+
+
+class DirectPredictor(nn.Module):
+    """A linear predictor set from the correlation of its inputs, C = U S Uᵀ (DirectPred, Tian et al. 2021).
+
+    W_P = U (S/max S + ε)^α Uᵀ, where C ← τC + (1−τ) ZᵀZ/B, uncentred, over training batches. DirectPred is α = ½;
+    DirectCopy α = 1 with ε = 0.25. C is current before it is used: call `update`, then `matrix`. With α ½ or 1 neither
+    waits for the device; other exponents do.
+    """
+
+    correlation: Tensor
+    weight: Tensor
+
+    def __init__(
+        self, dim: int, exponent: float = 0.5, momentum: float = 0.998, normalize: bool = True, epsilon: float = 0.0
+    ):
+        super().__init__()
+        if exponent < 0 or epsilon < 0 or not 0 <= momentum < 1:
+            raise TwofoldError(
+                f"DirectPredictor has exponent={exponent:g}, epsilon={epsilon:g}, momentum={momentum:g}: "
+                "give an exponent and an epsilon of at least 0, and a momentum from 0 to below 1"
+            )
+        self.dim, self.momentum = dim, momentum
+        self.exponent, self.normalize, self.epsilon = exponent, normalize, epsilon
+        self.dtype = torch.float32  # of the embeddings, and so of the matrix
+        # float64, because the square root of a singular C magnifies rounding: 1e-8 in C is 1e-4 in W_P.
+        self.register_buffer("correlation", torch.zeros(dim, dim, dtype=torch.float64))
+        self.register_buffer("weight", torch.zeros(()))  # of what is in it: 1 − τ^updates
+
+    @torch.no_grad()
+    def update(self, z: Tensor) -> None:
+        """One training step's embeddings z[..., D], the rows of all views."""
+        if z.shape[-1] != self.dim or z.numel() == 0:
+            raise TwofoldError(f"DirectPredictor got embeddings of shape {list(z.shape)}: give rows of dim={self.dim}")
+        self.dtype = torch.promote_types(z.dtype, torch.float32)
+        rows = z.reshape(-1, self.dim).to(self.correlation.device).double()
+        share = 1 - self.momentum
+        self.correlation.mul_(self.momentum).add_(rows.T @ rows, alpha=share / len(rows))
+        self.weight.mul_(self.momentum).add_(share)
+
+    @torch.no_grad()
+    def matrix(self) -> Tensor:
+        """W_P[D, D], symmetric, without gradient; the identity before any update."""
+        correlation = self.correlation
+        if self.normalize:
+            tiny = torch.finfo(correlation.dtype).tiny
+            correlation = correlation / largest_eigenvalue(correlation).clamp_min(tiny)
+        identity = torch.eye(self.dim, dtype=correlation.dtype, device=correlation.device)
+        power = symmetric_power(correlation + self.epsilon * identity, self.exponent)
+        dtype = torch.promote_types(self.weight.dtype, self.dtype)
+        return torch.where(self.weight > 0, power.to(self.weight.device, dtype), identity.to(self.weight.device, dtype))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """W_P z for each row."""
+        return z @ self.matrix().T.to(z.dtype)
+
+    @torch.no_grad()
+    def spectrum(self) -> Tensor:
+        """Eigenvalues of E[zzᵀ], descending, in float64 on the CPU: C without its start at 0. Waits for the device."""
+        weight = self.weight.double().cpu().clamp_min(torch.finfo(torch.float64).tiny)
+        return torch.linalg.eigvalsh(self.correlation.cpu()).flip(0).clamp_min(0) / weight
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """`to`, `half` and the like move C but never narrow it; it stays on the CPU where the device has no float64."""
+        correlation, self.correlation = self.correlation, self.correlation.float()
+        super()._apply(fn, recurse)
+        device = self.correlation.device
+        self.correlation = correlation.to("cpu" if device.type == "mps" else device)
+        return self

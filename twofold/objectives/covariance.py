@@ -1,0 +1,259 @@
+"""Covariance objectives: decorrelate the dimensions of the embedding instead of comparing images.
+
+V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; z[V, N, D]. Written as statistics(z) →
+loss(statistics): `Moments` of shards of a batch merge into those of the whole, so several processes reduce D×D numbers,
+never embeddings, and get the value and gradient of one. Where N < D the same losses come from the smaller N×N matrices;
+several processes then gather the embeddings, which are fewer numbers than the moments.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from twofold.errors import TwofoldError
+from twofold.linalg import centred, full_precision, gram_norm_squared, normalized, whitened
+from twofold.types import LossTerms
+
+SMALLEST_NORM = 1e-6  # SPEC: a column's norm over the batch is clamped here
+SMALLEST_LOG = 1e-12  # a batch without any variance has norm 0; its logarithm stays finite
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over centred samples, for each view and between views; the D×D ones where an objective needs them."""
+
+    count: int
+    mean_VD: Tensor
+    cross_VVD: Tensor  # Σ_n (z_vn − mean_v) ⊙ (z_wn − mean_w); for v = w the squared norms of the columns
+    spread: Tensor  # Σ_n Σ_{v<w} ‖z_vn − z_wn‖², of the embeddings as they are: from means it would lose digits
+    within_VDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_vn − mean_v)ᵀ
+    between_PDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_wn − mean_w)ᵀ, v < w in the order of `view_pairs`
+
+    def merge(self, other: "Moments") -> "Moments":
+        """The moments of both shards together (Chan's update; never subtracts large numbers)."""
+        count = self.count + other.count
+        apart = other.mean_VD - self.mean_VD
+        weight = self.count * other.count / count
+        return Moments(
+            count,
+            self.mean_VD + apart * (other.count / count),
+            self.cross_VVD + other.cross_VVD + weight * apart[:, None] * apart[None],
+            self.spread + other.spread,
+            _merged(self.within_VDD, other.within_VDD, weight, apart, apart),
+            _merged(self.between_PDD, other.between_PDD, weight, *view_pairs(apart)),
+        )
+
+    def norms(self, epsilon: float = 0.0) -> Tensor:
+        """[V, D]: norms of the centred columns over the batch, never under 1e-6; `epsilon` adds to the variances."""
+        squares = self.cross_VVD.diagonal().mT + self.count * epsilon
+        return squares.clamp_min(SMALLEST_NORM**2).sqrt()
+
+
+def _merged(a: Tensor | None, b: Tensor | None, weight: float, left: Tensor, right: Tensor) -> Tensor | None:
+    if a is None or b is None:
+        return None
+    return a + b + weight * left[:, :, None] * right[:, None, :]
+
+
+def view_pairs(x_V: Tensor) -> tuple[Tensor, Tensor]:
+    """x of the one and of the other view in every pair v < w: twice [P, ...]."""
+    one, other = zip(*combinations(x_V.unbind(), 2), strict=True)
+    return torch.stack(one), torch.stack(other)
+
+
+@full_precision
+def moments(z: Tensor, *, within: bool = True, between: bool = False) -> Moments:
+    """The statistics of z[V, N, D]: FroSSL and VICReg need `within`, Barlow Twins needs `between` alone."""
+    V, N, _ = _shape(z)
+    x = centred(z)
+    apart = z - z[:1]  # views are close to each other, not to 0: their mean would round more than they differ
+    return Moments(
+        count=N,
+        mean_VD=z.mean(dim=1),
+        cross_VVD=torch.einsum("vnd,wnd->vwd", x, x),
+        spread=V * (apart - apart.mean(dim=0)).square().sum(),  # = Σ_{v<w} ‖z_v − z_w‖²
+        within_VDD=x.mT @ x if within else None,
+        between_PDD=_products(*view_pairs(x)) if between else None,
+    )
+
+
+def _products(one_PND: Tensor, other_PND: Tensor) -> Tensor:
+    return one_PND.mT @ other_PND
+
+
+@full_precision
+def frossl(z: Tensor, *, logarithm: bool = True) -> LossTerms:
+    """FroSSL eq 6: Σ_v log‖Z_vᵀZ_v‖²_F + (1/N) Σ_{v<w} ‖Z_v − Z_w‖²_F, columns centred and of unit norm.
+
+    `logarithm=False` is the paper's ablation, ‖·‖²_F alone.
+    """
+    _, N, D = _shape(z)
+    if D <= N:
+        return frossl_of_moments(moments(z), logarithm=logarithm)
+    statistics = moments(z, within=False)
+    columns = centred(z) / statistics.norms()[:, None]
+    return _frossl(statistics, gram_norm_squared(columns), logarithm)
+
+
+def frossl_of_moments(moments: Moments, *, logarithm: bool = True) -> LossTerms:
+    """The same loss from D×D moments: log‖R_11‖² + log‖R_22‖² + (2/N)(D − tr R_12) for two views."""
+    norm_VD = moments.norms()
+    correlation = _within(moments) / (norm_VD[:, :, None] * norm_VD[:, None, :])
+    return _frossl(moments, correlation.square().sum(dim=(1, 2)), logarithm)
+
+
+def _frossl(moments: Moments, frobenius_V: Tensor, logarithm: bool) -> LossTerms:
+    _at_least_two(moments, "frossl")
+    norm_VD = moments.norms()
+    traces_VV = (moments.cross_VVD / (norm_VD[:, None] * norm_VD[None])).sum(dim=2)
+    spread = len(traces_VV) * traces_VV.diagonal().sum() - traces_VV.sum()  # = Σ_{v<w} ‖Z_v − Z_w‖²
+    variance = (frobenius_V.clamp_min(SMALLEST_LOG).log() if logarithm else frobenius_V).sum()
+    return _total(variance=variance, invariance=spread / moments.count)
+
+
+@full_precision
+def vicreg(
+    z: Tensor,
+    *,
+    invariance: float = 25.0,
+    variance: float = 25.0,
+    covariance: float = 1.0,
+    epsilon: float = 1e-4,
+) -> LossTerms:
+    """VICReg (Bardes et al.): invariance · s(Z, Z') + variance · [v(Z) + v(Z')] + covariance · [c(Z) + c(Z')].
+
+    s: mean over samples and dimensions of (z − z')². v: mean over dimensions of max(0, 1 − √(Var + epsilon)), unbiased.
+    c: Σ of the squared off-diagonal covariances / D. For V views s is the mean over pairs, and v and c are 2/V times
+    their sums, so that V = 2 is the paper's value. (The authors' code halves v, as if variance were 12.5.)
+    """
+    weights = {"invariance": invariance, "variance": variance, "covariance": covariance, "epsilon": epsilon}
+    _, N, D = _shape(z)
+    if D <= N:
+        return vicreg_of_moments(moments(z), **weights)
+    statistics = moments(z, within=False)
+    diagonal_V = statistics.cross_VVD.diagonal().square().sum(dim=0)
+    return _vicreg(statistics, gram_norm_squared(centred(z)) - diagonal_V, **weights)
+
+
+def vicreg_of_moments(
+    moments: Moments, *, invariance: float, variance: float, covariance: float, epsilon: float
+) -> LossTerms:
+    """The same loss from D×D moments."""
+    off_diagonal_V = _off_diagonal(_within(moments)).square().sum(dim=(1, 2))
+    return _vicreg(moments, off_diagonal_V, invariance, variance, covariance, epsilon)
+
+
+def _vicreg(
+    moments: Moments, off_diagonal_V: Tensor, invariance: float, variance: float, covariance: float, epsilon: float
+) -> LossTerms:
+    _at_least_two(moments, "vicreg")
+    V, D = moments.mean_VD.shape
+    freedom = moments.count - 1
+    variance_DV = moments.cross_VVD.diagonal() / freedom
+    hinge_V = torch.relu(1 - (variance_DV + epsilon).sqrt()).mean(dim=0)
+    return _total(
+        invariance=invariance * moments.spread / (V * (V - 1) / 2 * moments.count * D),
+        variance=variance * (2 / V) * hinge_V.sum(),
+        covariance=covariance * (2 / V) * off_diagonal_V.sum() / (freedom**2 * D),
+    )
+
+
+@full_precision
+def barlow_twins(z: Tensor, *, weight: float = 5e-3, scale: float = 1.0, epsilon: float = 0.0) -> LossTerms:
+    """Barlow Twins: scale · [Σ_i (1 − c_ii)² + weight · Σ_{i≠j} c_ij²], c the correlations between two views [D, D].
+
+    For V views the mean over pairs. `epsilon` is added to the variances: 0 is the paper's eq 2; its authors' code
+    normalises with BatchNorm, whose epsilon is 1e-5.
+    """
+    _, N, D = _shape(z)
+    if D <= N:
+        statistics = moments(z, within=False, between=True)
+        return barlow_twins_of_moments(statistics, weight=weight, scale=scale, epsilon=epsilon)
+    statistics = moments(z, within=False)
+    one, other = view_pairs(centred(z) / statistics.norms(epsilon)[:, None])
+    diagonal_PD = (one * other).sum(dim=1)
+    everything = ((one @ one.mT) * (other @ other.mT)).sum()  # = Σ_{v<w} ‖Z_vᵀZ_w‖²
+    return _barlow_twins(statistics, diagonal_PD, everything - diagonal_PD.square().sum(), weight, scale)
+
+
+def barlow_twins_of_moments(moments: Moments, *, weight: float, scale: float, epsilon: float) -> LossTerms:
+    """The same loss from D×D moments."""
+    if moments.between_PDD is None:
+        raise TwofoldError("these moments lack the matrices between views: take moments(z, between=True)")
+    one, other = view_pairs(moments.norms(epsilon))
+    correlation_PDD = moments.between_PDD / (one[:, :, None] * other[:, None, :])
+    diagonal_PD = correlation_PDD.diagonal(dim1=1, dim2=2)
+    return _barlow_twins(moments, diagonal_PD, _off_diagonal(correlation_PDD).square().sum(), weight, scale)
+
+
+def _barlow_twins(
+    moments: Moments, diagonal_PD: Tensor, off_diagonal: Tensor, weight: float, scale: float
+) -> LossTerms:
+    _at_least_two(moments, "barlow_twins")
+    scale = scale / len(diagonal_PD)
+    return _total(invariance=scale * (1 - diagonal_PD).square().sum(), redundancy=scale * weight * off_diagonal)
+
+
+@full_precision
+def w_mse(
+    z: Tensor,
+    *,
+    sub_batch: int | None = None,
+    normalize: bool = True,
+    shrinkage: float = 0.0,
+    order: Tensor | None = None,
+) -> LossTerms:
+    """W-MSE (Ermolov et al.): the distance between views, each whitened by the Cholesky factor of its covariance.
+
+    2 − 2cos, or the mean over dimensions of (z − z')² where not `normalize`d; the mean over samples and pairs of views.
+    Sub-batches are whitened by themselves: consecutive ones of `sub_batch` samples (default: all), what is left over
+    joins the last; `order`, a permutation of the samples, says which come together. Not a function of the moments:
+    several processes keep each sub-batch within one of them.
+    """
+    _, N, D = _shape(z)
+    sub_batch = min(sub_batch or N, N)
+    if sub_batch <= D and shrinkage == 0:
+        raise TwofoldError(
+            f"w_mse cannot whiten {sub_batch} samples in {D} dimensions: it needs more samples than dimensions; "
+            "use larger sub-batches, a narrower projector or shrinkage"
+        )
+    if order is not None:
+        z = z.index_select(1, order)
+    groups = N // sub_batch
+    sizes = [sub_batch] * (groups - 1) + [N - sub_batch * (groups - 1)]
+    white = torch.cat([whitened(rows, shrinkage) for rows in z.split(sizes, dim=1)], dim=1)
+    one, other = view_pairs(normalized(white) if normalize else white)
+    if normalize:
+        return _total(cosine=2 - 2 * (one * other).sum(dim=-1).mean())
+    return _total(euclidean=(one - other).square().mean())
+
+
+def _shape(z: Tensor) -> tuple[int, int, int]:
+    if z.dim() != 3 or z.shape[0] < 2:
+        raise TwofoldError(f"embeddings must be [views, samples, dim] with two views or more, not {list(z.shape)}")
+    V, N, D = z.shape
+    return V, N, D
+
+
+def _at_least_two(moments: Moments, objective: str) -> None:
+    if moments.count < 2:
+        raise TwofoldError(
+            f"{objective} needs the variance of a batch: give it two samples or more, not {moments.count}"
+        )
+
+
+def _within(moments: Moments) -> Tensor:
+    if moments.within_VDD is None:
+        raise TwofoldError("these moments lack the matrices within views: take moments(z, within=True)")
+    return moments.within_VDD
+
+
+def _off_diagonal(matrix: Tensor) -> Tensor:
+    """matrix[..., D, D] with zeros on its diagonal."""
+    return matrix - torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
+
+
+def _total(**terms: Tensor) -> LossTerms:
+    return LossTerms(torch.stack(list(terms.values())).sum(), {name: term.detach() for name, term in terms.items()})

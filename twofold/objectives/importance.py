@@ -1,0 +1,140 @@
+"""α-CL (Tian 2022): choose how much each pair of images matters, then contrast with these weights held fixed.
+
+V views, N samples, D dimensions; z[V, N, D]. α_ij ≥ 0 is the importance of the pair of rows i and j.
+"""
+
+from collections.abc import Callable
+from inspect import signature
+from math import ceil, inf, log
+
+import torch
+from torch import Tensor
+
+from twofold.errors import TwofoldError, nearest
+from twofold.linalg import centred, full_precision, newton_root, normalized, simplex_projection
+from twofold.objectives.contrastive import check_parameters, checked, positive_scores, same_image
+from twofold.types import LossTerms
+
+
+@full_precision
+def alpha_cl(
+    z: Tensor,
+    rule: str = "direct",
+    *,
+    temperature: float | None = None,
+    through_importance: bool = False,
+    **parameters: float,
+) -> LossTerms:
+    """mean_i Σ_j sg(α_ij)(cos_ij − cos_ii') over V·N anchors i and the V·N−V rows j of other images.
+
+    α = importance(1 − cos, rule, ...); cos_ii' is the mean over an anchor's other views. With the entropy rule the
+    gradient is that of contrastive's InfoNCE with ε = 0, which is τ times that of info_nce(z, τ, epsilon=0).
+    `through_importance` back-propagates through α, the paper's negative control: same value, another gradient.
+    """
+    if temperature is not None:
+        parameters["temperature"] = temperature
+    V, N, _ = checked(z).shape
+    z = normalized(z)
+    rows = z.flatten(0, 1)
+    with torch.set_grad_enabled(through_importance and torch.is_grad_enabled()):
+        distances = (1 - rows @ rows.T).clamp_min(0)
+        same_image(distances, N).fill_(inf)
+        alpha = importance(distances, rule, **parameters)
+    # Σ_ij α_ij z_i·z_j through αz: the backward pass then needs no other matrix of all rows by all rows.
+    repulsion = (rows * (alpha @ rows)).sum() / len(rows)
+    attraction = -(alpha.sum(dim=1) * positive_scores(z, z, V).mean(dim=0)).mean()
+    return LossTerms(attraction + repulsion, {"attraction": attraction.detach(), "repulsion": repulsion.detach()})
+
+
+@full_precision
+def importance(distances: Tensor, rule: str, **parameters: float) -> Tensor:
+    """Weights α[rows, negatives] for distances D = d² (SPEC section 4); an infinite distance leaves a pair out.
+
+    entropy(temperature), square(temperature), inverse(temperature, gamma), direct(temperature, exponent, normalized),
+    heuristic_inverse(temperature, exponent). Rows sum to 1, except those of direct with normalized=False.
+    """
+    if rule not in RULES:
+        raise TwofoldError(f"importance rule {rule!r} is unknown{nearest(rule, list(RULES))}")
+    known = list(signature(RULES[rule]).parameters)[1:]
+    check_parameters(f"importance rule {rule!r}", parameters, known)
+    return RULES[rule](distances, **parameters)
+
+
+def _entropy(distances: Tensor, temperature: float = 0.5) -> Tensor:
+    """The minimum of Σ_j α_j D_j + τ Σ_j α_j log α_j on the simplex, which is InfoNCE's α with ε = 0 (eq 6)."""
+    return (distances / -temperature).softmax(dim=-1)
+
+
+def _square(distances: Tensor, temperature: float = 5.0) -> Tensor:
+    """The minimum of 2 Σ_j α_j D_j + τ/2 Σ_j α_j² on the simplex."""
+    return simplex_projection(distances * (-2 / temperature))
+
+
+def _inverse(distances: Tensor, temperature: float = 0.5, gamma: float = 2.0) -> Tensor:
+    """The minimum of Σ_j α_j D_j + τ/(γ−1) Σ_j α_j^{1−γ} on the simplex: α = ((D + ν)/τ)^{−1/γ}.
+
+    The unknown is not ν but a, the largest α: α_j = a (1 + a^γ δ_j)^{−1/γ}, δ = (D − D_min)/τ. It lies in [1/k, 1],
+    where nothing overflows; Σ_j α_j is concave in a with a slope of 1 to k, and Newton's steps from 1/k go one way.
+    """
+    k = distances.shape[-1]
+    excess = (distances - distances.detach().amin(dim=-1, keepdim=True)) / temperature
+
+    def parts(a: Tensor) -> tuple[Tensor, Tensor]:
+        """α/a and ∂α/∂a"""
+        base = 1 + a.pow(gamma).clamp_min(torch.finfo(a.dtype).tiny) * excess  # no 0 · ∞ for a pair left out
+        ratio = base.pow(-1 / gamma)
+        return ratio, ratio / base
+
+    def surplus(a: Tensor) -> tuple[Tensor, Tensor]:
+        ratio, slope = parts(a)
+        return a * ratio.sum(dim=-1, keepdim=True) - 1, slope.sum(dim=-1, keepdim=True)
+
+    start = torch.full_like(excess[..., :1], 1 / k)
+    a = newton_root(surplus, start, start, torch.ones_like(start), ceil(log(k / torch.finfo(start.dtype).eps, 4)))
+    fixed = a.detach()
+    ratio, slope = parts(fixed)
+    return fixed * ratio + slope.detach() * (a - fixed)  # = α, without autograd's 0 · ∞ in ∂α/∂a of a pair left out
+
+
+def _direct(distances: Tensor, temperature: float = 0.5, exponent: float = 4.0, normalized: bool = True) -> Tensor:
+    """exp(−d^p/τ), normalised (eq 12) or not (eq 44)."""
+    # An exponent below 2 has no derivative at distance 0.
+    powers = distances.clamp_min(torch.finfo(distances.dtype).tiny).pow(exponent / 2) / -temperature
+    return powers.softmax(dim=-1) if normalized else powers.exp()
+
+
+def _heuristic_inverse(distances: Tensor, temperature: float = 0.5, exponent: float = 2.0) -> Tensor:
+    """Normalised (D + τ)^{−e}: with hundreds of negatives the exact inverse rule is all but uniform, this is not."""
+    return (-exponent * (distances + temperature).log()).softmax(dim=-1)
+
+
+RULES: dict[str, Callable[..., Tensor]] = {
+    "entropy": _entropy,
+    "square": _square,
+    "inverse": _inverse,
+    "direct": _direct,
+    "heuristic_inverse": _heuristic_inverse,
+}
+
+
+@full_precision
+def contrastive_covariance(x: Tensor, x_positive: Tensor, alpha: Tensor) -> Tensor:
+    """C_α[x] = Σ_ij α_ij (x_i−x_j)(x_i−x_j)ᵀ − Σ_i (Σ_j α_ij)(x_i−x_i')(x_i−x_i')ᵀ (eq 5); x[N, D], α[N, N]."""
+    left, right = _factors(x, x_positive, alpha)
+    return left.T @ right
+
+
+@full_precision
+def energy(z: Tensor, z_positive: Tensor, alpha: Tensor) -> Tensor:
+    """E_α = tr C_α[z]: with α = importance_of(z), −½ of its gradient is the gradient of the loss (Theorem 1)."""
+    left, right = _factors(z, z_positive, alpha)
+    return (left * right).sum()
+
+
+def _factors(x: Tensor, x_positive: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """Two matrices [2N, D] whose product is C_α: of the graph's Laplacian, and of the positives."""
+    from_rows, from_columns = alpha.sum(dim=1)[:, None], alpha.sum(dim=0)[:, None]
+    apart = x - x_positive
+    x = centred(x)  # differences do not change, and their rounding errors shrink
+    laplacian = (from_rows + from_columns) * x - alpha @ x - alpha.T @ x
+    return torch.cat([x, apart]), torch.cat([laplacian, -from_rows * apart])

@@ -1,0 +1,130 @@
+"""Checkpoints: the whole state of a run in safetensors and JSON, written aside and renamed, never a pickle.
+
+checkpoints/step-N/state.safetensors holds the tensors, state.json everything else with tensors named in their place.
+checkpoints/latest names the newest complete one and is replaced last, so a kill at any moment leaves a valid pointer.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from twofold.errors import TwofoldError
+
+FORMAT = 1
+
+
+def pack(tree: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
+    """JSON for a tree of dicts, lists, numbers and tensors; the tensors move to `tensors` under their path."""
+    if isinstance(tree, Tensor):
+        # A copy of its own: safetensors refuses tensors that share memory, such as expanded or tied ones.
+        tensors[path] = tree.detach().cpu().contiguous().clone()
+        return {"tensor": path}
+    if isinstance(tree, dict):
+        # Pairs, because optimizers key their state by numbers and JSON knows only text.
+        return {"dict": [[key, pack(value, tensors, f"{path}/{key}")] for key, value in tree.items()]}
+    if isinstance(tree, (list, tuple)):
+        kind = "tuple" if isinstance(tree, tuple) else "list"
+        return {kind: [pack(value, tensors, f"{path}/{number}") for number, value in enumerate(tree)]}
+    if tree is None or isinstance(tree, (bool, int, float, str)):
+        return tree
+    raise TypeError(f"a checkpoint cannot hold a {type(tree).__name__} at {path}")
+
+
+def unpack(packed: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, value),) = packed.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "dict":
+        return {key: unpack(item, tensors) for key, item in value}
+    items = [unpack(item, tensors) for item in value]
+    return tuple(items) if kind == "tuple" else items
+
+
+def sync(path: Path) -> None:
+    """Ask the disk to have it; also for a folder, whose entries are what a rename changes."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    aside = path.with_name(f".{path.name}.part")
+    aside.write_text(text)
+    sync(aside)
+    aside.replace(path)
+    sync(path.parent)
+
+
+def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
+    """Write state as checkpoints/step-N of the run folder and prune the oldest beyond `keep`."""
+    root = folder / "checkpoints"
+    final, aside = root / f"step-{step}", root / f".step-{step}.part"
+    try:
+        root.mkdir(exist_ok=True)
+        if not final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+            tensors: dict[str, Tensor] = {}
+            packed = {"format": FORMAT, "step": step, "state": pack(state, tensors)}
+            save_file(tensors, aside / "state.safetensors")
+            (aside / "state.json").write_text(json.dumps(packed))
+            for name in ("state.safetensors", "state.json"):
+                sync(aside / name)
+            sync(aside)
+            aside.rename(final)
+        write_atomically(root / "latest", final.name + "\n")
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise TwofoldError(
+            f"the checkpoint of step {step} could not be written ({error}); earlier checkpoints are untouched: "
+            f"make room, then `twofold resume {folder}`"
+        ) from None
+    prune(root, keep, newest=final.name)
+    return final
+
+
+def prune(root: Path, keep: int, newest: str) -> None:
+    for leftover in root.glob(".*.part"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+    complete = sorted((path for path in root.glob("step-*")), key=lambda path: int(path.name.split("-")[1]))
+    for old in complete[:-keep]:
+        if old.name != newest:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def load_latest(folder: Path) -> tuple[int, dict[str, Any]] | None:
+    """(step, state) of the newest complete checkpoint; None where the run was stopped before its first."""
+    pointer = folder / "checkpoints" / "latest"
+    if not pointer.exists():
+        return None
+    path = pointer.parent / Path(pointer.read_text().strip()).name
+    try:
+        packed = json.loads((path / "state.json").read_text())
+        tensors = load_file(path / "state.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise TwofoldError(f"the checkpoint {path} cannot be read: {error}") from None
+    if packed.get("format") != FORMAT:
+        raise TwofoldError(f"the checkpoint {path} has format {packed.get('format')}, this version reads {FORMAT}")
+    return packed["step"], unpack(packed["state"], tensors)
+
+
+def to_device(tree: Any, device: torch.device) -> Any:
+    if isinstance(tree, Tensor):
+        return tree.to(device)
+    if isinstance(tree, dict):
+        return {key: to_device(value, device) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(to_device(value, device) for value in tree)
+    return tree

@@ -1,0 +1,107 @@
+"""Optimizers, their parameter groups, and learning rates as a table over all steps of the run."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from twofold.config import Config
+
+
+class LARS(Optimizer):
+    """SGD with momentum whose step for each weight is bounded by η‖w‖/‖g‖ (You et al. 2017).
+
+    g ← (∇ + λw) · min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1), so the layer's own rate never exceeds lr. Groups with
+    `adapt=False` (biases, norms) take plain momentum steps. `lr` may be a tensor: nothing asks the host for a value.
+    """
+
+    def __init__(self, params: Iterable[dict[str, Any]], lr: Tensor | float, momentum: float, eta: float):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "eta": eta, "weight_decay": 0.0, "adapt": True})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "LARS takes one step for one backward pass"
+        for group in self.param_groups:
+            weights: list[Tensor] = [w for w in group["params"] if w.grad is not None]
+            if not weights:
+                continue
+            slopes = [w.grad for w in weights if w.grad is not None]
+            gradients = torch._foreach_add(slopes, weights, alpha=group["weight_decay"])
+            if group["adapt"]:
+                torch._foreach_mul_(gradients, self._trust(weights, slopes, group))
+            buffers = [self.state[w].setdefault("momentum", torch.zeros_like(w)) for w in weights]
+            torch._foreach_mul_(buffers, group["momentum"])
+            torch._foreach_add_(buffers, gradients)
+            torch._foreach_sub_(weights, torch._foreach_mul(buffers, group["lr"]))
+
+    @staticmethod
+    def _trust(weights: list[Tensor], slopes: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        size = torch.stack(torch._foreach_norm(weights))
+        slope = torch.stack(torch._foreach_norm(slopes))
+        ratio = group["eta"] * size / (slope + group["weight_decay"] * size + 1e-12)
+        # A weight or gradient of exactly 0 has no direction to scale: it takes the plain step.
+        ratio = torch.where((size > 0) & (slope > 0), (ratio / group["lr"]).clamp(max=1), 1.0)
+        return list(ratio.unbind())
+
+
+def parameter_groups(config: Config, parameters: Iterable[tuple[str, nn.Parameter]]) -> list[dict[str, Any]]:
+    """Weights, and (apart, undecayed and not adapted) biases and norms, which are the vectors and scalars."""
+    weights: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
+    for _, parameter in parameters:
+        (weights if parameter.ndim > 1 else vectors).append(parameter)
+    groups = [
+        {"params": weights, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": config.weight_decay if config.decay_all else 0.0},
+    ]
+    if config.optimizer == "lars":
+        groups[1]["adapt"] = False
+    return [group for group in groups if group["params"]]
+
+
+def build_optimizer(config: Config, parameters: Iterable[tuple[str, nn.Parameter]], device: torch.device) -> Optimizer:
+    groups = parameter_groups(config, parameters)
+    lr = torch.tensor(config.scaled_lr, device=device)
+    fused = {"fused": True} if device.type == "cuda" else {"foreach": False}
+    match config.optimizer:
+        case "sgd":
+            return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, **fused)
+        case "adam":
+            return torch.optim.Adam(groups, lr=lr, betas=config.betas, **fused)
+        case "adamw":
+            return torch.optim.AdamW(groups, lr=lr, betas=config.betas, **fused)
+        case "lars":
+            return LARS(groups, lr=lr, momentum=config.momentum, eta=config.lars_eta)
+
+
+def learning_rates(config: Config, steps_per_epoch: int) -> Tensor:
+    """float64 [M]: the learning rate of each step. Warm-up is linear and reaches the top at its last step."""
+    total = config.epochs * steps_per_epoch
+    warmup = min(round(config.warmup_epochs * steps_per_epoch), total)
+    step = torch.arange(total, dtype=torch.float64)
+    if config.schedule == "cosine":
+        phase = (step - warmup) / max(total - warmup, 1)
+    elif config.schedule == "restarts":
+        cycle = max(round(config.restart_epochs * steps_per_epoch), 1)
+        phase = ((step - warmup) % cycle) / cycle
+    else:
+        phase = torch.zeros_like(step)
+    factor = torch.where(step < warmup, (step + 1) / max(warmup, 1), (1 + torch.cos(math.pi * phase)) / 2)
+    return config.scaled_lr * factor
+
+
+def set_learning_rate(optimizer: Optimizer, lr: Tensor) -> None:
+    for group in optimizer.param_groups:
+        group["lr"].copy_(lr)
+
+
+def optimizer_state(optimizer: Optimizer) -> dict[int, Any]:
+    """What the optimizer remembers of each parameter. Its settings are the configuration's, and are not repeated."""
+    return optimizer.state_dict()["state"]
+
+
+def load_optimizer_state(optimizer: Optimizer, state: dict[int, Any]) -> None:
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

@@ -1,0 +1,74 @@
+"""What a person sees while something runs: a live line in a terminal, plain lines elsewhere, nothing when quiet."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+PLAIN_SECONDS = 10.0  # between plain lines: a log file should stay readable
+
+
+class Stage:
+    """One piece of work with a known length. Calling it with (done, total) moves the bar."""
+
+    def __init__(self, title: str, total: int, bar: Progress | None, console: Console | None):
+        self.title, self.total, self.bar, self.console = title, total, bar, console
+        self.task: TaskID | None = None if bar is None else bar.add_task(title, total=total, note="")
+        self.spoke = time.monotonic()
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        if total is not None:
+            self.total = total
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=done, total=self.total)
+
+    def note(self, done: int, values: str) -> None:
+        """Say how it goes: beside the bar, or as a line when it is time for one."""
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=done, note=values)
+        elif self.console is not None and (done >= self.total or time.monotonic() - self.spoke >= PLAIN_SECONDS):
+            self.spoke = time.monotonic()
+            self.console.print(f"{self.title}: {done}/{self.total}  {values}", highlight=False, soft_wrap=True)
+
+
+class Display:
+    """Where a command speaks to its user. `quiet` leaves errors alone."""
+
+    def __init__(self, quiet: bool = False, console: Console | None = None):
+        self.quiet = quiet
+        self.console = console or Console()
+
+    def say(self, text: object = "") -> None:
+        if not self.quiet:
+            self.console.print(text, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Stage]:
+        if self.quiet or not self.console.is_terminal:
+            yield Stage(title, total, None, None if self.quiet else self.console)
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=self.console) as bar:
+            yield Stage(title, total, bar, self.console)
+
+
+def sentence(metrics: Mapping[str, float]) -> str:
+    """The values of a log point in one short line."""
+    parts = [f"loss {metrics['loss']:.4g}"]
+    terms = {name.removeprefix("loss/"): value for name, value in metrics.items() if name.startswith("loss/")}
+    if len(terms) > 1:
+        parts[0] += " (" + ", ".join(f"{name} {value:.4g}" for name, value in terms.items()) + ")"
+    if "effective_rank" in metrics:
+        parts.append(f"rank {metrics['effective_rank']:.1f}")
+    accuracy = metrics.get("online_accuracy", metrics.get("online_train_accuracy"))
+    if accuracy is not None:
+        parts.append(f"online {100 * accuracy:.1f} %")
+    return " · ".join(parts)

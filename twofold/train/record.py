@@ -1,0 +1,99 @@
+"""The run folder: what a run leaves behind, readable without Twofold.
+
+config.json · metrics.jsonl, spectrum.jsonl (functions of configuration and data alone: bit-identical after a resume) ·
+timing.jsonl (wall-clock, kept apart) · skipped.txt · log.txt · checkpoints/ · encoder.safetensors · results.json ·
+report.html
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import IO, Any
+
+from twofold.errors import TwofoldError
+from twofold.train.checkpoint import sync, write_atomically
+
+RECORDS = ("metrics.jsonl", "spectrum.jsonl")
+
+
+class RunFolder:
+    def __init__(self, path: Path):
+        self.path = path
+
+    @staticmethod
+    def refuse_existing(path: Path) -> None:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            is_run = (path / "config.json").exists()
+            advice = f"`twofold resume {path}` continues it" if is_run else "choose another --out"
+            raise TwofoldError(f"{path} exists already; {advice}")
+
+    @classmethod
+    def create(cls, path: Path, config: str) -> "RunFolder":
+        """A new folder with its configuration; what is there already is never touched."""
+        cls.refuse_existing(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_atomically(path / "config.json", config)
+        except OSError as error:
+            raise TwofoldError(f"the run folder {path} cannot be written: {error.strerror}") from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        if not path.is_dir():
+            raise TwofoldError(f"there is no run folder {path}")
+        if not (path / "config.json").exists():
+            raise TwofoldError(f"{path} is not a run folder: it has no config.json")
+        return cls(path)
+
+    def config_text(self) -> str:
+        return (self.path / "config.json").read_text()
+
+    def append(self, name: str, record: dict[str, Any]) -> None:
+        """One JSON line. It is on disk for certain only after the next checkpoint."""
+        with self._open(name) as file:
+            file.write(json.dumps(record) + "\n")
+
+    def log(self, line: str) -> None:
+        with self._open("log.txt") as file:
+            file.write(line + "\n")
+
+    def _open(self, name: str) -> IO[str]:
+        return (self.path / name).open("a")
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        path = self.path / name
+        if not path.exists():
+            return []
+        lines = path.read_text().splitlines(keepends=True)
+        # A kill can cut the last line short; resuming truncates it, reading leaves it out.
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def offsets(self) -> dict[str, int]:
+        """How long the records are now, once they are safely on disk: a checkpoint keeps this."""
+        lengths = {}
+        for name in RECORDS:
+            path = self.path / name
+            if path.exists():
+                sync(path)
+            lengths[name] = path.stat().st_size if path.exists() else 0
+        return lengths
+
+    def rewind(self, offsets: dict[str, int]) -> None:
+        """Forget the lines written after a checkpoint: the resumed run writes them again."""
+        for name in RECORDS:
+            path = self.path / name
+            if path.exists():
+                os.truncate(path, offsets.get(name, 0))
+
+    def write(self, name: str, text: str) -> Path:
+        write_atomically(self.path / name, text)
+        return self.path / name
+
+
+def next_free(parent: Path, stem: str) -> Path:
+    """parent/stem-1, or the first number that is not taken."""
+    number = 1
+    while (parent / f"{stem}-{number}").exists():
+        number += 1
+    return parent / f"{stem}-{number}"

@@ -1,0 +1,275 @@
+"""The training loop. `Trainer.train` reads top to bottom; the loss is in `Trainer.training_step`."""
+
+import copy
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twofold.config import Config
+from twofold.data.augment import Augmenter
+from twofold.data.loader import Loader
+from twofold.data.sources import Data
+from twofold.data.store import ImageStore
+from twofold.errors import Diverged, TwofoldError
+from twofold.evaluate.features import extract
+from twofold.evaluate.metrics import effective_rank, eigenvalues
+from twofold.methods import Method, find
+from twofold.models import build_encoder, feature_dimension
+from twofold.train import checkpoint
+from twofold.train.observers import Observers, log_spaced
+from twofold.train.optim import (
+    build_optimizer,
+    learning_rates,
+    load_optimizer_state,
+    optimizer_state,
+    set_learning_rate,
+)
+from twofold.train.progress import Display, Stage, sentence
+from twofold.train.record import RunFolder
+from twofold.types import Batch
+
+LOG_POINTS = 64  # on a log scale over the run, beside the end of every epoch
+ONLINE_EPOCHS = (1, 2, 3, 5, 7)  # and ten, a hundred, … times these: when the online probe meets held-out images
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its checkpoint is saved."""
+
+    def __init__(self, path: Path, signal_number: int):
+        super().__init__(f"{path} was stopped by signal {signal_number}")
+        self.path, self.signal_number = path, signal_number
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise TwofoldError(f"device={name} cannot be used here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def autocast_of(config: Config, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+    return lambda: torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
+
+
+def build_method(config: Config, channels: int, encoder: nn.Module | None = None) -> tuple[Method, int]:
+    """The method with its initial weights, a function of the seed alone, and its feature dimension."""
+    assert config.image_size is not None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        encoder = encoder or build_encoder(config.encoder, channels=channels, stem=config.stem)
+        features = feature_dimension(encoder, channels, config.image_size)
+        return find(config.method).build(encoder, features, **config.parameters), features
+
+
+class Trainer:
+    """Everything that a run changes, and how."""
+
+    def __init__(self, config: Config, data: Data, display: Display, encoder: nn.Module | None = None):
+        """Builds all of it and writes nothing: what cannot work is refused here."""
+        self.config, self.data, self.display = config, data, display
+        self.device = choose_device(config.device)
+        self.autocast = autocast_of(config, self.device)
+        self.store = data.train.place(self.device)
+        self.loader = Loader(self.store, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
+        mean, std = data.train.statistics()
+        channels, size = data.train.images.shape[1], config.image_size
+        assert size is not None
+        self.augment = Augmenter(
+            config.augment, views=config.views, image_size=size, mean=mean, std=std, seed=config.seed
+        ).to(self.device)
+
+        method, features = build_method(config, channels, encoder)
+        self.untrained = copy.deepcopy(method.encoder)  # stays as it was before the first step, to compare with
+        memory_format = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
+        self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
+        self.optimizer = build_optimizer(config, method.trained_parameters(), self.device)
+        self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
+        classes = len(data.classes) if data.classes is not None else None
+        with torch.no_grad():
+            dimension = method.eval().projector(torch.zeros(2, features, device=self.device)).shape[1]
+        self.observers = Observers(features, dimension, classes, config.online_lr, self.device)
+
+        self.step = 0
+        self.total_steps = config.epochs * self.loader.steps_per_epoch
+        self.clock = torch.zeros((), dtype=torch.int64, device=self.device)  # the step, where the device can see it
+        self.spectrum_points = set(log_spaced(self.total_steps, LOG_POINTS))
+        self.last_save = time.monotonic()
+
+    def train(self, folder: RunFolder) -> None:
+        """Train to the end, or until a signal; either way the last thing done is a checkpoint in the run folder."""
+        self.folder = folder
+        self.method.train()
+        title = f"{self.config.method} on {self.data.name}"
+        with stop_signals() as stop, self.display.stage(title, self.total_steps) as stage:
+            self.started, self.started_at = time.monotonic(), self.step
+            while self.step < self.total_steps:
+                self.training_step(self.loader.batch(self.step))
+                self.step += 1
+                stage(self.step)
+                if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
+                    self.log(stage)
+                if stop or time.monotonic() - self.last_save >= self.config.checkpoint.seconds:
+                    self.save()
+                if stop:
+                    raise Interrupted(folder.path, stop[0])
+            self.save()
+
+    def training_step(self, batch: Batch) -> None:
+        """One step, entirely on the device: nothing in it asks the host for a value."""
+        views = self.augment(batch.images, batch.position, self.clock)
+        if self.device.type == "cuda":
+            views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
+        with self.autocast():
+            embeddings = self.method(views, batch)
+        loss = self.method.objective(embeddings)
+
+        self.optimizer.zero_grad()
+        loss.total.backward()
+        if self.config.clip > 0:
+            nn.utils.clip_grad_norm_((parameter for _, parameter in self.method.trained_parameters()), self.config.clip)
+        rate = self.rates[self.clock]
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.step()
+
+        self.clock += 1
+        self.method.update(self.clock / self.total_steps)
+        self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
+
+    def log(self, stage: Stage) -> None:
+        """Write what the observers gathered since the last log point. The only place that waits for the device."""
+        epoch = self.step / self.loader.steps_per_epoch
+        values = self.observers.means.read()
+        self.refuse_nonfinite(values)
+        if self.step in self.spectrum_points:
+            values |= self.record_spectrum()
+        if (
+            self.data.test is not None
+            and self.observers.probe is not None
+            and is_online_epoch(epoch, self.config.epochs)
+        ):
+            values["online_accuracy"] = self.online_accuracy(self.data.test)
+        self.folder.append("metrics.jsonl", {"step": self.step, "epoch": epoch, **values})
+        seconds = time.monotonic() - self.started
+        speed = (self.step - self.started_at) * self.config.batch_size / seconds
+        self.folder.append("timing.jsonl", {"step": self.step, "seconds": seconds, "images_per_second": speed})
+        stage.note(self.step, f"epoch {epoch:.3g}/{self.config.epochs} · {speed:,.0f} images/s · {sentence(values)}")
+
+    def refuse_nonfinite(self, values: dict[str, float]) -> None:
+        broken = [name for name, value in values.items() if not math.isfinite(value)]
+        if broken:
+            raise Diverged(
+                f"{', '.join(broken)} is not finite by step {self.step}: lower lr (now {self.config.scaled_lr:g}), "
+                f"or set clip=1, or precision=float32; what was saved before is in {self.folder.path}"
+            )
+
+    def record_spectrum(self) -> dict[str, float]:
+        ranks = {}
+        for name, spectrum in self.observers.spectra.items():
+            values = eigenvalues(spectrum.read())
+            ranks[name] = effective_rank(values)
+            rounded = [float(f"{value:.5g}") for value in values.tolist()]
+            self.folder.append("spectrum.jsonl", {"step": self.step, "of": name, "eigenvalues": rounded})
+        return {"effective_rank": ranks["embeddings"], "features_effective_rank": ranks["features"]}
+
+    @torch.no_grad()
+    def online_accuracy(self, store: ImageStore) -> float:
+        assert self.observers.probe is not None
+        assert store.labels is not None
+        features = self.features(store)
+        logits = self.observers.probe.linear(features.to(self.device))
+        return (logits.argmax(dim=1).cpu() == store.labels.cpu()).double().mean().item()
+
+    def features(self, store: ImageStore, encoder: nn.Module | None = None) -> Tensor:
+        return extract(
+            self.method.encoder if encoder is None else encoder.to(self.device),
+            store.place(self.device),
+            self.augment.plain,
+            device=self.device,
+            autocast=self.autocast,
+        )
+
+    def description(self) -> dict[str, Any]:
+        """What it takes to build the encoder again and to feed it."""
+        return {
+            "encoder": self.config.encoder,
+            "stem": self.config.stem,
+            "channels": self.data.train.images.shape[1],
+            "image_size": self.config.image_size,
+            "mean": self.augment.plain.mean.tolist(),
+            "std": self.augment.plain.std.tolist(),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "fingerprint": self.data.fingerprint,
+            "method": self.method.state_dict(),
+            "optimizer": optimizer_state(self.optimizer),
+            "observers": self.observers.state_dict(),
+            "records": self.folder.offsets(),
+        }
+
+    def save(self) -> None:
+        weights = torch.stack([parameter.detach().abs().max() for _, parameter in self.method.trained_parameters()])
+        if not torch.isfinite(weights).all():
+            raise Diverged(
+                f"the weights are not finite at step {self.step}, and were not saved: lower lr, or set clip=1"
+            )
+        checkpoint.save(self.folder.path, self.step, self.state(), self.config.checkpoint.keep)
+        self.last_save = time.monotonic()
+
+    def restore(self, folder: RunFolder) -> None:
+        """Continue from the newest checkpoint of the folder, or from the start where there is none."""
+        found = checkpoint.load_latest(folder.path)
+        if found is None:
+            folder.rewind({})
+            return
+        self.step, state = found[0], checkpoint.to_device(found[1], self.device)
+        if state["fingerprint"] != self.data.fingerprint:
+            raise TwofoldError(f"the data of {folder.path} have changed since it was started: it cannot be resumed")
+        self.method.load_state_dict(state["method"])
+        load_optimizer_state(self.optimizer, state["optimizer"])
+        self.observers.load_state_dict(state["observers"])
+        folder.rewind(state["records"])
+        self.clock.fill_(self.step)
+
+
+def is_online_epoch(epoch: float, epochs: int) -> bool:
+    """1, 2, 3, 5, 7, 10, 20, 30, 50, …, and the last."""
+    if epoch != int(epoch):
+        return False
+    digits = str(int(epoch))
+    return epoch == epochs or (int(digits[0]) in ONLINE_EPOCHS and set(digits[1:]) <= {"0"})
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """A list that stays empty until Ctrl-C or SIGTERM; the second Ctrl-C stops at once."""
+    received: list[int] = []
+    former: dict[int, Any] = {}
+
+    def remember(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 — the signature is Python's
+        received.append(number)
+        signal.signal(number, former[number])
+
+    if threading.current_thread() is threading.main_thread():  # elsewhere Python gives us no signals
+        for number in (signal.SIGINT, signal.SIGTERM):
+            former[number] = signal.signal(number, remember)
+    try:
+        yield received
+    finally:
+        for caught, handler in former.items():
+            signal.signal(caught, handler)

@@ -1,0 +1,90 @@
+"""A trained encoder as one file: weights in safetensors, and in its header all that is needed to use them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from twofold.data.augment import Plain
+from twofold.data.decode import fit
+from twofold.errors import TwofoldError
+from twofold.models import ENCODERS, build_encoder
+
+HEADER = "twofold"  # the key of our JSON in the file's metadata
+
+
+class Preprocess(nn.Module):
+    """Images as people have them → the tensor that the encoder takes.
+
+    A Pillow image or a list of them, or uint8 pixels [N, C, H, W] (or one image [C, H, W]), on any device.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, image_size: int, channels: int, mean: Sequence[float], std: Sequence[float]):
+        super().__init__()
+        self.image_size, self.channels = image_size, channels
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+        self.register_buffer("std", torch.tensor(std), persistent=False)
+
+    def forward(self, images: Any) -> Tensor:
+        if isinstance(images, Image.Image):
+            images = [images]
+        if isinstance(images, (list, tuple)):
+            images = np.stack([fit(image, self.image_size, self.channels) for image in images])
+        pixels = torch.as_tensor(images, device=self.mean.device)
+        if pixels.ndim == 3:
+            pixels = pixels[None]
+        if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[1] != self.channels:
+            raise TwofoldError(
+                f"preprocess takes Pillow images or uint8 pixels [N, {self.channels}, H, W], "
+                f"not {pixels.dtype} {tuple(pixels.shape)}"
+            )
+        return Plain(self.image_size, self.mean, self.std)(pixels)
+
+
+def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) -> None:
+    """`description`: encoder, stem, channels, image_size, mean, std: the arguments that `load_encoder` builds from."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in encoder.state_dict().items()}
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        save_file(tensors, aside, metadata={"format": "pt", HEADER: json.dumps(description)})
+        aside.replace(path)
+    except (OSError, SafetensorError) as error:
+        aside.unlink(missing_ok=True)
+        raise TwofoldError(f"{path} could not be written: {error}") from None
+
+
+def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
+    """The encoder of a run (or of an encoder.safetensors file), in evaluation mode, with `.preprocess`.
+
+    Runs that trained a module of your own need that module as `encoder`.
+    """
+    path = Path(getattr(run, "path", run))
+    if path.is_dir():
+        path = path / "encoder.safetensors"
+    if not path.exists():
+        raise TwofoldError(f"{path} does not exist: is the run finished?")
+    try:
+        with safe_open(path, framework="pt") as file:
+            description = json.loads((file.metadata() or {})[HEADER])
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise TwofoldError(f"{path} is not an encoder that Twofold wrote: {error!r}") from None
+    if encoder is None:
+        if description["encoder"] not in ENCODERS:
+            raise TwofoldError(f"{path} holds weights of your own {description['encoder']}: pass it as encoder=")
+        encoder = build_encoder(description["encoder"], channels=description["channels"], stem=description["stem"])
+    encoder.load_state_dict(tensors)
+    encoder.preprocess = Preprocess(
+        description["image_size"], description["channels"], description["mean"], description["std"]
+    )
+    return encoder.eval()

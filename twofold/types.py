@@ -1,0 +1,39 @@
+"""Frozen records that pass between layers.
+
+N samples, V views of each, C channels, H height, W width, K feature dimension, D embedding dimension.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the loader hands to the trainer: pixels as stored, and who they are."""
+
+    images: Tensor  # uint8 [N, C, H, W]
+    index: Tensor  # int64 [N], the sample's stable number in its source
+    position: Tensor  # int64 [N], its place in the global batch: what random draws are keyed by
+    labels: Tensor | None  # int64 [N]
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """What the network made of the views; an objective reads what it needs."""
+
+    features: Tensor  # [V, N, K] encoder output
+    z: Tensor  # [V, N, D] projector output
+    prediction: Tensor | None = None  # [V, N, D] predictor output
+    target: Tensor | None = None  # [V, N, D] teacher's projector output, without gradient
+    index: Tensor | None = None  # int64 [N]
+    labels: Tensor | None = None  # int64 [N]
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    """`total` is minimised; `terms` are its named parts as they enter the total, for curves and messages."""
+
+    total: Tensor
+    terms: Mapping[str, Tensor]
