@@ -23,15 +23,10 @@ _HOMES = {
 }
 
 
-def methods() -> list[str]:
-    """The names of all methods."""
-    from twofold.methods import CATALOG
-
-    return sorted(CATALOG)
-
-
 def __getattr__(name: str) -> Any:
     # Late, so that `import twofold` and `twofold --help` do not wait for torch.
+    if name == "methods":
+        return import_module("twofold.methods")
     if name in _HOMES:
         return getattr(import_module(f"twofold.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'twofold' has no attribute '{name}'")

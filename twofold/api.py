@@ -16,7 +16,7 @@ import twofold
 from twofold.config import RUN_KEYS, Config, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data.loader import suggested_batch_size
-from twofold.data.sources import Data, Source, load, open_source
+from twofold.data.sources import Data, Source, load, network_for, open_source
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.probes import Row, compare
@@ -87,8 +87,9 @@ def configure(
 
 
 def follow(config: Config, source: Source) -> dict[str, Any]:
-    """Values that follow from the number of images and epochs, where nobody asked for others."""
-    chosen: dict[str, Any] = {}
+    """Values that follow from image size, number of images and epochs, where nobody asked for others."""
+    assert config.image_size is not None
+    chosen = network_for(config.image_size)
     if config.warmup_epochs > config.epochs / 10:
         chosen["warmup_epochs"] = config.epochs / 10
     images = source.training_images(config.test_fraction)

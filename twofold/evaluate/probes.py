@@ -6,7 +6,8 @@ the same labelled subsets: differences between representations are paired.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,8 @@ PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 FOLDS = 5
 CROSS_VALIDATED = 2000  # rows up to which every fold is held out once; above, only the first (20 %)
 DOUBLE = 2**22  # n·K up to which a probe is solved in float64; above, in float32
-ITERATIONS = 500
+ROUNDS, ITERATIONS = 10, 100  # of L-BFGS; each round measures the curvature anew
+ALONE = 2**25  # multiplications of a product up to which threads would wait for each other longer than they work
 LABELS_PER_CLASS = 10
 SELECTION_SLACK = 30.0  # how much looser the gradient may be while a penalty is chosen
 NEVER = -1e4  # bias of a class without training rows: its probability, and so its gradient, is exactly 0
@@ -73,8 +75,8 @@ def fit_linear(
     Features are standardised by their mean and deviation over all training rows. Of several penalties, the one with
     the best accuracy on held-out training rows is taken, the stronger of equals: by stratified 5-fold cross-validation
     up to 2,000 rows, on one 20 % hold-out above. L-BFGS runs, in coordinates in which the curvature is about 1, until
-    no entry of the gradient exceeds `tolerance` (30 times that while choosing) or for 500 iterations; the loss is then
-    above its minimum by about K·C·tolerance²/2 at most. It works in float64 up to n·K = 2²², above in float32.
+    no entry of the gradient exceeds `tolerance` (30 times that while choosing), at most 1,000 iterations; the loss is
+    then above its minimum by about K·C·tolerance²/2 at most. It works in float64 up to n·K = 2²², above in float32.
     """
     labels = _checked(features, labels, classes)
     if not penalties or min(penalties) <= 0:
@@ -83,14 +85,14 @@ def fit_linear(
     variance, mean = torch.var_mean(features.to(dtype), 0, correction=0)
     scale = torch.maximum(variance.sqrt(), 1e-6 * mean.abs())  # constant up to rounding: noise is not blown up
     scale = torch.where(scale > 0, scale, 1.0)
-    x, axes = _principal((features.to(dtype) - mean) / scale)
-    if len(penalties) > 1:
-        penalty, start, accuracy = _choose_penalty(x, labels, classes, penalties, seed, SELECTION_SLACK * tolerance)
-    else:
-        penalty, start, accuracy = penalties[0], x.new_zeros(x.shape[1], classes), None
-    everyone = torch.ones(len(x), 1, dtype=torch.bool, device=x.device)
-    problem = _Problems(x, labels, everyone, classes)
-    weight, bias = problem.solve(start.unsqueeze(1), problem.initial_bias(), penalty, tolerance)
+    with _one_thread(when=features.numel() * FOLDS * classes <= ALONE):
+        x, axes = _principal((features.to(dtype) - mean) / scale)
+        if len(penalties) > 1:
+            penalty, start, accuracy = _choose_penalty(x, labels, classes, penalties, seed, SELECTION_SLACK * tolerance)
+        else:
+            penalty, start, accuracy = penalties[0], x.new_zeros(x.shape[1], classes), None
+        problem = _Problems(x, labels, torch.ones_like(labels).unsqueeze(1), classes)
+        weight, bias = problem.solve(start.unsqueeze(1), problem.initial_bias(), penalty, tolerance)
     return LinearProbe(mean, scale, axes @ weight[:, 0], bias[0], penalty, accuracy)
 
 
@@ -122,6 +124,14 @@ class _Problems:
 
     def solve(self, weight: Tensor, bias: Tensor, penalty: float, tolerance: float) -> tuple[Tensor, Tensor]:
         """Weights `[K, F, C]` and biases `[F, C]` at the minimum, looked for from the given ones."""
+        for _ in range(ROUNDS):
+            weight, bias, iterations = self._descend(weight, bias, penalty, tolerance)
+            if iterations < ITERATIONS:
+                break
+        return weight, bias
+
+    def _descend(self, weight: Tensor, bias: Tensor, penalty: float, tolerance: float) -> tuple[Tensor, Tensor, int]:
+        """One round of L-BFGS on `u` and `v`, in units of weight and bias along which the curvature is about 1."""
         curvature = self._curvature(weight, bias)
         weight_unit = (curvature * self.variance + penalty).rsqrt().view(-1, 1, 1)
         bias_unit = curvature.rsqrt()
@@ -137,15 +147,16 @@ class _Problems:
             likelihood = (log_p.mul_(self.target.unsqueeze(1)).sum(2) * self.share).sum(dtype=torch.float64)
             return penalty / 2 * weight.square().sum(dtype=torch.float64) - likelihood
 
-        torch.optim.LBFGS(
+        optimizer = torch.optim.LBFGS(
             [u, v],
             max_iter=ITERATIONS,
             tolerance_grad=tolerance,
             tolerance_change=torch.finfo(u.dtype).eps / 100,
             history_size=10,
             line_search_fn="strong_wolfe",
-        ).step(loss_and_gradient)
-        return u * weight_unit, v * bias_unit
+        )
+        optimizer.step(loss_and_gradient)
+        return u * weight_unit, v * bias_unit, optimizer.state[u].get("n_iter", 0)
 
     def _curvature(self, weight: Tensor, bias: Tensor) -> Tensor:
         """Mean of p(1 − p): the second derivative of the loss along a column of x, over the column's variance."""
@@ -313,3 +324,14 @@ def _checked(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     if low < 0 or high >= classes:
         raise TwofoldError(f"labels must be from 0 to {classes - 1}, found {low} to {high}; leave out unlabelled rows")
     return labels.to(device=features.device, dtype=torch.int64)
+
+
+@contextmanager
+def _one_thread(*, when: bool) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    if when:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -67,7 +67,7 @@ class DirectPredictor(nn.Module):
     @torch.no_grad()
     def spectrum(self) -> Tensor:
         """Eigenvalues of E[zzᵀ], descending, in float64 on the CPU: C without its start at 0. Waits for the device."""
-        weight = self.weight.double().cpu().clamp_min(torch.finfo(torch.float64).tiny)
+        weight = self.weight.cpu().double().clamp_min(torch.finfo(torch.float64).tiny)
         return torch.linalg.eigvalsh(self.correlation.cpu()).flip(0).clamp_min(0) / weight
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -24,15 +24,17 @@ def batch_cross_entropy(
     log((n−1)/(R−1)) on its logit) and in the smoothing, where its target is label_smoothing/n times that.
     With all n rows it is the cross entropy itself. `rows` may be the full head: plain DIET.
     """
+    if not 0 <= label_smoothing <= 1:
+        raise TwofoldError(f"label_smoothing={label_smoothing} is no share: use a number from 0 to 1")
     R = len(rows)
     copies = _copies(R, population)
     n = population or R
     own = labels[..., None] == torch.arange(R, device=z.device)
     logits = z @ rows.T
     spread = label_smoothing / n
-    target = torch.where(own, 1 - label_smoothing + spread, spread * copies)
+    expected = torch.where(own, (1 - label_smoothing + spread) * logits, spread * copies * logits).sum(dim=-1)
     normaliser = torch.where(own, logits, logits + math.log(copies)).logsumexp(dim=-1)
-    total = (normaliser - (target * logits).sum(dim=-1)).mean()
+    total = (normaliser - expected).mean()
     return LossTerms(total, {"cross_entropy": total.detach()})
 
 

@@ -22,18 +22,11 @@ def ridge_labels(features: Tensor, labels: Tensor, ridge: float) -> LossTerms:
     `labels` are class numbers, or a matrix Y. With ridge 0 the inverse is a pseudo-inverse, taken by an SVD that waits
     for the device, and only first derivatives are right.
     """
-    N, K = _shape(features, labels, ridge)
+    N, _ = _shape(features, labels, ridge)
     f = centred(double(features))
     y = centred(label_matrix(labels).to(f))
-    if ridge == 0:
-        # At the best head the loss is stationary in it: its gradient is that of the features with the head held fixed.
-        head = _pseudo_inverse(f, features.dtype) @ y
-        total = (y - f @ head).square().sum() / N
-    elif N <= K:
-        total = ridge * _solve(_regular(f @ f.T, ridge * N), y).square().sum()
-    else:
-        explained = _solve(_regular(f.T @ f, ridge * N), f.T @ y).square().sum()
-        total = (y.square().sum() - explained) / N
+    head = _best_head(f, y, ridge, features.dtype)
+    total = (y - f @ head).square().sum() / N + ridge * head.square().sum()
     return _named("ridge", total, features)
 
 
@@ -44,17 +37,13 @@ def ridge_graph(features: Tensor, graph: Tensor, ridge: float) -> LossTerms:
     Equal to `ridge_labels` where G = YYᵀ (Theorem 1). The gradient to a singular value σ of F_c, with left vector u,
     is uᵀGu · (−2σ·ridge)/(σ² + ridge·N)² (Theorem 2). ridge 0 is the limit, as in `ridge_labels`.
     """
-    N, K = _shape(features, graph, ridge)
+    N, _ = _shape(features, graph, ridge)
     f = centred(double(features))
     g = centred(centred(_graph(graph, f)).mT).mT  # HGH
-    if ridge == 0:
-        left_over = torch.eye(N, dtype=f.dtype, device=f.device) - f @ _pseudo_inverse(f, features.dtype)
-        total = ((left_over @ g) * left_over).sum() / N
-    elif N <= K:
-        total = ridge * torch.cholesky_solve(g, _regular(f @ f.T, ridge * N)).trace()
-    else:
-        explained = torch.cholesky_solve(f.T @ g @ f, _regular(f.T @ f, ridge * N)).trace()
-        total = (g.trace() - explained) / N
+    identity = torch.eye(N, dtype=f.dtype, device=f.device)
+    heads = _best_head(f, identity, ridge, features.dtype)
+    left_over = identity - f @ heads
+    total = ((left_over @ g) * left_over).sum() / N + ridge * ((heads @ g) * heads).sum()
     return _named("ridge", total, features)
 
 
@@ -116,18 +105,19 @@ def _graph(graph: Tensor, like: Tensor) -> Tensor:
     return graph.to(like)
 
 
-def _regular(gram: Tensor, ridge: float) -> Tensor:
-    """The Cholesky factor of gram + ridge · I."""
-    return cholesky(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
+def _best_head(f: Tensor, y: Tensor, ridge: float, precision: torch.dtype) -> Tensor:
+    """W[K, C] = (FᵀF + ridge·N·I)⁻¹FᵀY, that minimises ‖FW − Y‖²/N + ridge‖W‖².
 
-
-def _solve(factor: Tensor, right: Tensor) -> Tensor:
-    return torch.linalg.solve_triangular(factor, right, upper=False)
-
-
-def _pseudo_inverse(f: Tensor, precision: torch.dtype) -> Tensor:
-    """F⁺ without gradient; singular values that are rounding, in the precision the features came in, are 0."""
-    return torch.linalg.pinv(f.detach(), rtol=max(f.shape) * torch.finfo(precision).eps)
+    The losses are written in W, as what it minimises: they are stationary in it, so that its errors enter them, and
+    their gradient, as squares. The closed forms without W lose all digits of the gradient to large singular values.
+    With ridge 0 W has no gradient of its own: none is needed, for the same reason.
+    """
+    N, K = f.shape
+    if ridge == 0:  # singular values that are rounding, in the precision that the features came in, are 0
+        return torch.linalg.pinv(f.detach(), rtol=max(N, K) * torch.finfo(precision).eps) @ y
+    gram = f @ f.T if N <= K else f.T @ f
+    factor = cholesky(gram + ridge * N * torch.eye(len(gram), dtype=f.dtype, device=f.device))
+    return f.T @ torch.cholesky_solve(y, factor) if N <= K else torch.cholesky_solve(f.T @ y, factor)
 
 
 def _named(name: str, total: Tensor, features: Tensor) -> LossTerms:

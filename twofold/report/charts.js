@@ -298,7 +298,10 @@
         return html("div", {}, html("span", { class: "swatch", style: `background: ${stroke}` }), line.name, value);
       });
       tooltip.replaceChildren(html("b", {}, `${description.x.label} ${show(at)}`), ...rows);
-      placeTooltip(tooltip, plot, { x: point.x, y: description.ramp ? point.y : pointer.y });
+      // Of several lines it stands where they are not: low where they are high.
+      const height = selected.reduce((sum, { point }) => sum + point.y, 0) / selected.length;
+      const clear = height < (box.top + box.bottom) / 2 ? box.bottom : box.top;
+      placeTooltip(tooltip, plot, { x: point.x, y: description.ramp ? point.y : clear });
     }
 
     function leave() {

@@ -50,7 +50,7 @@ class OnlineProbe(nn.Module):
 
     def __init__(self, features: int, classes: int, lr: float, device: torch.device):
         super().__init__()
-        self.linear = nn.Linear(features, classes, device=device)
+        self.linear = nn.utils.skip_init(nn.Linear, features, classes, device=device)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
         fused = {"fused": True} if device.type == "cuda" else {"foreach": False}

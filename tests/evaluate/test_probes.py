@@ -1,0 +1,284 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler, normalize
+from torch import Tensor
+
+from twofold.errors import TwofoldError
+from twofold.evaluate import probes
+from twofold.evaluate.probes import (
+    PENALTIES,
+    compare,
+    few_label_accuracy,
+    fit_linear,
+    knn_accuracy,
+    knn_predict,
+    labelled_subset,
+    linear_accuracy,
+    stratified_folds,
+)
+
+
+def blobs(count: int, features: int, classes: int, *, spread: float = 2.0, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Overlapping Gaussian classes with correlated features of very different size and offset."""
+    generator = np.random.default_rng(seed)
+    shape = np.random.default_rng(99)
+    centres = shape.normal(size=(classes, features))
+    mixing = np.eye(features) + 0.3 * shape.normal(size=(features, features))
+    labels = np.concatenate([np.arange(classes), generator.integers(0, classes, count - classes)])
+    values = (centres[labels] + spread * generator.normal(size=(count, features))) @ mixing
+    return torch.from_numpy(values * np.geomspace(0.01, 100, features) + 3.0), torch.from_numpy(labels)
+
+
+def scikit_fit(x: np.ndarray, labels: np.ndarray, penalty: float) -> LogisticRegression:
+    return LogisticRegression(C=1 / (penalty * len(x)), tol=1e-10, max_iter=10_000, solver="newton-cg").fit(x, labels)
+
+
+def objective(x: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.ndarray, penalty: float) -> float:
+    logits = x @ weight + bias
+    log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    return -log_p[np.arange(len(x)), labels].mean() + penalty / 2 * (weight**2).sum()
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
+@pytest.mark.parametrize("count, features", [(300, 12), (60, 100)])
+def test_linear_probe_is_scikit_learns_logistic_regression(count, features, penalty):
+    values, labels = blobs(count, features, 4)
+    fresh, _ = blobs(500, features, 4, seed=1)
+    scaler = StandardScaler().fit(values)
+    expected = scikit_fit(scaler.transform(values), labels.numpy(), penalty)
+    probe = fit_linear(values, labels, classes=4, penalties=[penalty], tolerance=1e-9)
+    # A line search compares losses, so it finds the place of a minimum to √eps of float64 over the curvature.
+    close = 1e-5 * np.abs(expected.coef_).max()
+    np.testing.assert_allclose(probe.weight.T, expected.coef_, rtol=0, atol=close)
+    np.testing.assert_allclose(probe.bias, expected.intercept_, rtol=0, atol=close)
+    assert (probe.predict(fresh).numpy() == expected.predict(scaler.transform(fresh))).all()
+    assert probe.penalty == penalty
+    assert probe.held_out_accuracy is None
+
+
+@pytest.mark.parametrize("penalty", [1e-1, 1e-3, 1e-5])
+def test_default_tolerance_reaches_the_minimum_of_ill_conditioned_features(penalty):
+    generator = np.random.default_rng(0)
+    rotation = np.linalg.qr(generator.normal(size=(30, 30)))[0]
+    _, labels = blobs(400, 30, 5)
+    values = generator.normal(size=(400, 30)) + 0.7 * np.random.default_rng(1).normal(size=(5, 30))[labels]
+    values = values * np.geomspace(1, 1e-4, 30) @ rotation  # eigenvalues over eight decades
+    x = StandardScaler().fit_transform(values)
+    best = scikit_fit(x, labels.numpy(), penalty)
+    probe = fit_linear(torch.from_numpy(values), labels, classes=5, penalties=[penalty])
+    minimum = objective(x, labels, best.coef_.T, best.intercept_, penalty)
+    reached = objective(x, labels, probe.weight.numpy(), probe.bias.numpy(), penalty)
+    assert reached == pytest.approx(minimum, abs=1e-6)
+
+
+def test_large_problems_are_solved_in_float32_as_well(monkeypatch):
+    values, labels = blobs(600, 20, 4)
+    exact = fit_linear(values, labels, classes=4, penalties=[1e-3])
+    monkeypatch.setattr(probes, "DOUBLE", 600 * 20 - 1)
+    rounded = fit_linear(values.float(), labels, classes=4, penalties=[1e-3])
+    assert exact.weight.dtype == torch.float64
+    assert rounded.weight.dtype == torch.float32
+    torch.testing.assert_close(rounded.weight.double(), exact.weight, atol=1e-3, rtol=0)
+
+
+def held_out_by_scikit(values: Tensor, labels: Tensor, penalty: float, folds: range) -> float:
+    x, y, fold = StandardScaler().fit_transform(values), labels.numpy(), stratified_folds(labels).numpy()
+    held = np.isin(fold, folds)
+    predicted = np.empty_like(y)
+    for number in folds:
+        predicted[fold == number] = scikit_fit(x[fold != number], y[fold != number], penalty).predict(x[fold == number])
+    return float((predicted == y)[held].mean())
+
+
+@pytest.mark.parametrize("limit, folds", [(2000, range(5)), (100, range(1))])
+def test_penalty_is_chosen_on_held_out_training_rows(monkeypatch, limit, folds):
+    monkeypatch.setattr(probes, "CROSS_VALIDATED", limit)
+    values, labels = blobs(150, 60, 3, spread=4.0)
+    grid = [1e-3, 10.0, 1e-1, 1.0]
+    probe = fit_linear(values, labels, classes=3, penalties=grid, tolerance=1e-9)
+    accuracies = {penalty: held_out_by_scikit(values, labels, penalty, folds) for penalty in grid}
+    best = max(accuracies.values())
+    assert len(set(accuracies.values())) > 1
+    assert probe.penalty == max(penalty for penalty, accuracy in accuracies.items() if accuracy == best)
+    assert probe.held_out_accuracy == pytest.approx(best)
+    alone = fit_linear(values, labels, classes=3, penalties=[probe.penalty], tolerance=1e-9)
+    torch.testing.assert_close(probe.weight, alone.weight, atol=1e-6, rtol=0)
+
+
+def test_of_equal_penalties_the_stronger_is_taken():
+    labels = torch.arange(60) % 3
+    values = 100.0 * torch.eye(3)[labels] + torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    probe = fit_linear(values, labels, classes=3, penalties=[1e-4, 1e-1, 1e-2])
+    assert probe.held_out_accuracy == 1.0
+    assert probe.penalty == 1e-1
+
+
+def test_test_labels_have_no_say_in_the_penalty():
+    values, labels = blobs(150, 60, 3, spread=4.0)
+    fresh, _ = blobs(400, 60, 3, seed=1)
+    chosen = fit_linear(values, labels, classes=3)
+    other = next(penalty for penalty in PENALTIES if penalty != chosen.penalty)
+    flattering = fit_linear(values, labels, classes=3, penalties=[other]).predict(fresh)
+    agreement = (chosen.predict(fresh) == flattering).double().mean().item()
+    assert agreement < 1
+    assert linear_accuracy(values, labels, fresh, flattering, classes=3) == agreement
+
+
+def test_units_of_the_features_do_not_matter():
+    values, labels = blobs(200, 8, 3)
+    fresh, _ = blobs(100, 8, 3, seed=1)
+    unit = torch.tensor([1e-6, 1e6, 1.0, 1e3, 1e-3, 7.0, 1e-2, 5.0], dtype=torch.float64)
+    plain = fit_linear(values, labels, classes=3)
+    scaled = fit_linear(values * unit - 2 * unit, labels, classes=3)
+    assert scaled.penalty == plain.penalty
+    torch.testing.assert_close(scaled.logits(fresh * unit - 2 * unit), plain.logits(fresh), atol=1e-6, rtol=0)
+
+
+def test_constant_features_are_ignored():
+    values, labels = blobs(200, 8, 3)
+    fresh, _ = blobs(100, 8, 3, seed=1)
+    plain = fit_linear(values, labels, classes=3)
+    dead = torch.tensor([0.0, 1e8, 0.1], dtype=torch.float64)
+    padded = fit_linear(torch.cat([values, dead.expand(200, 3)], 1), labels, classes=3)
+    awake = torch.cat([fresh, dead.expand(100, 3) + 1.0], 1)
+    torch.testing.assert_close(padded.logits(awake), plain.logits(fresh), atol=1e-6, rtol=0)
+
+
+def test_classes_without_training_rows_are_never_predicted():
+    values, labels = blobs(90, 10, 3)
+    seen = torch.tensor([1, 4, 7])
+    expected = scikit_fit(StandardScaler().fit_transform(values), labels.numpy(), 1e-2)
+    probe = fit_linear(values, seen[labels], classes=9, penalties=[1e-2], tolerance=1e-9)
+    np.testing.assert_allclose(probe.weight.T[seen], expected.coef_, atol=1e-5)
+    assert torch.isfinite(probe.bias).all()
+    fresh, _ = blobs(300, 10, 3, seed=1)
+    assert set(probe.predict(100 * fresh).tolist()) <= {1, 4, 7}
+
+
+def test_a_class_with_one_row_can_still_be_chosen():
+    values, labels = blobs(100, 6, 3, spread=0.3)
+    rare = torch.cat([labels, torch.tensor([3])])
+    everything = torch.cat([values, 3 * values[:1]])
+    probe = fit_linear(everything, rare, classes=5)
+    assert probe.held_out_accuracy == pytest.approx(100 / 101)  # its only row is held out without a model of it
+    single = fit_linear(everything, rare, classes=5, penalties=[1e-4])
+    assert single.predict(everything[-1:]).item() == 3
+
+
+@pytest.mark.parametrize("labels", [[4], [4, 4, 4], [4, 0]])
+def test_smallest_training_sets(labels):
+    values = torch.tensor([[1.0, 2.0], [2.0, 0.0], [0.0, 1.0]])[: len(labels)]
+    probe = fit_linear(values, torch.tensor(labels), classes=6)
+    assert probe.predict(values).tolist() == labels
+
+
+def test_folds_are_even_in_every_class_and_differ_by_seed():
+    _, labels = blobs(203, 2, 4)
+    fold = stratified_folds(labels)
+    counts = torch.stack([torch.bincount(fold[labels == label], minlength=5) for label in range(4)])
+    assert (counts.max(1).values - counts.min(1).values <= 1).all()
+    assert set(torch.bincount(fold).tolist()) == {40, 41}
+    assert torch.equal(fold, stratified_folds(labels))
+    assert not torch.equal(fold, stratified_folds(labels, seed=1))
+
+
+def test_labelled_subsets_hold_as_many_rows_of_each_class():
+    labels = torch.tensor([0] * 50 + [2] * 3 + [1] * 30)[torch.randperm(83, generator=torch.Generator().manual_seed(0))]
+    subsets = [labelled_subset(labels, 10, subset=number) for number in range(4)]
+    for rows in subsets:
+        assert torch.bincount(labels[rows]).tolist() == [10, 10, 3]
+        assert len(rows.unique()) == len(rows)
+    assert len({tuple(rows.tolist()) for rows in subsets}) == 4
+
+
+def test_few_labels_are_the_same_rows_for_every_representation(monkeypatch):
+    values, labels = blobs(120, 5, 3)
+    fresh, truth = blobs(60, 5, 3, seed=1)
+    fitted_rows = []
+
+    def spy(features: Tensor, *_: Tensor, classes: int) -> float:
+        fitted_rows.append(features[:, -1].tolist())
+        return 1.0 / classes
+
+    number = torch.arange(120.0).unsqueeze(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(probes, "linear_accuracy", spy)
+        for features in (torch.cat([values, number], 1), torch.cat([-values[:, :2].exp(), number], 1)):
+            assert few_label_accuracy(features, labels, fresh, truth, classes=3, labels_per_class=4) == (1 / 3, 0.0)
+    assert fitted_rows[:5] == fitted_rows[5:]
+
+    accuracies = []
+    for subset in range(5):
+        rows = labelled_subset(labels, 4, subset=subset)
+        assert rows.tolist() == fitted_rows[subset]
+        accuracies.append(linear_accuracy(values[rows], labels[rows], fresh, truth, classes=3))
+    mean, sd = few_label_accuracy(values, labels, fresh, truth, classes=3, labels_per_class=4)
+    assert len(set(accuracies)) > 1
+    assert mean == pytest.approx(np.mean(accuracies))
+    assert sd == pytest.approx(np.std(accuracies, ddof=1))
+    assert few_label_accuracy(values, labels, fresh, truth, classes=3, labels_per_class=4, subsets=1)[1] == 0
+
+
+@pytest.mark.parametrize("k, temperature", [(20, 0.07), (1, 0.07), (5, 10.0), (1000, 0.2), (50, 0.001)])
+def test_knn_is_scikit_learns_on_unit_vectors(k, temperature):
+    values, labels = blobs(240, 16, 4, spread=3.0)
+    fresh, truth = blobs(150, 16, 4, spread=3.0, seed=1)
+    unit, unit_fresh = normalize(values), normalize(fresh)
+
+    def weights(distance: np.ndarray) -> np.ndarray:
+        return np.exp((1 - distance**2 / 2 - 1) / temperature)
+
+    expected = KNeighborsClassifier(min(k, 240), weights=weights, algorithm="brute").fit(unit, labels)
+    predicted = knn_predict(values, labels, fresh, k=k, temperature=temperature)
+    assert (predicted.numpy() == expected.predict(unit_fresh)).all()
+    accuracy = knn_accuracy(values, labels, fresh, truth, k=k, temperature=temperature)
+    assert accuracy == pytest.approx(expected.score(unit_fresh, truth))
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 239])
+def test_knn_does_not_depend_on_the_block(block):
+    values, labels = blobs(240, 16, 4, spread=3.0)
+    fresh, _ = blobs(50, 16, 4, spread=3.0, seed=1)
+    whole = knn_predict(values, labels, fresh, block=10_000)
+    assert torch.equal(knn_predict(values, labels, fresh, block=block), whole)
+
+
+def test_knn_weighs_neighbours_by_similarity():
+    bank = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.5, 0.866]])
+    labels = torch.tensor([2, 1, 1])
+    query = torch.tensor([[3.0, 0.0]])
+    assert knn_predict(bank, labels, query, k=3, temperature=0.07).tolist() == [2]
+    assert knn_predict(bank, labels, query, k=3, temperature=10.0).tolist() == [1]
+
+
+def test_compare_gives_every_number_for_every_representation():
+    values, labels = blobs(150, 6, 3)
+    fresh, truth = blobs(80, 6, 3, seed=1)
+    noise = torch.randn(230, 6, generator=torch.Generator().manual_seed(0))
+    rows = compare({"blobs": (values, fresh), "noise": (noise[:150], noise[150:])}, labels, truth, classes=3)
+    assert [row.name for row in rows] == ["blobs", "noise"]
+    for row, (train, test) in zip(rows, [(values, fresh), (noise[:150], noise[150:])], strict=True):
+        data = (train, labels, test, truth)
+        assert row.linear_accuracy == linear_accuracy(*data, classes=3)
+        assert (row.few_labels_accuracy, row.few_labels_sd) == few_label_accuracy(*data, classes=3)
+        assert row.knn_accuracy == knn_accuracy(*data)
+    assert rows[0].linear_accuracy > rows[1].linear_accuracy + 0.2
+
+
+def test_mistakes_are_named():
+    values, labels = blobs(20, 4, 3)
+    with pytest.raises(TwofoldError, match="20 rows and 19 labels"):
+        fit_linear(values, labels[1:], classes=3)
+    with pytest.raises(TwofoldError, match="from 0 to 1, found 0 to 2"):
+        fit_linear(values, labels, classes=2)
+    with pytest.raises(TwofoldError, match="above 0"):
+        fit_linear(values, labels, classes=3, penalties=[1.0, 0.0])
+    with pytest.raises(TwofoldError, match="unlabelled"):
+        knn_predict(values, labels - 1, values)
+    values[3, 1] = torch.nan
+    for probe in (lambda: fit_linear(values, labels, classes=3), lambda: knn_predict(values, labels, values)):
+        with pytest.raises(TwofoldError, match="NaN"):
+            probe()

@@ -1,0 +1,121 @@
+"""From Python: data as arrays, encoders of one's own, and what a finished run gives back."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+from torch import nn
+
+import twofold
+from runs import small
+from twofold import api
+from twofold.config import RUN_KEYS, resolve
+
+DIGITS = load_digits()
+PIXELS = np.rint(DIGITS.images * (255 / 16)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> twofold.Run:
+    out = tmp_path_factory.mktemp("api") / "run"
+    return twofold.pretrain("digits", method="frossl", out=out, epochs=2, batch_size=128, projector=(32, 16))
+
+
+def test_encoder_of_a_run_gives_the_features_of_embed(finished: twofold.Run, tmp_path: Path) -> None:
+    encoder = twofold.load_encoder(finished)
+    assert not encoder.training
+    path = twofold.embed(finished, "digits", tmp_path / "features.npz")
+    with np.load(path) as file:
+        assert file["features"].shape == (1797, 256)
+        assert np.array_equal(file["labels"], DIGITS.target)
+        with torch.no_grad():
+            features = encoder(encoder.preprocess(torch.from_numpy(PIXELS[:50, None])))
+        np.testing.assert_allclose(features.numpy(), file["features"][:50], rtol=1e-4, atol=1e-5)
+
+
+def test_preprocess_takes_pillow_images(finished: twofold.Run) -> None:
+    encoder = twofold.load_encoder(finished.path)
+    picture = Image.fromarray(PIXELS[3])
+    expected = encoder.preprocess(torch.from_numpy(PIXELS[3:4, None]))
+    torch.testing.assert_close(encoder.preprocess(picture), expected)
+    torch.testing.assert_close(encoder.preprocess([picture, picture]), expected.repeat(2, 1, 1, 1))
+    with pytest.raises(twofold.TwofoldError, match="uint8"):
+        encoder.preprocess(torch.zeros(1, 3, 8, 8))
+
+
+def test_normalisation_is_of_the_training_images(finished: twofold.Run) -> None:
+    config, source = api.configure("digits", "frossl", {})
+    data = api.read_data(config, source, api.Display(quiet=True))
+    values = twofold.load_encoder(finished).preprocess(data.train.images)
+    assert values.mean().item() == pytest.approx(0, abs=1e-5)
+    assert values.std().item() == pytest.approx(1, abs=1e-4)
+
+
+def test_run_reads_its_records(finished: twofold.Run) -> None:
+    assert finished.config.method == "frossl"
+    assert finished.metrics[-1]["step"] == 22
+    assert {line["of"] for line in finished.spectrum} == {"features", "embeddings"}
+    assert [row["name"] for row in finished.results["table"]] == ["trained", "untrained", "raw pixels"]
+    assert finished.report.read_text().startswith("<!DOCTYPE html>") or "<html" in finished.report.read_text()
+
+
+def test_the_command_in_the_results_repeats_the_run(finished: twofold.Run) -> None:
+    assert "--method frossl" in finished.results["command"]
+    assert "projector=32,16" in finished.results["command"]
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 20)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.flatten(1)).relu()
+
+
+def test_any_module_is_an_encoder(tmp_path: Path) -> None:
+    encoder = Own()
+    start = encoder.linear.weight.detach().clone()
+    run = twofold.pretrain((PIXELS, DIGITS.target), method="simclr", out=tmp_path / "run", encoder=encoder, **small("simclr", epochs=1))
+    assert run.config.encoder == "Own"
+    with pytest.raises(twofold.TwofoldError, match="your own Own"):
+        twofold.load_encoder(run)
+    loaded = twofold.load_encoder(run, encoder=Own())
+    assert not torch.equal(loaded.linear.weight, start)
+    assert torch.equal(loaded.linear.weight, encoder.linear.weight)
+
+
+def test_a_config_a_mapping_and_keywords_say_the_same(tmp_path: Path) -> None:
+    values = small("frossl", epochs=1, seed=3)
+    first = twofold.pretrain({"data": "digits", **values}, out=tmp_path / "a")
+    config = dataclasses.replace(first.config)
+    second = twofold.pretrain(config, out=tmp_path / "b")
+    third = twofold.pretrain("digits", out=tmp_path / "c", **values)
+    for other in (second, third):
+        assert other.metrics == first.metrics
+    assert dataclasses.replace(second.config, origin={}) == dataclasses.replace(first.config, origin={})
+
+
+def test_small_data_get_a_batch_that_fits_and_a_short_warmup() -> None:
+    config, _ = api.configure((PIXELS[:100], DIGITS.target[:100]), "frossl", {"epochs": 20})
+    assert config.batch_size == 32
+    assert config.warmup_epochs == 2
+    assert config.origin["batch_size"] == config.origin["warmup_epochs"] == "chosen"
+    asked, _ = api.configure((PIXELS[:100], DIGITS.target[:100]), "frossl", {"epochs": 20, "warmup_epochs": 5})
+    assert asked.warmup_epochs == 5
+
+
+def test_stem_follows_the_image_size_that_was_asked_for() -> None:
+    pictures = np.zeros((4, 32, 32, 3), dtype=np.uint8)
+    assert api.configure(pictures, "frossl", {})[0].stem == "small"
+    assert api.configure(pictures, "frossl", {"image_size": 96})[0].stem == "large"
+    assert api.configure(pictures, "frossl", {"image_size": 96, "stem": "small"})[0].stem == "small"
+
+
+def test_resolve_alone_knows_no_data() -> None:
+    assert resolve(RUN_KEYS, {}).image_size is None
+    assert twofold.methods() == sorted(twofold.methods())

@@ -1,0 +1,134 @@
+"""The command line as a person meets it: real processes, exit codes, what is said and what is left behind."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from runs import run, small
+from twofold.cli import split_words
+from twofold.errors import TwofoldError
+
+
+def images(folder: Path, count: int, size: int = 12) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        Image.fromarray(generator.integers(0, 255, (size, size, 3), dtype=np.uint8)).save(folder / f"{number:03d}.png")
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return images(tmp_path / "photos", 12)
+
+
+def refused(tmp_path: Path, *words: str) -> str:
+    """The message of a command that must be refused with exit code 2, one line, and nothing written."""
+    before = sorted(tmp_path.rglob("*"))
+    result = run(*words, cwd=tmp_path)
+    assert result.returncode == 2, result.stdout + result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+    assert "Traceback" not in result.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--method", "simcrl"], "unknown method 'simcrl', did you mean 'simclr'?"),
+        (["epoch=3"], "unknown key 'epoch', did you mean 'epochs'?"),
+        (["temperature=0.1", "--method", "frossl"], "unknown key 'temperature'"),
+        (["epochs=three"], "epochs=three is not a whole number"),
+        (["lr=-1"], "lr=-1 is not a number above 0"),
+        (["batch_size=5000"], "batch_size=5000 is larger than the 1438 images"),
+        (["nowhere"], "there is no 'nowhere'"),
+        (["digit"], "did you mean 'digits'?"),
+        (["photos", "photos"], "one set of images at a time"),
+        (["photos", "batch_size=64"], "batch_size=64 is larger than the 12 images; use batch_size=4"),
+        (["cifar10"], "cifar-10-python.tar.gz"),
+        (["encoder=resnet19"], "unknown encoder 'resnet19', did you mean 'resnet18'?"),
+        (["device=warp"], "device=warp"),
+    ],
+)
+def test_refusals(tmp_path: Path, photos: Path, words: list[str], message: str) -> None:
+    assert message in refused(tmp_path, "pretrain", *words)
+
+
+def test_empty_folder_and_single_image_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "empty" in refused(tmp_path, "pretrain", "empty")
+    images(tmp_path / "one", 1)
+    assert "at least two are needed" in refused(tmp_path, "pretrain", "one")
+
+
+def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.txt").write_text("mine")
+    assert "taken exists already" in refused(tmp_path, "pretrain", "--out", "taken")
+    assert (tmp_path / "taken" / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("words", [["resume", "nowhere"], ["embed", "nowhere", "digits", "--out", "x.npz"], ["report", "photos"]])
+def test_commands_on_what_is_no_run(tmp_path: Path, photos: Path, words: list[str]) -> None:
+    assert "run" in refused(tmp_path, *words)
+
+
+def test_settings_and_data_are_told_apart() -> None:
+    assert split_words(["epochs=3"]) == (None, ["epochs=3"])
+    assert split_words(["photos", "augment.flip=0"]) == ("photos", ["augment.flip=0"])
+    assert split_words(["./odd=name", "lr=1"]) == ("./odd=name", ["lr=1"])
+    with pytest.raises(TwofoldError):
+        split_words(["a", "b"])
+
+
+def test_a_folder_without_labels_with_a_broken_file(tmp_path: Path, photos: Path) -> None:
+    (photos / "broken.png").write_bytes((photos / "000.png").read_bytes()[:60])
+    settings = [f"{key}={value}" for key, value in small("frossl", batch_size=4, epochs=1).items()]
+    result = run("pretrain", "photos", "--out", "run", *settings, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "1 images could not be read" in result.stdout or "1 image could not be read" in result.stdout
+    assert "no labels" in result.stdout
+    assert "broken.png" in (tmp_path / "run" / "skipped.txt").read_text()
+    written = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"config.json", "metrics.jsonl", "spectrum.jsonl", "timing.jsonl", "log.txt", "checkpoints",
+            "encoder.safetensors", "results.json", "report.html"} <= written  # fmt: skip
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["table"] == []
+
+    embedded = run("embed", "run", "photos", "--out", "features.npz", cwd=tmp_path)
+    assert embedded.returncode == 0, embedded.stderr
+    with np.load(tmp_path / "features.npz") as file:
+        assert file["features"].shape == (12, 256)
+        assert file["files"].tolist() == [f"{number:03d}.png" for number in range(12)]
+        assert file["index"].tolist() == list(range(12))
+        assert "labels" not in file
+
+
+def test_a_run_from_start_to_table(tmp_path: Path) -> None:
+    settings = [f"{key}={value}" for key, value in small("simclr", epochs=1).items()]
+    result = run("pretrain", "--method", "simclr", *settings, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    for expected in ("trained", "untrained", "raw pixels", "kNN", "runs/simclr-digits-1/report.html"):
+        assert expected in result.stdout
+    saved = json.loads((tmp_path / "runs" / "simclr-digits-1" / "config.json").read_text())
+    assert saved["values"]["epochs"] == 1
+    assert saved["origin"]["epochs"] == "user"
+    assert saved["origin"]["encoder"] == "chosen"
+    assert saved["origin"]["optimizer"] in ("method", "data")
+    again = run("pretrain", "--method", "simclr", "--quiet", *settings, cwd=tmp_path)
+    assert again.returncode == 0
+    assert again.stdout == ""
+    assert (tmp_path / "runs" / "simclr-digits-2" / "report.html").exists()
+
+
+def test_methods_lists_all_and_one() -> None:
+    everything, one = run("methods"), run("methods", "simclr")
+    for name in ("simclr", "frossl", "byol"):
+        assert name in everything.stdout
+    assert "temperature" in one.stdout
+    assert "augment.flip" in one.stdout
+    assert run("methods", "simcrl").returncode == 2

@@ -1,0 +1,119 @@
+"""A run that was killed ends as one that was not: weights, optimizer, metrics, bit by bit. Real processes, real kills."""
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from runs import run, small, start
+from twofold.methods import CATALOG
+from twofold.train import checkpoint
+
+COMPARED = ("metrics.jsonl", "spectrum.jsonl")
+
+
+def words(method: str, out: Path, **overrides: object) -> list[str]:
+    settings = small(method, epochs=3, **{"checkpoint.seconds": 0.0}) | overrides
+    return ["pretrain", "digits", "--method", method, "--out", str(out), *(f"{k}={v}" for k, v in settings.items())]
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    for name in COMPARED:
+        assert (a / name).read_bytes() == (b / name).read_bytes(), name
+    (step_a, state_a), (step_b, state_b) = checkpoint.load_latest(a), checkpoint.load_latest(b)
+    assert step_a == step_b
+    tensors_a: dict[str, torch.Tensor] = {}
+    tensors_b: dict[str, torch.Tensor] = {}
+    assert checkpoint.pack(state_a, tensors_a) == checkpoint.pack(state_b, tensors_b)
+    assert tensors_a.keys() == tensors_b.keys()
+    for name, tensor in tensors_a.items():
+        assert torch.equal(tensor, tensors_b[name]), name
+    for name, tensor in load_file(a / "encoder.safetensors").items():
+        assert torch.equal(tensor, load_file(b / "encoder.safetensors")[name]), name
+    table = [json.loads((path / "results.json").read_text())["table"] for path in (a, b)]
+    assert table[0] == table[1]
+
+
+def kill_and_resume(method: str, folder: Path, moments: list[float]) -> int:
+    """Start, kill after each of the moments (seconds after the folder appeared), resume; how many kills hit."""
+    hits = 0
+    process = start(*words(method, folder))
+    for moment in moments:
+        deadline = time.monotonic() + 60
+        while not (folder / "config.json").exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(moment)
+        hits += process.poll() is None
+        process.kill()
+        process.communicate()
+        process = start("resume", str(folder))
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return hits
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {"parent": tmp_path_factory.mktemp("whole")}
+
+
+def uninterrupted(method: str, reference: dict[str, Path]) -> Path:
+    if method not in reference:
+        path = reference["parent"] / method
+        finished = run(*words(method, path))
+        assert finished.returncode == 0, finished.stderr
+        reference[method] = path
+    return reference[method]
+
+
+def check_kills(method: str, reference: dict[str, Path], tmp_path: Path, seed: int, kills: int) -> None:
+    whole = uninterrupted(method, reference)
+    moments = random.Random(seed)
+    hits = kill_and_resume(method, tmp_path / "killed", [moments.uniform(0, 4) for _ in range(kills)])
+    assert hits > 0, "no kill hit the process: the test shows nothing"
+    assert_same_run(whole, tmp_path / "killed")
+
+
+def test_killed_at_random_moments(reference: dict[str, Path], tmp_path: Path) -> None:
+    check_kills("byol", reference, tmp_path, seed=1, kills=3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("method", sorted(CATALOG))
+def test_killed_at_many_moments(method: str, seed: int, reference: dict[str, Path], tmp_path: Path) -> None:
+    check_kills(method, reference, tmp_path, seed, kills=4)
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_asked_to_stop_saves_first_and_says_how_to_go_on(
+    number: signal.Signals, code: int, reference: dict[str, Path], tmp_path: Path
+) -> None:
+    whole, folder = uninterrupted("frossl", reference), tmp_path / "stopped"
+    process = start(*words("frossl", folder, **{"checkpoint.seconds": 1000}))
+    while not (folder / "metrics.jsonl").exists() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert f"twofold resume {folder}" in err
+    step, _ = checkpoint.load_latest(folder)
+    assert 0 < step < 33
+    finished = run("resume", str(folder))
+    assert finished.returncode == 0, finished.stderr
+    # The configurations differ in checkpoint.seconds alone, which must not change a bit of the result.
+    assert_same_run(whole, folder)
+
+
+def test_resuming_a_finished_run_changes_nothing(reference: dict[str, Path]) -> None:
+    whole = uninterrupted("frossl", reference)
+    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    finished = run("resume", str(whole))
+    assert finished.returncode == 0
+    assert "finished" in finished.stdout
+    assert before == {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}

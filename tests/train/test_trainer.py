@@ -1,0 +1,143 @@
+"""The loop: what a step changes and what it must not."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import runs
+from twofold.errors import Diverged, TwofoldError
+from twofold.train.record import RunFolder
+from twofold.train.trainer import Trainer, choose_device, is_online_epoch
+
+
+def snapshot(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in trainer.method.state_dict().items()}
+
+
+def changed(before: dict[str, torch.Tensor], trainer: Trainer) -> set[str]:
+    return {name for name, value in trainer.method.state_dict().items() if not torch.equal(before[name], value)}
+
+
+def test_same_seed_same_weights_other_seed_others() -> None:
+    one, same, other = runs.trainer(seed=3), runs.trainer(seed=3), runs.trainer(seed=4)
+    assert all(torch.equal(a, b) for a, b in zip(one.method.parameters(), same.method.parameters(), strict=True))
+    assert not torch.equal(next(one.method.parameters()), next(other.method.parameters()))
+
+
+def test_building_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    runs.trainer()
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("method", ["simclr", "frossl", "byol"])
+def test_a_step_moves_every_trained_weight(method: str) -> None:
+    trainer = runs.trainer(method)
+    trainer.method.train()
+    before = snapshot(trainer)
+    trainer.training_step(trainer.loader.batch(0))
+    moved = changed(before, trainer)
+    assert {name for name, _ in trainer.method.trained_parameters()} <= moved
+
+
+def test_evaluation_changes_nothing() -> None:
+    trainer = runs.trainer("byol")
+    trainer.method.train()
+    trainer.training_step(trainer.loader.batch(0))
+    before = snapshot(trainer)
+    trainer.online_accuracy(trainer.data.test)
+    trainer.features(trainer.data.train)
+    assert changed(before, trainer) == set()
+    assert trainer.method.encoder.training
+
+
+def test_the_online_probe_sends_no_gradient_to_the_encoder() -> None:
+    with_labels, without = runs.trainer(), runs.trainer()
+    without.observers.probe = None
+    for trainer in (with_labels, without):
+        trainer.method.train()
+        for step in range(3):
+            trainer.training_step(trainer.loader.batch(step))
+    for a, b in zip(with_labels.method.parameters(), without.method.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_spectrum_is_the_windowed_covariance(tmp_path: Path) -> None:
+    trainer = runs.trainer()
+    seen: list[torch.Tensor] = []
+    forward = trainer.method.forward
+
+    def spy(views: torch.Tensor, batch: object) -> object:
+        embeddings = forward(views, batch)
+        seen.append(embeddings.z.detach().double().flatten(0, 1))
+        return embeddings
+
+    trainer.method.forward = spy
+    trainer.method.train()
+    for step in range(4):
+        trainer.training_step(trainer.loader.batch(step))
+    weights = torch.tensor([0.9 ** (3 - k) for k in range(4)], dtype=torch.float64)
+    expected = sum(w * torch.cov(z.T) for w, z in zip(weights, seen, strict=True)) / weights.sum()
+    torch.testing.assert_close(trainer.observers.spectra["embeddings"].read(), expected, rtol=1e-4, atol=1e-7)
+
+
+def test_records_of_a_run(tmp_path: Path) -> None:
+    trainer = runs.trainer()
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    trainer.train(folder)
+    metrics = folder.read("metrics.jsonl")
+    assert [line["step"] for line in metrics] == sorted({line["step"] for line in metrics})
+    assert metrics[0]["step"] == 1
+    assert metrics[-1]["step"] == trainer.total_steps == 22
+    assert {"loss", "loss/variance", "loss/invariance", "online_train_accuracy", "effective_rank"} <= metrics[0].keys()
+    assert "online_accuracy" in metrics[-1]
+    assert not {"seconds", "images_per_second"} & metrics[-1].keys()
+    for line in folder.read("spectrum.jsonl"):
+        assert line["eigenvalues"] == sorted(line["eigenvalues"], reverse=True)
+        assert len(line["eigenvalues"]) == {"features": 256, "embeddings": 16}[line["of"]]
+
+
+def test_a_loss_that_is_not_finite_is_named_with_a_remedy(tmp_path: Path) -> None:
+    trainer = runs.trainer(lr=1e30, optimizer="sgd", epochs=1, warmup_epochs=0)
+    with pytest.raises(Diverged, match=r"step \d+.*lower lr"):
+        trainer.train(RunFolder.create(tmp_path / "run", "{}"))
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_changed_data_cannot_be_resumed(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    trainer = runs.trainer(epochs=1)
+    trainer.train(folder)
+    other = runs.trainer(epochs=1, test_fraction=0.5)
+    with pytest.raises(TwofoldError, match="data .* have changed"):
+        other.restore(folder)
+
+
+def test_clipping_bounds_the_gradient() -> None:
+    trainer = runs.trainer(clip=1e-3)
+    trainer.method.train()
+    trainer.training_step(trainer.loader.batch(0))
+    norm = torch.stack([p.grad.norm() for _, p in trainer.method.trained_parameters()]).norm()
+    assert norm <= 1e-3 * 1.001
+
+
+def test_unknown_device_is_refused() -> None:
+    with pytest.raises(TwofoldError, match="device=warp"):
+        choose_device("warp")
+
+
+def test_online_epochs() -> None:
+    chosen = [epoch for epoch in range(1, 121) if is_online_epoch(epoch, 117)]
+    assert chosen == [1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 117]
+    assert not is_online_epoch(1.5, 10)
+
+
+def test_timing_is_kept_apart(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    runs.trainer(epochs=1).train(folder)
+    timing = [json.loads(line) for line in (folder.path / "timing.jsonl").read_text().splitlines()]
+    assert all(line["images_per_second"] > 0 for line in timing)
