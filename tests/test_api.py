@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from runs import small
 from sklearn.datasets import load_digits
 from torch import nn
 
 import twofold
-from runs import small
 from twofold import api
 from twofold.config import RUN_KEYS, resolve
 
@@ -80,7 +80,9 @@ class Own(nn.Module):
 def test_any_module_is_an_encoder(tmp_path: Path) -> None:
     encoder = Own()
     start = encoder.linear.weight.detach().clone()
-    run = twofold.pretrain((PIXELS, DIGITS.target), method="simclr", out=tmp_path / "run", encoder=encoder, **small("simclr", epochs=1))
+    run = twofold.pretrain(
+        (PIXELS, DIGITS.target), method="simclr", out=tmp_path / "run", encoder=encoder, **small("simclr", epochs=1)
+    )
     assert run.config.encoder == "Own"
     with pytest.raises(twofold.TwofoldError, match="your own Own"):
         twofold.load_encoder(run)

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-
 from runs import run, small
+
 from twofold.cli import split_words
 from twofold.errors import TwofoldError
 
@@ -55,7 +55,8 @@ def refused(tmp_path: Path, *words: str) -> str:
         (["device=warp"], "device=warp"),
     ],
 )
-def test_refusals(tmp_path: Path, photos: Path, words: list[str], message: str) -> None:
+@pytest.mark.usefixtures("photos")
+def test_refusals(tmp_path: Path, words: list[str], message: str) -> None:
     assert message in refused(tmp_path, "pretrain", *words)
 
 
@@ -73,8 +74,11 @@ def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "taken" / "thesis.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("words", [["resume", "nowhere"], ["embed", "nowhere", "digits", "--out", "x.npz"], ["report", "photos"]])
-def test_commands_on_what_is_no_run(tmp_path: Path, photos: Path, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words", [["resume", "nowhere"], ["embed", "nowhere", "digits", "--out", "x.npz"], ["report", "photos"]]
+)
+@pytest.mark.usefixtures("photos")
+def test_commands_on_what_is_no_run(tmp_path: Path, words: list[str]) -> None:
     assert "run" in refused(tmp_path, *words)
 
 

@@ -23,7 +23,7 @@ def finalise(x: int) -> int:
 
 
 def reference_key(*parts: int | str) -> int:
-    state = 0
+    state = 0x9E3779B97F4A7C15
     for part in parts:
         if isinstance(part, str):
             part = int.from_bytes(hashlib.blake2b(part.encode(), digest_size=8).digest(), "little")
@@ -35,9 +35,15 @@ def unsigned(keys: torch.Tensor) -> list[int]:
     return [value % MODULUS for value in keys.flatten().tolist()]
 
 
-def test_keys_of_one_number_are_the_published_stream_of_splitmix64() -> None:
+def test_finaliser_gives_the_published_stream_of_splitmix64() -> None:
     stream = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
-    assert unsigned(counter.key(torch.arange(1, 5))) == stream
+    states = torch.tensor([(k * 0x9E3779B97F4A7C15 + 2**63) % MODULUS - 2**63 for k in range(1, 5)])
+    assert unsigned(counter._mix(states)) == stream
+
+
+def test_leading_zeros_count() -> None:
+    keys = [counter.key(*[0] * zeros, "x").item() for zeros in range(5)]
+    assert len(set(keys)) == 5
 
 
 @settings(max_examples=200, deadline=None)

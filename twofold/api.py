@@ -24,7 +24,7 @@ from twofold.methods import find, schema
 from twofold.report.page import write_report
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder, next_free
-from twofold.train.trainer import Trainer, autocast_of, build_method, choose_device
+from twofold.train.trainer import Trainer, autocast_of, choose_device
 from twofold.train.weights import load_encoder, save_encoder
 
 RUNS = Path("runs")
@@ -191,7 +191,7 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
     labels = f"{len(data.classes)} classes (for evaluation only)" if data.classes else "no labels"
     lines = [
         f"run      {folder.path}",
-        f"data     {data.name}: {len(data.train):,} images{held_out}, {config.image_size}×{config.image_size}, {labels}",
+        f"data     {data.name}: {len(data.train):,} images{held_out}, {config.image_size} pixels, {labels}",
         f"method   {config.method}, encoder {config.encoder}, {trainer.device}",
         f"training {config.epochs} epochs of {trainer.loader.steps_per_epoch} steps, batch {config.batch_size}, "
         f"{config.optimizer}, learning rate {config.scaled_lr:g}",

@@ -127,7 +127,7 @@ def conclude(run: "Run", display: "Display") -> None:
     """The table of numbers and where to look next."""
     rows = (run.results or {}).get("table", [])
     if rows:
-        per_class = rows[0].get("labels_per_class", 10)
+        per_class = rows[0]["labels_per_class"]
         table = Table("", "linear", f"linear, {per_class} labels per class", "kNN", box=None, header_style="bold")
         for row in rows:
             few = f"{100 * row['few_labels_accuracy']:.1f} ± {100 * row['few_labels_sd']:.1f} %"

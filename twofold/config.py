@@ -46,7 +46,7 @@ Widths = tuple[Count, ...]
 
 @dataclass(frozen=True)
 class Augment:
-    """Random changes of the images, drawn for each sample and view. A `PerView` value may be a list, one for each view."""
+    """Random changes of the images, drawn for each sample and view. `PerView`: one value, or one for each view."""
 
     crop_scale: Annotated[
         tuple[Probability, Probability], "area of the crop, as a part of the image; 1,1 with ratio 1,1: none"

@@ -41,7 +41,8 @@ def key(*parts: int | str | Tensor, device: torch.device | str | None = None) ->
     """Fold the parts into int64 keys; tensors broadcast, so `key(seed, step, position_N, view_V1)` is `[V, N]`."""
     if device is None:
         device = next((part.device for part in parts if isinstance(part, Tensor)), None)
-    state = torch.zeros((), dtype=torch.int64, device=device)
+    # Not 0, which the finaliser leaves as it is: leading zeros would then not count.
+    state = torch.full((), _signed(GOLDEN), dtype=torch.int64, device=device)
     for part in parts:
         if isinstance(part, str):
             part = purpose(part)

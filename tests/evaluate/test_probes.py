@@ -147,15 +147,26 @@ def test_constant_features_are_ignored():
     torch.testing.assert_close(padded.logits(awake), plain.logits(fresh), atol=1e-6, rtol=0)
 
 
+def test_rounding_of_a_constant_feature_is_not_blown_up():
+    values, labels = blobs(200, 8, 3)
+    plain = fit_linear(values, labels, classes=3, penalties=[1e-1])
+    grain = 1e7 * (1 + 1e-9 * torch.randn(200, 1, generator=torch.Generator().manual_seed(0)).double())
+    padded = fit_linear(torch.cat([values, grain], 1), labels, classes=3, penalties=[1e-1])
+    drifted = torch.cat([values, 1e-6 * 1e7 + grain], 1)
+    torch.testing.assert_close(padded.logits(drifted), plain.logits(values), atol=1e-3, rtol=0)
+
+
 def test_classes_without_training_rows_are_never_predicted():
     values, labels = blobs(90, 10, 3)
     seen = torch.tensor([1, 4, 7])
     expected = scikit_fit(StandardScaler().fit_transform(values), labels.numpy(), 1e-2)
     probe = fit_linear(values, seen[labels], classes=9, penalties=[1e-2], tolerance=1e-9)
     np.testing.assert_allclose(probe.weight.T[seen], expected.coef_, atol=1e-5)
-    assert torch.isfinite(probe.bias).all()
     fresh, _ = blobs(300, 10, 3, seed=1)
     assert set(probe.predict(100 * fresh).tolist()) <= {1, 4, 7}
+    unseen = [0, 2, 3, 5, 6, 8]
+    assert (probe.logits(fresh).softmax(1)[:, unseen] == 0).all()
+    assert torch.isfinite(probe.bias).all()
 
 
 def test_a_class_with_one_row_can_still_be_chosen():

@@ -341,18 +341,29 @@ def test_nothing_awkward_is_infinite(
 
 
 @pytest.mark.parametrize("shape", [(256, 64), (64, 256)])
-@pytest.mark.parametrize("ridge", [1e-8, 1e-3])
-def test_ridge_in_float32_is_that_of_float64(shape: tuple[int, int], ridge: float) -> None:
-    """Features of one strong direction: in float32 their Gram matrix would have lost all others, and its Cholesky."""
-    f = torch.randn(*shape) * 0.01 + 100 * torch.randn(shape[0], 1) + 1000
-    y = torch.randn(shape[0], 5)
-    for loss in (lambda f, y: ridge_labels(f, y, ridge), lambda f, y: ridge_graph(f, y @ y.T, ridge)):
-        exact = loss(f.double(), y.double()).total.item()
-        assert loss(f, y).total.item() == pytest.approx(exact, rel=1e-4)
-        expected = gradient(lambda f, loss=loss: loss(f, y.to(f)), f.double())
-        found = gradient(lambda f, loss=loss: loss(f, y.to(f)), f)
+@pytest.mark.parametrize("ridge", [1e-7, 1e-3])
+def test_ridge_of_one_strong_direction(shape: tuple[int, int], ridge: float) -> None:
+    """σ² from 1e8 to 1e-2: in float32 the Gram matrix would have lost all directions but one, and its Cholesky.
+
+    By the SVD F_c = U diag(σ) Qᵀ: R = Y − UUᵀY + U diag(ridge·N/(σ² + ridge·N)) UᵀY is left over by the head
+    W = Q diag(σ/(σ² + ridge·N)) UᵀY; the loss is ‖R‖²/N + ridge‖W‖², its gradient −2RWᵀ/N.
+    """
+    N = shape[0]
+    f = torch.randn(*shape) * 0.01 + 100 * torch.randn(N, 1) + 1000
+    y = torch.randint(-3, 4, (N, 5)).float()  # YYᵀ is exact in float32
+    f_c, y_c = centring(N) @ f.double(), centring(N) @ y.double()
+    U, sigma, Qt = torch.linalg.svd(f_c, full_matrices=False)
+    coordinates = U.T @ y_c
+    shrunk = (ridge * N / (sigma**2 + ridge * N))[:, None] * coordinates
+    residual = y_c - U @ coordinates + U @ shrunk
+    head = Qt.T @ ((sigma / (sigma**2 + ridge * N))[:, None] * coordinates)
+    value = (residual.square().sum() / N + ridge * head.square().sum()).item()
+    expected = -2 * residual @ head.T / N
+    for loss in (lambda f: ridge_labels(f, y, ridge), lambda f: ridge_graph(f, y @ y.T, ridge)):
+        assert loss(f).total.item() == pytest.approx(value, rel=1e-5)
+        found = gradient(loss, f)
         assert found.dtype == torch.float32
-        torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-4 * expected.abs().max().item())
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5 * expected.abs().max().item())
 
 
 def test_mistakes_are_named() -> None:

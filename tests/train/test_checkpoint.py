@@ -54,7 +54,7 @@ def test_none_before_the_first(tmp_path: Path) -> None:
     assert checkpoint.load_latest(tmp_path) is None
 
 
-def test_a_cut_off_save_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_off_save_leaves_the_one_before(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, STATE, keep=2)
     half = tmp_path / "checkpoints" / ".step-2.part"
     half.mkdir()

@@ -1,4 +1,4 @@
-"""A run that was killed ends as one that was not: weights, optimizer, metrics, bit by bit. Real processes, real kills."""
+"""A run that was killed ends as one that was not, bit by bit. Real processes, real kills."""
 
 import json
 import random
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from runs import run, small, start
 from safetensors.torch import load_file
 
-from runs import run, small, start
 from twofold.methods import CATALOG
 from twofold.train import checkpoint
 
@@ -52,7 +52,7 @@ def kill_and_resume(method: str, folder: Path, moments: list[float]) -> int:
         process.kill()
         process.communicate()
         process = start("resume", str(folder))
-    out, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     return hits
 

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import runs
 import torch
 
-import runs
 from twofold.errors import Diverged, TwofoldError
 from twofold.train.record import RunFolder
 from twofold.train.trainer import Trainer, choose_device, is_online_epoch
@@ -66,7 +66,7 @@ def test_the_online_probe_sends_no_gradient_to_the_encoder() -> None:
         assert torch.equal(a, b)
 
 
-def test_spectrum_is_the_windowed_covariance(tmp_path: Path) -> None:
+def test_spectrum_is_the_windowed_covariance() -> None:
     trainer = runs.trainer()
     seen: list[torch.Tensor] = []
     forward = trainer.method.forward
@@ -113,7 +113,7 @@ def test_changed_data_cannot_be_resumed(tmp_path: Path) -> None:
     trainer = runs.trainer(epochs=1)
     trainer.train(folder)
     other = runs.trainer(epochs=1, test_fraction=0.5)
-    with pytest.raises(TwofoldError, match="data .* have changed"):
+    with pytest.raises(TwofoldError, match=r"data .* have changed"):
         other.restore(folder)
 
 

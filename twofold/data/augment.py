@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from twofold import counter
-from twofold.config import Augment
+from twofold.config import Augment, PerView
 from twofold.data import colour, resample
 
 NOISE = counter.purpose("augment.noise")  # a compiler cannot look into the hash of a text
@@ -58,7 +58,7 @@ class Augmenter:
         if coloured:
             chances["grayscale"] = augment.grayscale
 
-        every = {name: value if isinstance(value, tuple) else (value,) * views for name, value in chances.items()}
+        every = {name: per_view(value, views) for name, value in chances.items()}
         device = mean.device
         self.chance = {name: torch.tensor([p], device=device).float().T for name, p in every.items() if any(p)}
         self.drawn = self._purposes()
@@ -176,6 +176,12 @@ class Augmenter:
         """Standard normal values of the shape of x, drawn for each channel and pixel."""
         keys = counter.key(self.seed, step, position.view(-1, 1), self.view[..., None], NOISE, self.element)
         return counter.normal(keys).view_as(x)
+
+
+def per_view(value: PerView, views: int) -> tuple[float, ...]:
+    """One value for each view; a list shorter than the views starts again."""
+    listed = value if isinstance(value, tuple) else (value,)
+    return tuple(listed[view % len(listed)] for view in range(views))
 
 
 def between(low: float, high: float, draw: Tensor) -> Tensor:

@@ -81,11 +81,10 @@ def _collect(
     collected: Tensor | None = None
     for start in range(0, total, batch_size):
         rows = torch.arange(start, min(start + batch_size, total))
-        batch = represent(store.take(rows)[0]).float()
+        batch = represent(store.take(rows)[0])
         if collected is None:
-            size = total * batch.shape[1] * batch.element_size()
-            place = batch.device if size <= DEVICE_BYTES else torch.device("cpu")
-            collected = torch.empty(total, batch.shape[1], device=place)
+            place = batch.device if 4 * total * batch.shape[1] <= DEVICE_BYTES else torch.device("cpu")
+            collected = torch.empty(total, batch.shape[1], dtype=torch.float32, device=place)
         collected[start : start + len(rows)] = batch
         if progress is not None:
             progress(start + len(rows), total)

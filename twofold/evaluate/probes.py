@@ -22,7 +22,7 @@ FOLDS = 5
 CROSS_VALIDATED = 2000  # rows up to which every fold is held out once; above, only the first (20 %)
 DOUBLE = 2**22  # n·K up to which a probe is solved in float64; above, in float32
 ROUNDS, ITERATIONS = 10, 100  # of L-BFGS; each round measures the curvature anew
-ALONE = 2**25  # multiplications of a product up to which threads would wait for each other longer than they work
+ALONE = 2**25  # n·K·5·C up to which one thread of the CPU does it: threads and kernels would mostly wait
 LABELS_PER_CLASS = 10
 SELECTION_SLACK = 30.0  # how much looser the gradient may be while a penalty is chosen
 NEVER = -1e4  # bias of a class without training rows: its probability, and so its gradient, is exactly 0
@@ -57,6 +57,7 @@ class Row:
     linear_accuracy: float
     few_labels_accuracy: float
     few_labels_sd: float
+    labels_per_class: int  # of the few
     knn_accuracy: float
 
 
@@ -76,24 +77,29 @@ def fit_linear(
     the best accuracy on held-out training rows is taken, the stronger of equals: by stratified 5-fold cross-validation
     up to 2,000 rows, on one 20 % hold-out above. L-BFGS runs, in coordinates in which the curvature is about 1, until
     no entry of the gradient exceeds `tolerance` (30 times that while choosing), at most 1,000 iterations; the loss is
-    then above its minimum by about K·C·tolerance²/2 at most. It works in float64 up to n·K = 2²², above in float32.
+    then above its minimum by about K·C·tolerance²/2 at most. It works in float64 up to n·K = 2²², above in float32,
+    and on the features' device unless the problem is so small that one CPU core is faster.
     """
     labels = _checked(features, labels, classes)
     if not penalties or min(penalties) <= 0:
         raise TwofoldError(f"penalties of a linear probe must be above 0, got {list(penalties)}; give at least one")
     dtype = torch.float64 if features.numel() <= DOUBLE else torch.float32
-    variance, mean = torch.var_mean(features.to(dtype), 0, correction=0)
+    alone = features.numel() * FOLDS * classes <= ALONE
+    device = torch.device("cpu") if alone else features.device
+    x, labels = features.to(device, dtype), labels.to(device)
+    variance, mean = torch.var_mean(x, 0, correction=0)
     scale = torch.maximum(variance.sqrt(), 1e-6 * mean.abs())  # constant up to rounding: noise is not blown up
     scale = torch.where(scale > 0, scale, 1.0)
-    with _one_thread(when=features.numel() * FOLDS * classes <= ALONE):
-        x, axes = _principal((features.to(dtype) - mean) / scale)
+    with _one_thread(when=alone):
+        x, axes = _principal((x - mean) / scale)
         if len(penalties) > 1:
             penalty, start, accuracy = _choose_penalty(x, labels, classes, penalties, seed, SELECTION_SLACK * tolerance)
         else:
             penalty, start, accuracy = penalties[0], x.new_zeros(x.shape[1], classes), None
         problem = _Problems(x, labels, torch.ones_like(labels).unsqueeze(1), classes)
         weight, bias = problem.solve(start.unsqueeze(1), problem.initial_bias(), penalty, tolerance)
-    return LinearProbe(mean, scale, axes @ weight[:, 0], bias[0], penalty, accuracy)
+    mean, scale, weight, bias = (t.to(features.device) for t in (mean, scale, axes @ weight[:, 0], bias[0]))
+    return LinearProbe(mean, scale, weight, bias, penalty, accuracy)
 
 
 def _principal(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,7 +132,7 @@ class _Problems:
         """Weights `[K, F, C]` and biases `[F, C]` at the minimum, looked for from the given ones."""
         for _ in range(ROUNDS):
             weight, bias, iterations = self._descend(weight, bias, penalty, tolerance)
-            if iterations < ITERATIONS:
+            if iterations == 0:
                 break
         return weight, bias
 
@@ -156,7 +162,7 @@ class _Problems:
             line_search_fn="strong_wolfe",
         )
         optimizer.step(loss_and_gradient)
-        return u * weight_unit, v * bias_unit, optimizer.state[u].get("n_iter", 0)
+        return u * weight_unit, v * bias_unit, optimizer.state[u]["n_iter"]
 
     def _curvature(self, weight: Tensor, bias: Tensor) -> Tensor:
         """Mean of p(1 − p): the second derivative of the loss along a column of x, over the column's variance."""
@@ -300,7 +306,9 @@ def compare(
     for name, (train, test) in representations.items():
         data = (train, train_labels, test, test_labels)
         few, few_sd = few_label_accuracy(*data, classes=classes)
-        rows.append(Row(name, linear_accuracy(*data, classes=classes), few, few_sd, knn_accuracy(*data)))
+        rows.append(
+            Row(name, linear_accuracy(*data, classes=classes), few, few_sd, LABELS_PER_CLASS, knn_accuracy(*data))
+        )
     return rows
 
 

@@ -93,7 +93,7 @@ class ResNet(nn.Module):
 
 
 class TinyConv(nn.Module):
-    """Four 3×3 convolutions with one halving, for images of about 8 to 20 pixels on a CPU."""
+    """Four 3×3 convolutions with two halvings, for images of about 8 to 20 pixels on a CPU."""
 
     def __init__(self, channels: int, widths: tuple[int, int, int, int] = (32, 64, 128, 256)):
         super().__init__()
@@ -101,7 +101,7 @@ class TinyConv(nn.Module):
         inputs = channels
         for number, width in enumerate(widths):
             layers += [nn.Conv2d(inputs, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
-            if number == 1:
+            if number in (1, 2):
                 layers.append(nn.MaxPool2d(2))
             inputs = width
         self.body = nn.Sequential(*layers)

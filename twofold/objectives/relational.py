@@ -40,9 +40,9 @@ def ridge_graph(features: Tensor, graph: Tensor, ridge: float) -> LossTerms:
     N, _ = _shape(features, graph, ridge)
     f = centred(double(features))
     g = centred(centred(_graph(graph, f)).mT).mT  # HGH
-    identity = torch.eye(N, dtype=f.dtype, device=f.device)
-    heads = _best_head(f, identity, ridge, features.dtype)
-    left_over = identity - f @ heads
+    each = centred(torch.eye(N, dtype=f.dtype, device=f.device))  # H: every row its own class
+    heads = _best_head(f, each, ridge, features.dtype)
+    left_over = each - f @ heads
     total = ((left_over @ g) * left_over).sum() / N + ridge * ((heads @ g) * heads).sum()
     return _named("ridge", total, features)
 
