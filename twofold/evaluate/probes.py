@@ -76,9 +76,9 @@ def fit_linear(
     Features are standardised by their mean and deviation over all training rows. Of several penalties, the one with
     the best accuracy on held-out training rows is taken, the stronger of equals: by stratified 5-fold cross-validation
     up to 2,000 rows, on one 20 % hold-out above. L-BFGS runs, in coordinates in which the curvature is about 1, until
-    no entry of the gradient exceeds `tolerance` (30 times that while choosing), at most 1,000 iterations; the loss is
-    then above its minimum by about K·C·tolerance²/2 at most. It works in float64 up to n·K = 2²², above in float32,
-    and on the features' device unless the problem is so small that one CPU core is faster.
+    no entry of the gradient exceeds `tolerance`, for at most 1,000 iterations (while choosing: 30 times the tolerance,
+    100 iterations). It works in float64 up to n·K = 2²², above in float32, and on the features' device unless the
+    problem is so small that one CPU core is faster.
     """
     labels = _checked(features, labels, classes)
     if not penalties or min(penalties) <= 0:
@@ -129,14 +129,14 @@ class _Problems:
         return (self.x @ weight.flatten(1)).view(len(self.x), *bias.shape) + bias  # [n, F, C]
 
     def solve(self, weight: Tensor, bias: Tensor, penalty: float, tolerance: float) -> tuple[Tensor, Tensor]:
-        """Weights `[K, F, C]` and biases `[F, C]` at the minimum, looked for from the given ones."""
+        """Weights `[K, F, C]` and biases `[F, C]` at the minimum: rounds until one finds nothing left to do."""
         for _ in range(ROUNDS):
-            weight, bias, iterations = self._descend(weight, bias, penalty, tolerance)
+            weight, bias, iterations = self.descend(weight, bias, penalty, tolerance)
             if iterations == 0:
                 break
         return weight, bias
 
-    def _descend(self, weight: Tensor, bias: Tensor, penalty: float, tolerance: float) -> tuple[Tensor, Tensor, int]:
+    def descend(self, weight: Tensor, bias: Tensor, penalty: float, tolerance: float) -> tuple[Tensor, Tensor, int]:
         """One round of L-BFGS on `u` and `v`, in units of weight and bias along which the curvature is about 1."""
         curvature = self._curvature(weight, bias)
         weight_unit = (curvature * self.variance + penalty).rsqrt().view(-1, 1, 1)
@@ -182,7 +182,7 @@ def _choose_penalty(
     weight, bias = x.new_zeros(x.shape[1], count, classes), problems.initial_bias()
     best: tuple[float, Tensor, float] | None = None
     for penalty in sorted(penalties, reverse=True):
-        weight, bias = problems.solve(weight, bias, penalty, tolerance)
+        weight, bias, _ = problems.descend(weight, bias, penalty, tolerance)
         predicted = problems.logits(weight, bias).argmax(2)[held, fold[held]]
         accuracy = _agreement(predicted, labels[held])
         if best is None or accuracy > best[2]:
