@@ -112,7 +112,9 @@ def test_method_keys_do_not_hide_run_keys(method: str) -> None:
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
 def test_recipe_is_valid_and_survives_a_file(method: str) -> None:
-    resolved = resolve(schema(method), {"method": CATALOG[method].recipe, "user": {"method": method, "seed": 7}})
+    parameters = resolve(schema(method), {}).parameters
+    recipe = CATALOG[method].recipe_for(parameters)
+    resolved = resolve(schema(method), {"method": recipe, "user": {"method": method, "seed": 7}})
     loaded = load(dump(resolved), schema)
     assert loaded == resolved
     assert json.loads(dump(resolved))["derived"]["scaled_lr"] == resolved.scaled_lr

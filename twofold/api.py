@@ -74,8 +74,9 @@ def configure(
     if method is not None:
         given["method"] = method
     method = given.get("method", RUN_KEYS["method"].default)
-    keys, recipe = schema(method), find(method).recipe
+    keys = schema(method)
     asked = resolve(keys, {"user": given})
+    recipe = find(method).recipe_for(asked.parameters)
     source = open_source(asked.data if named else data, data_dir=asked.data_dir, download=asked.download)
     # Absolute, so that the run can be resumed from another folder.
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}

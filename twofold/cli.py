@@ -89,7 +89,7 @@ def methods(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One method, with every key it takes.")] = None,
 ) -> None:
     """List the methods, or the settings of one."""
-    from twofold.config import describe, shown
+    from twofold.config import describe, resolve, shown
     from twofold.methods import CATALOG, find, schema
 
     console = Console()
@@ -99,7 +99,7 @@ def methods(
             table.add_row(each.name, each.family, each.summary, each.paper)
         console.print(table)
         return
-    recipe = find(name).recipe
+    recipe = find(name).recipe_for(resolve(schema(name), {}).parameters)
     table = Table("key", "default", "values", "meaning", box=None, header_style="bold")
     for key in sorted(schema(name).values(), key=lambda item: ("." in item.name, item.name)):
         table.add_row(key.name, shown(recipe.get(key.name, key.default)), describe(key.hint), key.help)

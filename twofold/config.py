@@ -70,6 +70,18 @@ class Augment:
 
 
 @dataclass(frozen=True)
+class Graph:
+    """What is known of which images belong together; a section of the methods that train on such a graph."""
+
+    source: Annotated[
+        str, "views (each image with itself), labels, neighbours, or a CSV file of groups: file name or index, group"
+    ] = "views"
+    labelled_fraction: Annotated[Probability, "part of the labels that is used, with source labels"] = 1.0
+    neighbours: Annotated[Count, "nearest images, by pixels, that count as related, with source neighbours"] = 5
+    balance: Annotated[bool, "weigh classes or groups against their size, with labels or a file"] = False
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     seconds: Annotated[NonNegative, "time between checkpoints; 0: after every step"] = 60.0
     keep: Annotated[Count, "checkpoints kept, newest first"] = 2
@@ -158,13 +170,17 @@ def section_keys(section: type, prefix: str = "") -> Schema:
 
 
 def parameter_keys(function: Callable[..., Any]) -> Schema:
-    """A method's keyword-only parameters are its keys; annotation and default are the schema."""
+    """A method's keyword-only parameters are its keys; annotation and default are the schema. A section has many."""
     hints = typing.get_type_hints(function, include_extras=True)
-    return {
-        name: _key(name, hints[name], parameter.default)
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
+    keys: Schema = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        if dataclasses.is_dataclass(hints[name]):
+            keys |= section_keys(hints[name], f"{name}.")
+        else:
+            keys[name] = _key(name, hints[name], parameter.default)
+    return keys
 
 
 RUN_KEYS = section_keys(Config)
@@ -279,25 +295,23 @@ def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:
     return _build(values, origin)
 
 
+SECTIONS: dict[str, type] = {"augment": Augment, "checkpoint": Checkpoint, "graph": Graph}
+
+
 def _build(values: Mapping[str, Any], origin: Mapping[str, str]) -> Config:
-    sections: dict[str, dict[str, Any]] = {"augment": {}, "checkpoint": {}}
+    sections: dict[str, dict[str, Any]] = {}
     top: dict[str, Any] = {}
     parameters: dict[str, Any] = {}
     for name, value in values.items():
         section, dot, rest = name.partition(".")
-        if dot and section in sections:
-            sections[section][rest] = value
-        elif name in RUN_KEYS:
-            top[name] = value
+        if dot:
+            sections.setdefault(section, {})[rest] = value
         else:
-            parameters[name] = value
-    config = Config(
-        **top,
-        augment=Augment(**sections["augment"]),
-        checkpoint=Checkpoint(**sections["checkpoint"]),
-        parameters=parameters,
-        origin=dict(origin),
-    )
+            (top if name in RUN_KEYS else parameters)[name] = value
+    for section, given in sections.items():
+        belongs = top if section in Config.__dataclass_fields__ else parameters
+        belongs[section] = SECTIONS[section](**given)
+    config = Config(**top, parameters=parameters, origin=dict(origin))
     _check(config)
     return config
 
@@ -331,7 +345,12 @@ def flat(config: Config) -> dict[str, Any]:
     for name in RUN_KEYS:
         section, dot, rest = name.partition(".")
         values[name] = getattr(getattr(config, section), rest) if dot else getattr(config, name)
-    return values | dict(config.parameters)
+    for name, value in config.parameters.items():
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            values |= {f"{name}.{field}": part for field, part in dataclasses.asdict(value).items()}
+        else:
+            values[name] = value
+    return values
 
 
 def dump(config: Config) -> str:

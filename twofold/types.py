@@ -25,10 +25,9 @@ class Embeddings:
 
     features: Tensor  # [V, N, K] encoder output
     z: Tensor  # [V, N, D] projector output
+    index: Tensor  # int64 [N], the samples' stable numbers
     prediction: Tensor | None = None  # [V, N, D] predictor output
     target: Tensor | None = None  # [V, N, D] teacher's projector output, without gradient
-    index: Tensor | None = None  # int64 [N]
-    labels: Tensor | None = None  # int64 [N]
 
 
 @dataclass(frozen=True)

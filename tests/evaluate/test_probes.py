@@ -276,6 +276,7 @@ def test_compare_gives_every_number_for_every_representation():
         assert row.linear_accuracy == linear_accuracy(*data, classes=3)
         assert (row.few_labels_accuracy, row.few_labels_sd) == few_label_accuracy(*data, classes=3)
         assert row.knn_accuracy == knn_accuracy(*data)
+        assert row.labels_per_class == 10
     assert rows[0].linear_accuracy > rows[1].linear_accuracy + 0.2
 
 

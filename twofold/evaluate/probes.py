@@ -20,7 +20,7 @@ from twofold.errors import TwofoldError
 PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 FOLDS = 5
 CROSS_VALIDATED = 2000  # rows up to which every fold is held out once; above, only the first (20 %)
-DOUBLE = 2**22  # n·K up to which a probe is solved in float64; above, in float32
+DOUBLE = 2**22  # n·K up to which a probe is solved in float64; above, and to choose a penalty, in float32
 ROUNDS, ITERATIONS = 10, 100  # of L-BFGS; each round measures the curvature anew
 ALONE = 2**25  # n·K·5·C up to which one thread of the CPU does it: threads and kernels would mostly wait
 LABELS_PER_CLASS = 10
@@ -76,9 +76,9 @@ def fit_linear(
     Features are standardised by their mean and deviation over all training rows. Of several penalties, the one with
     the best accuracy on held-out training rows is taken, the stronger of equals: by stratified 5-fold cross-validation
     up to 2,000 rows, on one 20 % hold-out above. L-BFGS runs, in coordinates in which the curvature is about 1, until
-    no entry of the gradient exceeds `tolerance`, for at most 1,000 iterations (while choosing: 30 times the tolerance,
-    100 iterations). It works in float64 up to n·K = 2²², above in float32, and on the features' device unless the
-    problem is so small that one CPU core is faster.
+    no entry of the gradient exceeds `tolerance`, for at most 1,000 iterations; in float64 up to n·K = 2²², above in
+    float32 (while choosing: 30 times the tolerance, 100 iterations, float32). It works on the features' device unless
+    the problem is so small that one CPU core is faster.
     """
     labels = _checked(features, labels, classes)
     if not penalties or min(penalties) <= 0:
@@ -93,11 +93,12 @@ def fit_linear(
     with _one_thread(when=alone):
         x, axes = _principal((x - mean) / scale)
         if len(penalties) > 1:
-            penalty, start, accuracy = _choose_penalty(x, labels, classes, penalties, seed, SELECTION_SLACK * tolerance)
+            slack = SELECTION_SLACK * tolerance
+            penalty, start, accuracy = _choose_penalty(x.float(), labels, classes, penalties, seed, slack)
         else:
             penalty, start, accuracy = penalties[0], x.new_zeros(x.shape[1], classes), None
         problem = _Problems(x, labels, torch.ones_like(labels).unsqueeze(1), classes)
-        weight, bias = problem.solve(start.unsqueeze(1), problem.initial_bias(), penalty, tolerance)
+        weight, bias = problem.solve(start.to(dtype).unsqueeze(1), problem.initial_bias(), penalty, tolerance)
     mean, scale, weight, bias = (t.to(features.device) for t in (mean, scale, axes @ weight[:, 0], bias[0]))
     return LinearProbe(mean, scale, weight, bias, penalty, accuracy)
 

@@ -4,10 +4,10 @@ import sys
 from types import ModuleType
 
 from twofold.methods import catalog as _catalog  # noqa: F401 — fills the registry
-from twofold.methods.method import Method
+from twofold.methods.method import Method, Parts
 from twofold.methods.registry import CATALOG, Entry, entry, find, schema
 
-__all__ = ["CATALOG", "Entry", "Method", "entry", "find", "schema"]
+__all__ = ["CATALOG", "Entry", "Method", "Parts", "entry", "find", "schema"]
 
 
 class _Callable(ModuleType):

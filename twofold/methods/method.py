@@ -1,16 +1,27 @@
-"""The composition that every method is: views → encoder → projector → [predictor, teacher] → objective."""
+"""The composition that every method is: views → encoder → projector → [predictor, teacher, head] → objective."""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
-from twofold.models import Teacher
+from twofold.data.store import ImageStore
+from twofold.models import DirectPredictor, Teacher
 from twofold.types import Batch, Embeddings, LossTerms
 
 Objective = Callable[[Embeddings], LossTerms]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a method is built from."""
+
+    encoder: nn.Module
+    features: int  # K, what the encoder puts out
+    images: ImageStore  # the training set, for methods that keep something for each image or know relations of images
 
 
 class Method(nn.Module):
@@ -21,20 +32,25 @@ class Method(nn.Module):
 
     def __init__(
         self,
-        encoder: nn.Module,
+        parts: Parts,
         projector: nn.Module,
         objective: Objective,
         *,
         predictor: nn.Module | None = None,
+        direct: DirectPredictor | None = None,
+        head: nn.Module | None = None,
         teacher_momentum: float | None = None,
     ):
+        """`direct` and `head` are held for the objective: a predictor in closed form, and rows of a classifier."""
         super().__init__()
-        self.encoder = encoder
+        self.encoder = parts.encoder
         self.projector = projector
         self.predictor = predictor
+        self.direct = direct
+        self.head = head
         self.objective = objective
         self.teacher_momentum = teacher_momentum
-        self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(encoder, projector))
+        self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
 
     def forward(self, views_VNCHW: Tensor, batch: Batch) -> Embeddings:
         features = [self.encoder(view) for view in views_VNCHW]
@@ -42,18 +58,23 @@ class Method(nn.Module):
         return Embeddings(
             features=torch.stack(features),
             z=torch.stack(z),
+            index=batch.index,
             prediction=None if self.predictor is None else torch.stack([self.predictor(rows) for rows in z]),
             target=None if self.teacher is None else torch.stack([self.teacher(view) for view in views_VNCHW]),
-            index=batch.index,
-            labels=batch.labels,
         )
 
     def trained_parameters(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]
 
     @torch.no_grad()
+    def prepare(self, embeddings: Embeddings) -> None:
+        """Move the state that must be current when the loss is computed; once a training step, before the loss."""
+        if self.direct is not None:
+            self.direct.update(embeddings.z.detach())
+
+    @torch.no_grad()
     def update(self, progress: Tensor) -> None:
-        """Move the state that is not trained, after the optimizer's step; `progress` is the part of the run done."""
+        """Move the other untrained state, after the optimizer's step; `progress` is the part of the run done."""
         if self.teacher is not None and self.teacher_momentum is not None:
             # τ rises from its start to 1 along a cosine (BYOL).
             distance = (1 - self.teacher_momentum) * (torch.cos(math.pi * progress) + 1) / 2

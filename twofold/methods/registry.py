@@ -11,27 +11,33 @@ from twofold.methods.method import Method
 Family = Literal["contrastive", "covariance", "predictive", "relational", "assignment"]
 
 
-Builder = Callable[..., Method]  # (encoder: nn.Module, features: int, *, its own parameters)
+Builder = Callable[..., Method]  # (parts: Parts, *, its own parameters)
+Recipe = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method of the catalog. Its keys are the builder's keyword parameters; `recipe` sets keys of the run."""
+    """A method of the catalog. Its keys are the builder's keyword parameters.
+
+    `recipe` sets keys of the run; where it depends on a parameter, such as whether there is a teacher, it is a function
+    of the parameters.
+    """
 
     name: str
     build: Builder
     family: Family
     paper: str
     summary: str
-    recipe: Mapping[str, Any]
+    recipe: Recipe
+
+    def recipe_for(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.recipe(parameters) if callable(self.recipe) else self.recipe
 
 
 CATALOG: dict[str, Entry] = {}
 
 
-def entry(
-    *, family: Family, paper: str, recipe: Mapping[str, Any], name: str | None = None
-) -> Callable[[Builder], Builder]:
+def entry(*, family: Family, paper: str, recipe: Recipe, name: str | None = None) -> Callable[[Builder], Builder]:
     """Put a builder into the catalog; the first line of its docstring is what `twofold methods` says of it."""
 
     def register(build: Builder) -> Builder:

@@ -3,5 +3,6 @@
 from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension
 from twofold.models.heads import mlp
 from twofold.models.memory import Teacher
+from twofold.models.predictors import DirectPredictor
 
-__all__ = ["ENCODERS", "Teacher", "build_encoder", "feature_dimension", "mlp"]
+__all__ = ["ENCODERS", "DirectPredictor", "Teacher", "build_encoder", "feature_dimension", "mlp"]

@@ -93,16 +93,17 @@ class ResNet(nn.Module):
 
 
 class TinyConv(nn.Module):
-    """Four 3×3 convolutions with two halvings, for images of about 8 to 20 pixels on a CPU."""
+    """Four 3×3 convolutions, two of them halving, for images of about 8 to 20 pixels on a CPU."""
+
+    STRIDES = (1, 2, 1, 2)
 
     def __init__(self, channels: int, widths: tuple[int, int, int, int] = (32, 64, 128, 256)):
         super().__init__()
         layers: list[nn.Module] = []
         inputs = channels
-        for number, width in enumerate(widths):
-            layers += [nn.Conv2d(inputs, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
-            if number in (1, 2):
-                layers.append(nn.MaxPool2d(2))
+        for width, stride in zip(widths, self.STRIDES, strict=True):
+            convolution = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
             inputs = width
         self.body = nn.Sequential(*layers)
         self.features = inputs

@@ -1,7 +1,66 @@
-"""Objectives: pure functions of tensors that return `LossTerms`."""
+"""Objectives: pure functions of tensors that return `LossTerms`, and the graphs and weights that some of them take."""
 
-from twofold.objectives.contrastive import info_nce
-from twofold.objectives.covariance import Moments, frossl, frossl_of_moments, moments
-from twofold.objectives.predictive import asymmetric
+from twofold.objectives.assignment import batch_cross_entropy
+from twofold.objectives.contrastive import contrastive, family, importance_of, info_nce, spectral_contrastive
+from twofold.objectives.covariance import (
+    Moments,
+    barlow_twins,
+    barlow_twins_of_moments,
+    frossl,
+    frossl_of_moments,
+    moments,
+    vicreg,
+    vicreg_of_moments,
+    w_mse,
+)
+from twofold.objectives.graphs import (
+    across_views,
+    balanced_weights,
+    combine,
+    group_graph,
+    knn_graph,
+    label_graph,
+    nearest_neighbours,
+    neighbour_graph,
+    view_graph,
+)
+from twofold.objectives.importance import alpha_cl, contrastive_covariance, energy, importance
+from twofold.objectives.predictive import asymmetric, isoloss
+from twofold.objectives.relational import graph_vicreg, orthogonal_head, ridge_graph, ridge_labels
 
-__all__ = ["Moments", "asymmetric", "frossl", "frossl_of_moments", "info_nce", "moments"]
+__all__ = [
+    "Moments",
+    "across_views",
+    "alpha_cl",
+    "asymmetric",
+    "balanced_weights",
+    "barlow_twins",
+    "barlow_twins_of_moments",
+    "batch_cross_entropy",
+    "combine",
+    "contrastive",
+    "contrastive_covariance",
+    "energy",
+    "family",
+    "frossl",
+    "frossl_of_moments",
+    "graph_vicreg",
+    "group_graph",
+    "importance",
+    "importance_of",
+    "info_nce",
+    "isoloss",
+    "knn_graph",
+    "label_graph",
+    "moments",
+    "nearest_neighbours",
+    "neighbour_graph",
+    "orthogonal_head",
+    "ridge_graph",
+    "ridge_labels",
+    "spectral_contrastive",
+    "vicreg",
+    "vicreg_of_moments",
+    "view_graph",
+    "w_mse",
+]

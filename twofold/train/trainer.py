@@ -22,7 +22,7 @@ from twofold.data.store import ImageStore
 from twofold.errors import Diverged, TwofoldError
 from twofold.evaluate.features import extract
 from twofold.evaluate.metrics import effective_rank, eigenvalues
-from twofold.methods import Method, find
+from twofold.methods import Method, Parts, find
 from twofold.models import build_encoder, feature_dimension
 from twofold.train import checkpoint
 from twofold.train.observers import Observers, log_spaced
@@ -65,14 +65,15 @@ def autocast_of(config: Config, device: torch.device) -> Callable[[], AbstractCo
     return lambda: torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
 
 
-def build_method(config: Config, channels: int, encoder: nn.Module | None = None) -> tuple[Method, int]:
+def build_method(config: Config, images: ImageStore, encoder: nn.Module | None = None) -> tuple[Method, int]:
     """The method with its initial weights, a function of the seed alone, and its feature dimension."""
     assert config.image_size is not None
+    channels = images.images.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         encoder = encoder or build_encoder(config.encoder, channels=channels, stem=config.stem)
         features = feature_dimension(encoder, channels, config.image_size)
-        return find(config.method).build(encoder, features, **config.parameters), features
+        return find(config.method).build(Parts(encoder, features, images), **config.parameters), features
 
 
 class Trainer:
@@ -86,13 +87,12 @@ class Trainer:
         self.store = data.train.place(self.device)
         self.loader = Loader(self.store, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
         mean, std = data.train.statistics()
-        channels, size = data.train.images.shape[1], config.image_size
-        assert size is not None
+        assert config.image_size is not None
         self.augment = Augmenter(
-            config.augment, views=config.views, image_size=size, mean=mean, std=std, seed=config.seed
+            config.augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed
         ).to(self.device)
 
-        method, features = build_method(config, channels, encoder)
+        method, features = build_method(config, self.store, encoder)
         self.untrained = copy.deepcopy(method.encoder)  # stays as it was before the first step, to compare with
         memory_format = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
@@ -135,6 +135,7 @@ class Trainer:
             views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
         with self.autocast():
             embeddings = self.method(views, batch)
+        self.method.prepare(embeddings)
         loss = self.method.objective(embeddings)
 
         self.optimizer.zero_grad()

@@ -1,0 +1,95 @@
+"""Every command and snippet in README and docs is run, with settings that make it short."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import runs
+from PIL import Image
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHORT = {"epochs": "1", "batch_size": "8", "projector": "32,16"}
+PREDICTIVE = {"predictor_width": "32"}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for name, body in BLOCK.findall(page.read_text()) if name == language]
+
+
+def commands(page: Path) -> list[list[str]]:
+    found = []
+    for block in blocks(page, ""):
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            if words and words[0].endswith("twofold"):
+                found.append(words[1:])
+    return found
+
+
+def shortened(words: list[str]) -> list[str]:
+    """The same command with fewer epochs: keys that decide how long it takes are replaced."""
+    if words[0] != "pretrain":
+        return words
+    kept = [word for word in words if word.partition("=")[0] not in SHORT]
+    return [*kept, *(f"{key}={value}" for key, value in SHORT.items())]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the pages assume it: there is a folder of photos, and nothing else."""
+    here = tmp_path_factory.mktemp("desk")
+    generator = np.random.default_rng(0)
+    for name in ("cats", "dogs"):
+        (here / "photos" / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = generator.integers(0, 255, (20, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(here / "photos" / name / f"{number}.jpg")
+    return here
+
+
+def test_commands_of_the_pages(desk: Path) -> None:
+    ran = 0
+    for page in PAGES:
+        for words in commands(page):
+            result = runs.run(*shortened(words), cwd=desk)
+            assert result.returncode == 0, f"{page.name}: twofold {shlex.join(words)}\n{result.stderr}"
+            ran += 1
+    assert ran >= 4
+
+
+def test_python_of_the_readme(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk)
+    (snippet,) = blocks(ROOT / "README.md", "python")
+    snippet = snippet.replace("epochs=100", "epochs=1, batch_size=8, projector=(32, 16), predictor_width=32")
+    scope = {"picture": Image.open(desk / "photos" / "cats" / "0.jpg")}
+    exec(compile(snippet, "README.md", "exec"), scope)
+    assert scope["features"].shape == (1, 256)
+
+
+def test_the_method_in_contributing_is_the_one_in_the_catalog() -> None:
+    (snippet,) = blocks(ROOT / "CONTRIBUTING.md", "python")
+    assert snippet.strip() in (ROOT / "twofold" / "methods" / "catalog" / "covariance.py").read_text()
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = {
+        line.split()[1]
+        for block in blocks(ROOT / "README.md", "")
+        for line in block.splitlines()
+        if line.startswith("make ")
+    }
+    assert named == {"demo", "test"}
+    for target in named:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target

@@ -1,0 +1,37 @@
+"""Assignment methods: every image is its own class."""
+
+import torch
+from torch import nn
+
+from twofold import objectives
+from twofold.config import Probability
+from twofold.methods.method import Method, Parts
+from twofold.methods.registry import entry
+from twofold.types import Embeddings, LossTerms
+
+
+@entry(
+    family="assignment",
+    paper="DIET (Ibrahim et al. 2024)",
+    # S-DIET section 6 (SPEC section 1): AdamW lr 1e-3, weight decay 0.05, cosine, batch 256
+    recipe={
+        "views": 1,
+        "optimizer": "adamw",
+        "lr": 1e-3,
+        "weight_decay": 0.05,
+        "augment.crop_scale": (0.08, 1.0),
+        "augment.saturation": 0.4,
+    },
+)
+def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
+    """Every image is its own class of a full linear head; no projector, one view."""
+    head = nn.Linear(parts.features, len(parts.images), bias=False)
+    own = parts.images.index
+
+    def objective(e: Embeddings) -> LossTerms:
+        row = torch.searchsorted(own.to(e.z.device), e.index)
+        return objectives.batch_cross_entropy(
+            e.z, head.weight, row.expand(len(e.z), -1), label_smoothing=label_smoothing
+        )
+
+    return Method(parts, nn.Identity(), objective, head=head)

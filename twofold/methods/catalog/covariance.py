@@ -1,0 +1,72 @@
+"""Covariance methods: dimensions against dimensions."""
+
+from twofold import objectives
+from twofold.config import Count, NonNegative, Positive, Widths
+from twofold.methods.catalog.recipes import SOLARIZED, SOLO_LARS, STRONG_COLOUR
+from twofold.methods.method import Method, Parts
+from twofold.methods.registry import entry
+from twofold.models import mlp
+from twofold.types import Embeddings, LossTerms
+
+
+@entry(
+    family="covariance",
+    paper="FroSSL (Skean et al. 2024)",
+    # Appendix B: LARS lr 0.3, weight decay 1e-6, warm-up and cosine, batch 256; augmentation: config's defaults.
+    recipe=SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-6},
+)
+def frossl(parts: Parts, *, logarithm: bool = True, projector: Widths = (2048, 2048, 1024)) -> Method:
+    """Frobenius norms of the views' correlation matrices, and their distance; no weight to tune."""
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.frossl(e.z, logarithm=logarithm)
+
+    return Method(parts, mlp(parts.features, projector), objective)
+
+
+@entry(
+    family="covariance",
+    paper="VICReg (Bardes et al. 2022)",
+    recipe=SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-4, "augment.solarize": 0.1},  # solo vicreg.yaml
+)
+def vicreg(
+    parts: Parts,
+    *,
+    invariance: NonNegative = 25.0,
+    variance: NonNegative = 25.0,
+    covariance: NonNegative = 1.0,
+    projector: Widths = (2048, 2048, 2048),
+) -> Method:
+    """Invariance, a hinge on each dimension's deviation, and small covariances."""
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.vicreg(e.z, invariance=invariance, variance=variance, covariance=covariance)
+
+    return Method(parts, mlp(parts.features, projector), objective)
+
+
+@entry(
+    family="covariance",
+    paper="Barlow Twins (Zbontar et al. 2021)",
+    recipe=SOLO_LARS | SOLARIZED | {"lr": 0.3, "weight_decay": 1e-4},  # solo barlow.yaml, and its scale of 0.1
+)
+def barlow_twins(
+    parts: Parts, *, weight: Positive = 5e-3, scale: Positive = 0.1, projector: Widths = (2048, 2048, 2048)
+) -> Method:
+    """The correlation matrix between two views should be the identity."""
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.barlow_twins(e.z, weight=weight, scale=scale, epsilon=1e-5)
+
+    return Method(parts, mlp(parts.features, projector), objective)
+
+
+@entry(
+    family="covariance",
+    paper="W-MSE (Ermolov et al. 2021)",
+    # solo wmse.yaml: Adam lr 2e-3, weight decay 1e-6, 64 dimensions whitened over 128 samples
+    recipe=STRONG_COLOUR | {"optimizer": "adam", "lr": 2e-3, "weight_decay": 1e-6},
+)
+def w_mse(parts: Parts, *, sub_batch: Count = 128, projector: Widths = (1024, 64)) -> Method:
+    """The distance between views after each sub-batch is whitened."""
+    return Method(parts, mlp(parts.features, projector), lambda e: objectives.w_mse(e.z, sub_batch=sub_batch))

@@ -1,0 +1,175 @@
+"""Predictive methods: one view meets the other through a predictor."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from twofold import objectives
+from twofold.config import Count, NonNegative, Probability, Widths
+from twofold.methods.catalog.recipes import SOLARIZED, SOLO_LARS
+from twofold.methods.method import Method, Parts
+from twofold.methods.registry import entry
+from twofold.models import DirectPredictor, mlp
+from twofold.types import Embeddings, LossTerms
+
+Distance = Literal["cosine", "euclidean"]
+Momentum = Probability | None  # of a teacher; none: there is no teacher, and targets come from the network itself
+
+
+def with_or_without_teacher(weight_decay: float) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """IsoLoss appendix D (SPEC section 5): LARS lr 1.0 with a teacher, SGD lr 0.1 without; solarisation as solo's."""
+
+    def recipe(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        if parameters["teacher_momentum"] is not None:
+            return SOLO_LARS | SOLARIZED | {"lr": 1.0, "weight_decay": weight_decay}
+        return SOLARIZED | {"optimizer": "sgd", "lr": 0.1, "weight_decay": weight_decay}
+
+    return recipe
+
+
+@entry(family="predictive", paper="BYOL (Grill et al. 2020)", recipe=with_or_without_teacher(1e-5))  # as solo byol.yaml
+def byol(
+    parts: Parts,
+    *,
+    teacher_momentum: Momentum = 0.99,
+    distance: Distance = "cosine",
+    stop_gradient: bool = True,
+    predictor: bool = True,
+    predictor_width: Count = 4096,
+    projector: Widths = (4096, 256),
+) -> Method:
+    """A trained predictor of one view's embedding meets a slow teacher's embedding of the other."""
+    return predictive(
+        parts,
+        mlp(parts.features, projector),
+        predictor=mlp(projector[-1], (predictor_width, projector[-1])) if predictor else None,
+        teacher_momentum=teacher_momentum,
+        distance=distance,
+        stop_gradient=stop_gradient,
+    )
+
+
+@entry(
+    family="predictive",
+    paper="SimSiam (Chen and He 2021)",
+    recipe={"optimizer": "sgd", "lr": 0.5, "weight_decay": 1e-5, "augment.saturation": 0.4},  # solo simsiam.yaml
+)
+def simsiam(
+    parts: Parts,
+    *,
+    distance: Distance = "cosine",
+    stop_gradient: bool = True,
+    predictor: bool = True,
+    predictor_width: Count = 512,
+    projector: Widths = (2048, 2048, 2048),
+) -> Method:
+    """BYOL without a teacher: a narrow predictor and the stop-gradient are enough."""
+    return predictive(
+        parts,
+        mlp(parts.features, projector, last_norm=True),
+        predictor=mlp(projector[-1], (predictor_width, projector[-1])) if predictor else None,
+        distance=distance,
+        stop_gradient=stop_gradient,
+    )
+
+
+@entry(family="predictive", paper="DirectPred (Tian et al. 2021)", recipe=with_or_without_teacher(4e-4))
+def directpred(
+    parts: Parts,
+    *,
+    exponent: NonNegative = 0.5,
+    epsilon: NonNegative = 0.0,
+    correlation_momentum: Probability = 0.998,
+    teacher_momentum: Momentum = 0.99,
+    distance: Distance = "cosine",
+    stop_gradient: bool = True,
+    predictor: bool = True,
+    projector: Widths = (4096, 256),
+) -> Method:
+    """A linear predictor in closed form, from the spectrum of the embeddings' correlation."""
+    return predictive(
+        parts,
+        mlp(parts.features, projector),
+        direct=DirectPredictor(projector[-1], exponent, correlation_momentum, epsilon=epsilon) if predictor else None,
+        teacher_momentum=teacher_momentum,
+        distance=distance,
+        stop_gradient=stop_gradient,
+    )
+
+
+@entry(family="predictive", paper="DirectCopy (Wang et al. 2021)", recipe=with_or_without_teacher(4e-4))
+def directcopy(
+    parts: Parts,
+    *,
+    epsilon: NonNegative = 0.25,
+    correlation_momentum: Probability = 0.998,
+    teacher_momentum: Momentum = 0.99,
+    distance: Distance = "cosine",
+    projector: Widths = (4096, 256),
+) -> Method:
+    """The predictor is the embeddings' correlation itself, plus a multiple of the identity."""
+    direct = DirectPredictor(projector[-1], 1.0, correlation_momentum, epsilon=epsilon)
+    return predictive(
+        parts, mlp(parts.features, projector), direct=direct, teacher_momentum=teacher_momentum, distance=distance
+    )
+
+
+@entry(family="predictive", paper="IsoLoss (Halvagal et al. 2023)", recipe=with_or_without_teacher(4e-4))
+def isoloss(
+    parts: Parts,
+    *,
+    exponent: NonNegative = 0.5,
+    epsilon: NonNegative | None = None,
+    correlation_momentum: Probability = 0.998,
+    teacher_momentum: Momentum = 0.99,
+    distance: Distance = "cosine",
+    projector: Widths = (4096, 256),
+) -> Method:
+    """DirectPred with gradients that move every eigenvalue at one rate; also trains without a teacher.
+
+    epsilon none: 0.25 for exponent 1, else 0.
+    """
+    if epsilon is None:
+        epsilon = 0.25 if exponent == 1 else 0.0
+    return predictive(
+        parts,
+        mlp(parts.features, projector),
+        direct=DirectPredictor(projector[-1], exponent, correlation_momentum, epsilon=epsilon),
+        teacher_momentum=teacher_momentum,
+        distance=distance,
+        isotropic=True,
+    )
+
+
+def predictive(
+    parts: Parts,
+    projector: nn.Module,
+    *,
+    predictor: nn.Module | None = None,
+    direct: DirectPredictor | None = None,
+    teacher_momentum: float | None = None,
+    distance: Distance = "cosine",
+    stop_gradient: bool = True,
+    isotropic: bool = False,
+) -> Method:
+    """Each view, through the predictor, meets each other view: the sum over both orders; more views at that scale."""
+
+    def objective(e: Embeddings) -> LossTerms:
+        source = e.z if e.prediction is None else e.prediction
+        target = e.z if e.target is None else e.target
+        matrix = None if direct is None else direct.matrix()
+
+        def one_order(v: int, w: int) -> Tensor:
+            if isotropic and matrix is not None:
+                return objectives.isoloss(source[v], target[w], matrix, distance=distance).total
+            return objectives.asymmetric(
+                source[v], target[w], matrix, distance=distance, stop_gradient=stop_gradient
+            ).total
+
+        V = len(source)
+        total = torch.stack([one_order(v, w) for v in range(V) for w in range(V) if v != w]).sum() / (V - 1)
+        return LossTerms(total, {distance: total.detach()})
+
+    return Method(parts, projector, objective, predictor=predictor, direct=direct, teacher_momentum=teacher_momentum)

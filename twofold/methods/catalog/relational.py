@@ -1,0 +1,64 @@
+"""Relational methods: the supervised theory. Widths, weights and optimizer are ours."""
+
+from twofold import objectives
+from twofold.config import Graph, Positive, Widths
+from twofold.methods.catalog.recipes import SOLO_LARS
+from twofold.methods.method import Method, Parts
+from twofold.methods.registry import entry
+from twofold.methods.relations import classes_of, graph_of
+from twofold.models import mlp
+from twofold.types import Embeddings, LossTerms
+
+RELATIONAL = SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-4}
+BIRTH = "The birth of self-supervised learning (Balestriero and LeCun 2024)"
+
+
+@entry(family="relational", paper=BIRTH, recipe=RELATIONAL)
+def ridge_graph(
+    parts: Parts, *, ridge: Positive = 0.1, projector: Widths = (2048, 512), graph: Graph = Graph()
+) -> Method:
+    """Ridge regression to any graph of which images belong together, solved in closed form.
+
+    The embedding ends in BatchNorm: the loss falls with its scale, which means nothing.
+    """
+    relation = graph_of(graph, parts.images)
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.ridge_graph(e.z.flatten(0, 1), relation(e.index, len(e.z)), ridge)
+
+    return Method(parts, mlp(parts.features, projector, last_norm=True), objective)
+
+
+@entry(family="relational", paper=BIRTH, recipe=RELATIONAL)
+def graph_vicreg(
+    parts: Parts, *, weight: Positive = 1.0, projector: Widths = (2048, 512), graph: Graph = Graph()
+) -> Method:
+    """VICReg for any graph: related images together, the covariance near the identity.
+
+    Rows are scaled so that the constraint is on covariances, and the loss so that both terms are means over dimensions.
+    """
+    relation = graph_of(graph, parts.images)
+
+    def objective(e: Embeddings) -> LossTerms:
+        rows, K = e.z.shape[0] * e.z.shape[1], e.z.shape[2]
+        loss = objectives.graph_vicreg(e.z.flatten(0, 1) / rows**0.5, relation(e.index, len(e.z)), weight / rows)
+        scale = rows / K
+        return LossTerms(loss.total * scale, {name: term * scale for name, term in loss.terms.items()})
+
+    return Method(parts, mlp(parts.features, projector), objective)
+
+
+@entry(family="relational", paper=BIRTH + ", appendix B", recipe=RELATIONAL)
+def orthogonal_head(parts: Parts, *, projector: Widths = (2048, 256), graph: Graph = Graph()) -> Method:
+    """The best orthogonal classifier of the images' groups, by the nuclear norm.
+
+    The embedding ends in BatchNorm, and its columns get the length of those of Y where each image is its own class:
+    a free scale would first of all be shrunk.
+    """
+    relation = classes_of(graph, parts.images)
+
+    def objective(e: Embeddings) -> LossTerms:
+        rows = e.z.flatten(0, 1) / len(e.index) ** 0.5
+        return objectives.orthogonal_head(rows, relation(e.index, len(e.z)))
+
+    return Method(parts, mlp(parts.features, projector, last_norm=True), objective)
