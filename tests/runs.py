@@ -6,7 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+import twofold
 from twofold import api
+from twofold.methods import schema
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
@@ -40,3 +45,34 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     process = start(*words, cwd=cwd)
     out, err = process.communicate(timeout=300)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+QUICK: dict[str, object] = {"epochs": 15, "lr": 0.01, "projector": (128, 64), "predictor_width": 64}
+
+
+class SmallEncoder(nn.Module):
+    """Untrained, its features are clearly worse than those that any of the methods learns in seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        widths = ((1, 16, 1), (16, 32, 2), (32, 64, 2))
+        layers = [
+            layer
+            for before, after, stride in widths
+            for layer in (nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU())
+        ]
+        self.body = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x).mean(dim=(2, 3))
+
+
+def quick(method: str, **overrides: object) -> dict[str, object]:
+    return {key: value for key, value in QUICK.items() if key in schema(method)} | overrides
+
+
+def trained(method: str, out: Path, **overrides: object) -> twofold.Run:
+    return twofold.pretrain(
+        {"data": "digits", **quick(method, **overrides)}, method=method, out=out, encoder=SmallEncoder()
+    )

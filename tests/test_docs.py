@@ -1,5 +1,6 @@
 """Every command and snippet in README and docs is run, with settings that make it short."""
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -93,3 +94,10 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+def test_methods_page_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run: python docs/generate.py"

@@ -29,6 +29,11 @@ class Entry:
     paper: str
     summary: str
     recipe: Recipe
+    source: str  # of the defaults
+    formula: str
+    state: str  # what outlives a step, beside trained weights
+    memory: str  # that the loss takes in a step
+    choose: str  # when to
 
     def recipe_for(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.recipe(parameters) if callable(self.recipe) else self.recipe
@@ -37,13 +42,18 @@ class Entry:
 CATALOG: dict[str, Entry] = {}
 
 
-def entry(*, family: Family, paper: str, recipe: Recipe, name: str | None = None) -> Callable[[Builder], Builder]:
-    """Put a builder into the catalog; the first line of its docstring is what `twofold methods` says of it."""
+def entry(
+    *, family: Family, paper: str, recipe: Recipe, name: str | None = None, **about: str
+) -> Callable[[Builder], Builder]:
+    """Put a builder into the catalog; the first line of its docstring is what `twofold methods` says of it.
+
+    `about`: source, formula, state, memory and choose, from which docs/methods.md is made.
+    """
 
     def register(build: Builder) -> Builder:
         known_as = name or build.__name__.replace("_", "-")
         summary = (build.__doc__ or "").strip().splitlines()[0]
-        CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe)
+        CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, **about)
         return build
 
     return register

@@ -13,7 +13,6 @@ from twofold.types import Embeddings, LossTerms
 @entry(
     family="assignment",
     paper="DIET (Ibrahim et al. 2024)",
-    # S-DIET section 6 (SPEC section 1): AdamW lr 1e-3, weight decay 0.05, cosine, batch 256
     recipe={
         "views": 1,
         "optimizer": "adamw",
@@ -22,6 +21,11 @@ from twofold.types import Embeddings, LossTerms
         "augment.crop_scale": (0.08, 1.0),
         "augment.saturation": 0.4,
     },
+    formula="cross entropy over all n images, label = the image's own number, label smoothing 0.8",
+    source="S-DIET section 6",
+    state="one row for each image, trained",
+    memory="N·n logits, 3·n·K numbers for head and moments",
+    choose="Small sets; one view a step. The head grows with the data.",
 )
 def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
     """Every image is its own class of a full linear head; no projector, one view."""

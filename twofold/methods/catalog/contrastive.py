@@ -19,7 +19,15 @@ ALPHA_CL = {"optimizer": "adam", "lr": 0.01, "lr_scaling": "none", "batch_size":
 @entry(
     family="contrastive",
     paper="SimCLR (Chen et al. 2020)",
-    recipe=SOLO_LARS | STRONG_COLOUR | {"lr": 0.4, "weight_decay": 1e-4},  # solo simclr.yaml
+    recipe=SOLO_LARS | STRONG_COLOUR | {"lr": 0.4, "weight_decay": 1e-4},
+    formula=(
+        "log(1 + Σ_j exp((s_ij − s_i+)/τ)), s the cosine, j over all rows of other images; the mean over "
+        "anchors and positives"
+    ),
+    source="solo simclr.yaml; jitter of augmentations/symmetric.yaml",
+    state="none",
+    memory="one (V·N)² matrix",
+    choose="The baseline that everybody knows. Wants many negatives: larger batches help.",
 )
 def simclr(parts: Parts, *, temperature: Positive = 0.2, projector: Widths = (2048, 256)) -> Method:
     """NT-Xent: each image against all others of the batch."""
@@ -30,7 +38,19 @@ def simclr(parts: Parts, *, temperature: Positive = 0.2, projector: Widths = (20
     return Method(parts, mlp(parts.features, projector), objective)
 
 
-@entry(family="contrastive", paper="α-CL (Tian 2022)", recipe=ALPHA_CL)
+@entry(
+    family="contrastive",
+    paper="α-CL (Tian 2022)",
+    recipe=ALPHA_CL,
+    formula=(
+        "Σ_j sg(α_ij)(cos_ij − cos_ii'), α by a rule of the distances D = 1 − cos: direct "
+        "softmax(−D^{p/2}/τ), entropy softmax(−D/τ), square, inverse; the mean over anchors"
+    ),
+    source="Adam, learning rate 0.01, batch 128, τ 0.5, p 4: the paper, section 6; weight decay and widths are ours",
+    state="none",
+    memory="two (V·N)² matrices",
+    choose="Contrastive learning at small batches; `rule` says which negatives count.",
+)
 def alpha_cl(
     parts: Parts,
     *,
@@ -53,7 +73,17 @@ def alpha_cl(
     return Method(parts, mlp(parts.features, projector), objective)
 
 
-@entry(family="contrastive", paper="α-CL (Tian 2022), Table 1", recipe=ALPHA_CL, name="contrastive")
+@entry(
+    family="contrastive",
+    paper="α-CL (Tian 2022), Table 1",
+    recipe=ALPHA_CL,
+    name="contrastive",
+    formula="φ(Σ_j ψ(d_i² − d_ij²)), the mean over anchors; `family` names φ and ψ",
+    source="as alpha-cl; margins without a published value are ours",
+    state="none",
+    memory="one (V·N)² matrix; three for triplet, modified_triplet and linear",
+    choose="Comparing contrastive losses under one loop.",
+)
 def contrastive_family(
     parts: Parts,
     *,
@@ -75,7 +105,16 @@ def contrastive_family(
     return Method(parts, mlp(parts.features, projector), objective)
 
 
-@entry(family="contrastive", paper="α-CL (Tian 2022), its quadratic loss", recipe=ALPHA_CL)
+@entry(
+    family="contrastive",
+    paper="α-CL (Tian 2022), its quadratic loss",
+    recipe=ALPHA_CL,
+    formula="Σ_j (d_i² − d_ij²), the mean over anchors",
+    source="as alpha-cl",
+    state="none",
+    memory="three (V·N)² matrices",
+    choose="As the negative control that it is in the paper: it keeps few dimensions.",
+)
 def quadratic(parts: Parts, *, projector: Widths = (512, 128)) -> Method:
     """The linear member of the family, which weighs all pairs alike: a baseline."""
     return contrastive_family(parts, family="linear", projector=projector)
@@ -84,8 +123,12 @@ def quadratic(parts: Parts, *, projector: Widths = (512, 128)) -> Method:
 @entry(
     family="contrastive",
     paper="Spectral contrastive (HaoChen et al. 2021)",
-    # Section 5: SGD with momentum 0.9 and weight decay 5e-4. The learning rate and widths are ours.
     recipe={"optimizer": "sgd", "lr": 0.03, "weight_decay": 5e-4},
+    formula="−2 E[z·z⁺] + E[(z·z⁻)²]",
+    source="SGD 0.9 and weight decay 5e-4: the paper; learning rate and widths are ours",
+    state="none",
+    memory="the smaller of D² and (V·N)²",
+    choose="Where the theory matters: its minimiser factorises the augmentation graph.",
 )
 def spectral_contrastive(parts: Parts, *, projector: Widths = (2048, 1024)) -> Method:
     """Squared similarities of different images against similarities of views: factorises the augmentation graph."""

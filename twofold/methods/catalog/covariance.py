@@ -12,8 +12,12 @@ from twofold.types import Embeddings, LossTerms
 @entry(
     family="covariance",
     paper="FroSSL (Skean et al. 2024)",
-    # Appendix B: LARS lr 0.3, weight decay 1e-6, warm-up and cosine, batch 256; augmentation: config's defaults.
     recipe=SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-6},
+    formula="Σ_v log‖Z_vᵀZ_v‖²_F + (1/N) Σ_{v<w} ‖Z_v − Z_w‖²_F, columns of Z centred and of unit norm",
+    source="the paper, appendix B; augmentation: the run's defaults",
+    state="none",
+    memory="V·min(N, D)²",
+    choose="First. Nothing to tune, quick early progress, any number of views.",
 )
 def frossl(parts: Parts, *, logarithm: bool = True, projector: Widths = (2048, 2048, 1024)) -> Method:
     """Frobenius norms of the views' correlation matrices, and their distance; no weight to tune."""
@@ -27,7 +31,15 @@ def frossl(parts: Parts, *, logarithm: bool = True, projector: Widths = (2048, 2
 @entry(
     family="covariance",
     paper="VICReg (Bardes et al. 2022)",
-    recipe=SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-4, "augment.solarize": 0.1},  # solo vicreg.yaml
+    recipe=SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-4, "augment.solarize": 0.1},
+    formula=(
+        "25 s(Z, Z') + 25 [v(Z) + v(Z')] + [c(Z) + c(Z')]: mean squared difference, hinge on deviations, "
+        "squared covariances"
+    ),
+    source="solo vicreg.yaml",
+    state="none",
+    memory="V·min(N, D)²",
+    choose="When its three terms should be watched or weighed one by one.",
 )
 def vicreg(
     parts: Parts,
@@ -48,7 +60,12 @@ def vicreg(
 @entry(
     family="covariance",
     paper="Barlow Twins (Zbontar et al. 2021)",
-    recipe=SOLO_LARS | SOLARIZED | {"lr": 0.3, "weight_decay": 1e-4},  # solo barlow.yaml, and its scale of 0.1
+    recipe=SOLO_LARS | SOLARIZED | {"lr": 0.3, "weight_decay": 1e-4},
+    formula="Σ_i (1 − c_ii)² + λ Σ_{i≠j} c_ij², c the correlations between two views",
+    source="solo barlow.yaml and its scale of 0.1; λ 5e-3: the paper",
+    state="none",
+    memory="min(N, D)² for each pair of views",
+    choose="A covariance method with one weight; more views cost pairs of views.",
 )
 def barlow_twins(
     parts: Parts, *, weight: Positive = 5e-3, scale: Positive = 0.1, projector: Widths = (2048, 2048, 2048)
@@ -64,8 +81,14 @@ def barlow_twins(
 @entry(
     family="covariance",
     paper="W-MSE (Ermolov et al. 2021)",
-    # solo wmse.yaml: Adam lr 2e-3, weight decay 1e-6, 64 dimensions whitened over 128 samples
     recipe=STRONG_COLOUR | {"optimizer": "adam", "lr": 2e-3, "weight_decay": 1e-6},
+    formula=(
+        "2 − 2 cos(w_i, w_i'), w the embedding whitened by the Cholesky factor of its covariance over a sub- batch"
+    ),
+    source="solo wmse.yaml",
+    state="none",
+    memory="V·D² for each sub-batch",
+    choose="Small embeddings: a sub-batch must have more images than dimensions.",
 )
 def w_mse(parts: Parts, *, sub_batch: Count = 128, projector: Widths = (1024, 64)) -> Method:
     """The distance between views after each sub-batch is whitened."""

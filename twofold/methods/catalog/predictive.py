@@ -29,7 +29,16 @@ def with_or_without_teacher(weight_decay: float) -> Callable[[Mapping[str, Any]]
     return recipe
 
 
-@entry(family="predictive", paper="BYOL (Grill et al. 2020)", recipe=with_or_without_teacher(1e-5))  # as solo byol.yaml
+@entry(
+    family="predictive",
+    paper="BYOL (Grill et al. 2020)",
+    recipe=with_or_without_teacher(1e-5),
+    formula="−cos(q(z_v), sg(t_w)), q a trained predictor, t the teacher's embedding; the sum over both orders",
+    source="solo byol.yaml; without a teacher SGD lr 0.1 (IsoLoss, appendix D)",
+    state="teacher",
+    memory="a second network and its forward pass",
+    choose="Strong at long training and small batches.",
+)
 def byol(
     parts: Parts,
     *,
@@ -54,7 +63,12 @@ def byol(
 @entry(
     family="predictive",
     paper="SimSiam (Chen and He 2021)",
-    recipe={"optimizer": "sgd", "lr": 0.5, "weight_decay": 1e-5, "augment.saturation": 0.4},  # solo simsiam.yaml
+    recipe={"optimizer": "sgd", "lr": 0.5, "weight_decay": 1e-5, "augment.saturation": 0.4},
+    formula="−cos(q(z_v), sg(z_w)); the sum over both orders",
+    source="solo simsiam.yaml",
+    state="none",
+    memory="embeddings only",
+    choose="BYOL's idea at the cost of one network.",
 )
 def simsiam(
     parts: Parts,
@@ -75,7 +89,16 @@ def simsiam(
     )
 
 
-@entry(family="predictive", paper="DirectPred (Tian et al. 2021)", recipe=with_or_without_teacher(4e-4))
+@entry(
+    family="predictive",
+    paper="DirectPred (Tian et al. 2021)",
+    recipe=with_or_without_teacher(4e-4),
+    formula="−cos(W z_v, sg(t_w)), W = U (S/max S + ε)^½ Uᵀ from C = E[zzᵀ] = U S Uᵀ",
+    source="IsoLoss, appendix D",
+    state="teacher, running correlation",
+    memory="a second network and its forward pass, D² in float64",
+    choose="To study predictors: its eigenvalues follow equations. Without a teacher it fails.",
+)
 def directpred(
     parts: Parts,
     *,
@@ -99,7 +122,16 @@ def directpred(
     )
 
 
-@entry(family="predictive", paper="DirectCopy (Wang et al. 2021)", recipe=with_or_without_teacher(4e-4))
+@entry(
+    family="predictive",
+    paper="DirectCopy (Wang et al. 2021)",
+    recipe=with_or_without_teacher(4e-4),
+    formula="−cos(W z_v, sg(t_w)), W = C/max S + ε",
+    source="IsoLoss, appendix D",
+    state="teacher, running correlation",
+    memory="a second network and its forward pass, D² in float64",
+    choose="DirectPred without a matrix root.",
+)
 def directcopy(
     parts: Parts,
     *,
@@ -116,7 +148,16 @@ def directcopy(
     )
 
 
-@entry(family="predictive", paper="IsoLoss (Halvagal et al. 2023)", recipe=with_or_without_teacher(4e-4))
+@entry(
+    family="predictive",
+    paper="IsoLoss (Halvagal et al. 2023)",
+    recipe=with_or_without_teacher(4e-4),
+    formula="−cos(z_v + sg(W z_v − z_v), sg(t_w)), W as DirectPred's",
+    source="IsoLoss, appendix D",
+    state="teacher (if any), running correlation",
+    memory="a second network and its forward pass (with a teacher), D² in float64",
+    choose="A closed-form predictor that also trains without a teacher (`teacher_momentum=none`).",
+)
 def isoloss(
     parts: Parts,
     *,

@@ -13,7 +13,16 @@ RELATIONAL = SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-4}
 BIRTH = "The birth of self-supervised learning (Balestriero and LeCun 2024)"
 
 
-@entry(family="relational", paper=BIRTH, recipe=RELATIONAL)
+@entry(
+    family="relational",
+    paper=BIRTH,
+    recipe=RELATIONAL,
+    formula="λ tr(HGH (F_cF_cᵀ + λN I)⁻¹)",
+    source="ours",
+    state="none",
+    memory="min(V·N, D)² and (V·N)² in float64",
+    choose="When you know which images belong together: labels, some labels, groups, neighbours (`graph.*`).",
+)
 def ridge_graph(
     parts: Parts, *, ridge: Positive = 0.1, projector: Widths = (2048, 512), graph: Graph = Graph()
 ) -> Method:
@@ -29,7 +38,16 @@ def ridge_graph(
     return Method(parts, mlp(parts.features, projector, last_norm=True), objective)
 
 
-@entry(family="relational", paper=BIRTH, recipe=RELATIONAL)
+@entry(
+    family="relational",
+    paper=BIRTH,
+    recipe=RELATIONAL,
+    formula="−tr(HGH FFᵀ)/N + α‖FᵀHF − I‖²_F",
+    source="ours",
+    state="none",
+    memory="(V·N)² and min(V·N, D)²",
+    choose="As ridge-graph, without solving a linear system.",
+)
 def graph_vicreg(
     parts: Parts, *, weight: Positive = 1.0, projector: Widths = (2048, 512), graph: Graph = Graph()
 ) -> Method:
@@ -48,7 +66,16 @@ def graph_vicreg(
     return Method(parts, mlp(parts.features, projector), objective)
 
 
-@entry(family="relational", paper=BIRTH + ", appendix B", recipe=RELATIONAL)
+@entry(
+    family="relational",
+    paper=BIRTH + ", appendix B",
+    recipe=RELATIONAL,
+    formula="(‖F‖² + tr G − 2‖FᵀY‖_*)/N",
+    source="ours",
+    state="none",
+    memory="D·V·N in float64",
+    choose="Groups that are classes, of any number.",
+)
 def orthogonal_head(parts: Parts, *, projector: Widths = (2048, 256), graph: Graph = Graph()) -> Method:
     """The best orthogonal classifier of the images' groups, by the nuclear norm.
 

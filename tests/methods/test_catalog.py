@@ -1,0 +1,126 @@
+"""Every method of the catalog, found by itself: it trains on digits without collapse and learns something."""
+
+from pathlib import Path
+
+import pytest
+import runs
+import torch
+from torch import Tensor, nn
+
+from twofold.methods import CATALOG, Parts
+from twofold.types import Batch
+
+# On digits the weights of all pairs alike leave few dimensions, as Theorem 3 of α-CL lets expect; the others keep most.
+LEAST_RANK = {"quadratic": 3.0}
+
+
+@pytest.mark.parametrize("method", sorted(CATALOG))
+def test_learns_digits_without_collapse(method: str, tmp_path: Path) -> None:
+    run = runs.trained(method, tmp_path / "run")
+    rows = {row["name"]: row for row in run.results["table"]}
+    assert rows["trained"]["knn_accuracy"] > rows["untrained"]["knn_accuracy"]
+    assert rows["trained"]["few_labels_accuracy"] > rows["untrained"]["few_labels_accuracy"]
+    assert run.metrics[-1]["effective_rank"] > LEAST_RANK.get(method, 8.0)
+
+
+VARIANTS = [
+    ("frossl", {"logarithm": False}),
+    ("frossl", {"views": 4, "batch_size": 128}),
+    ("alpha-cl", {"rule": "entropy"}),
+    ("alpha-cl", {"rule": "square"}),
+    ("alpha-cl", {"rule": "inverse"}),
+    ("alpha-cl", {"rule": "heuristic_inverse"}),
+    ("alpha-cl", {"normalized": False}),
+    ("alpha-cl", {"through_importance": True}),
+    *[
+        ("contrastive", {"family": family})
+        for family in ("mine", "triplet", "soft_triplet", "tuplet", "lifted", "modified_triplet")
+    ],
+    ("byol", {"distance": "euclidean"}),
+    ("byol", {"views": 3}),
+    ("directpred", {"distance": "euclidean"}),
+    ("isoloss", {"exponent": 1.0}),
+    ("isoloss", {"teacher_momentum": None}),
+    ("isoloss", {"teacher_momentum": None, "exponent": 1.0, "distance": "euclidean"}),
+    ("ridge-graph", {"graph.source": "labels"}),
+    ("ridge-graph", {"graph.source": "neighbours"}),
+    ("graph-vicreg", {"graph.source": "labels", "graph.labelled_fraction": 0.1, "graph.balance": True}),
+    ("orthogonal-head", {"graph.source": "labels"}),
+    ("w-mse", {"sub_batch": 256}),
+]
+
+
+@pytest.mark.parametrize("method, parameters", VARIANTS, ids=lambda value: str(value))
+def test_every_switch_takes_a_step_that_moves_every_weight(method: str, parameters: dict[str, object]) -> None:
+    trainer = runs.trainer(method, **({"batch_size": 128} | runs.quick(method, **parameters)))
+    trainer.method.train()
+    before = {name: value.detach().clone() for name, value in trainer.method.trained_parameters()}
+    for step in range(2):
+        trainer.training_step(trainer.loader.batch(step))
+    for name, value in trainer.method.trained_parameters():
+        assert torch.isfinite(value).all(), name
+        # A bias before a loss that centres its input has no gradient; weight decay does not touch biases.
+        if value.ndim > 1:
+            assert not torch.equal(before[name], value), name
+
+
+def first_state(trainer: object) -> Tensor:
+    return trainer.method.direct.correlation.clone()
+
+
+def test_running_correlation_moves_once_a_step_and_never_in_evaluation() -> None:
+    trainer = runs.trainer("directpred", **runs.quick("directpred", batch_size=128))
+    trainer.method.train()
+    seen: list[Tensor] = []
+    forward = trainer.method.forward
+
+    def spy(views: Tensor, batch: Batch) -> object:
+        embeddings = forward(views, batch)
+        seen.append(embeddings.z.detach().double().flatten(0, 1))
+        return embeddings
+
+    trainer.method.forward = spy
+    expected = torch.zeros(64, 64, dtype=torch.float64)
+    for step in range(3):
+        trainer.training_step(trainer.loader.batch(step))
+        expected = 0.998 * expected + 0.002 * seen[-1].T @ seen[-1] / len(seen[-1])
+        torch.testing.assert_close(first_state(trainer), expected, rtol=1e-6, atol=1e-12)
+    trainer.features(trainer.data.test)
+    trainer.online_accuracy(trainer.data.test)
+    torch.testing.assert_close(first_state(trainer), expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["byol", "directpred"])
+def test_teacher_follows_the_cosine_of_its_momentum(method: str) -> None:
+    trainer = runs.trainer(method, **runs.quick(method, batch_size=128))
+    trainer.method.train()
+    expected = [p.detach().double().clone() for p in trainer.method.teacher.parameters()]
+    for step in range(3):
+        trainer.training_step(trainer.loader.batch(step))
+        progress = (step + 1) / trainer.total_steps
+        tau = 1 - 0.01 * (torch.cos(torch.tensor(torch.pi * progress)).item() + 1) / 2
+        student = [*trainer.method.encoder.parameters(), *trainer.method.projector.parameters()]
+        expected = [tau * t + (1 - tau) * s.detach().double() for t, s in zip(expected, student, strict=True)]
+    for ours, theirs in zip(trainer.method.teacher.parameters(), expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_diet_rows_belong_to_images_not_to_places_in_the_batch() -> None:
+    trainer = runs.trainer("diet", batch_size=64)
+    batch = trainer.loader.batch(0)
+    trainer.method.train()
+    with torch.no_grad():
+        embeddings = trainer.method(trainer.augment(batch.images, batch.position, trainer.clock), batch)
+        logits = embeddings.z[0] @ trainer.method.head.weight.T
+        own = torch.searchsorted(trainer.store.index, batch.index)
+        expected = nn.functional.cross_entropy(logits, own, label_smoothing=0.8)
+        torch.testing.assert_close(trainer.method.objective(embeddings).total, expected)
+    assert torch.equal(trainer.store.labels[own], batch.labels)
+
+
+def test_builders_take_parts_and_keywords_only() -> None:
+    for entry in CATALOG.values():
+        names = list(entry.build.__code__.co_varnames[: entry.build.__code__.co_argcount])
+        assert names == ["parts"], entry.name
+        assert entry.summary.endswith("."), entry.name
+    assert {"encoder", "features", "images"} == set(Parts.__dataclass_fields__)

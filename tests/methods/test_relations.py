@@ -1,0 +1,110 @@
+"""Graphs of a batch from what is known about the images, against loops over pairs."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from twofold.config import Graph
+from twofold.data.store import ImageStore
+from twofold.errors import TwofoldError
+from twofold.methods.relations import classes_of, graph_of, group_numbers
+
+INDEX = torch.tensor([2, 3, 5, 7, 11, 13])  # stable numbers with gaps: images were held out or skipped
+LABELS = torch.tensor([0, 1, 0, 2, 1, 0])
+FILES = tuple(f"{name}.png" for name in "abcdef")
+
+
+def store(labels: torch.Tensor | None = LABELS) -> ImageStore:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 255, (6, 1, 4, 4), dtype=torch.uint8, generator=generator)
+    return ImageStore(images, labels, INDEX, FILES)
+
+
+BATCH = torch.tensor([11, 2, 13, 7])
+PLACES = [4, 0, 5, 3]  # of the batch's images in the store
+
+
+def expected(related: object, views: int) -> torch.Tensor:
+    rows = PLACES * views
+    return torch.tensor([[float(related(i, j)) for j in rows] for i in rows])
+
+
+@pytest.mark.parametrize("views", [1, 2, 3])
+def test_views(views: int) -> None:
+    assert torch.equal(graph_of(Graph(), store())(BATCH, views), expected(lambda i, j: i == j, views))
+
+
+def test_labels() -> None:
+    graph = graph_of(Graph(source="labels"), store())(BATCH, 2)
+    assert torch.equal(graph, expected(lambda i, j: LABELS[i] == LABELS[j], 2))
+
+
+def test_some_labels_plus_views() -> None:
+    setting = Graph(source="labels", labelled_fraction=0.5)
+    known = group_numbers(setting, store())
+    assert 0 < (known >= 0).sum() < 6
+    assert torch.equal(known[known >= 0], LABELS[known >= 0])
+    graph = graph_of(setting, store())(BATCH, 2)
+    assert torch.equal(graph, expected(lambda i, j: i == j or (known[i] >= 0 and known[i] == known[j]), 2))
+    assert torch.equal(known, group_numbers(setting, store())), "the same labels are known in every run"
+
+
+def test_balanced_labels_weigh_every_class_the_same() -> None:
+    everything = graph_of(Graph(source="labels", balance=True), store())(INDEX, 1)
+    share = [everything.diagonal()[label == LABELS].sum() for label in range(3)]
+    torch.testing.assert_close(torch.stack(share), torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize("heading", ["", "file,patient\n"])
+@pytest.mark.parametrize("by", ["name", "index"])
+def test_groups_of_a_file(tmp_path: Path, heading: str, by: str) -> None:
+    groups = {0: "p1", 3: "p1", 4: "p2", 5: "p1"}
+    names = FILES if by == "name" else INDEX.tolist()
+    lines = "".join(f"{names[place]},{group}\n" for place, group in groups.items())
+    path = tmp_path / "groups.csv"
+    path.write_text(heading + lines)
+    graph = graph_of(Graph(source=str(path)), store(labels=None))(BATCH, 2)
+    assert torch.equal(graph, expected(lambda i, j: groups[i] == groups[j], 2))
+
+
+def test_neighbours_are_those_of_the_pixels() -> None:
+    images = store()
+    flat = images.images.flatten(1).double()
+    distance = torch.cdist(flat, flat).fill_diagonal_(torch.inf)
+    near = distance.argsort(dim=1)[:, :2]
+    graph = graph_of(Graph(source="neighbours", neighbours=2), images)(BATCH, 1)
+    assert torch.equal(graph, expected(lambda i, j: i == j or j in near[i] or i in near[j], 1))
+
+
+def test_classes_tell_groups_and_single_images_apart() -> None:
+    setting = Graph(source="labels", labelled_fraction=0.5)
+    known = group_numbers(setting, store())
+    classes = classes_of(setting, store())(BATCH, 2)
+    same = (classes[:, None] == classes).float()
+    assert torch.equal(same, expected(lambda i, j: i == j or (known[i] >= 0 and known[i] == known[j]), 2))
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        (Graph(source="labels"), "needs labelled images"),
+        (Graph(source="label"), "did you mean 'labels'"),
+        (Graph(source="nowhere.csv"), "no file of groups"),
+    ],
+)
+def test_refusals(setting: Graph, message: str) -> None:
+    with pytest.raises(TwofoldError, match=message):
+        graph_of(setting, store(labels=None))
+
+
+def test_a_file_about_other_images_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "groups.csv"
+    path.write_text("x.png,1\ny.png,2\n")
+    with pytest.raises(TwofoldError, match=r"names none of the training images; they are called like 'a.png'"):
+        graph_of(Graph(source=str(path)), store())
+
+
+def test_neighbours_are_no_classes() -> None:
+    with pytest.raises(TwofoldError, match="needs classes"):
+        classes_of(Graph(source="neighbours"), store())
