@@ -96,8 +96,9 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-def test_methods_page_is_up_to_date() -> None:
+def test_generated_pages_are_up_to_date() -> None:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run: python docs/generate.py"
+    assert generate.README.read_text(encoding="utf-8") == generate.readme(), "run: python docs/generate.py"
