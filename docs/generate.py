@@ -1,9 +1,12 @@
-"""Writes docs/methods.md from the catalog; a test checks that it is up to date.
+"""`python docs/generate.py` writes docs/methods.md from the catalog and README's numbers from reproduce/records.
 
-python docs/generate.py
+A test checks that both are up to date.
 """
 
+import json
 from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
 
 from twofold.config import parameter_keys, resolve, shown
 from twofold.methods import CATALOG, Entry, schema
@@ -71,11 +74,11 @@ def rows_of(runs: list[dict[str, Any]], name: str) -> list[dict[str, float]]:
 def numbers() -> str:
     """The tables of the README, from the records of the runs."""
     digits = records("digits-frossl-seed*.json")
-    seconds = mean(run["results"]["seconds"] for run in digits)
+    seconds, machine = mean(run["results"]["seconds"] for run in digits), digits[0]["machine"]
     lines = [
-        f"The demo takes about {seconds:.0f} seconds on {digits[0]['machine']} (after the installation) and ends with a",
-        "table like this one, the path of the encoder, and a report to open. Accuracy in per cent on held-out digits, mean ±",
-        f"standard deviation over {len(digits)} seeds, {digits[0]['config']['values']['epochs']} epochs of FroSSL:",
+        f"The demo takes about {seconds:.0f} seconds on {machine}, after the installation. It ends with a",
+        "table like this one, the path of the encoder, and a report to open. Accuracy in per cent on held-out digits,",
+        f"{digits[0]['config']['values']['epochs']} epochs of FroSSL, mean ± deviation over {len(digits)} seeds:",
         "",
         "| features | linear, 10 labels per class | linear, all labels | kNN |",
         "|---|---|---|---|",

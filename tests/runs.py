@@ -15,12 +15,11 @@ from twofold.methods import schema
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
-SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 128, "projector": "32,16"}
-METHOD_EXTRAS: dict[str, dict[str, Any]] = {"byol": {"predictor_width": 32}}
+SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 128, "projector": "32,16", "predictor_width": 32}
 
 
 def small(method: str, **overrides: Any) -> dict[str, Any]:
-    return SMALL | METHOD_EXTRAS.get(method, {}) | overrides
+    return {key: value for key, value in SMALL.items() if key in schema(method)} | overrides
 
 
 def trainer(method: str = "frossl", **overrides: Any) -> Trainer:

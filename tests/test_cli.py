@@ -53,6 +53,10 @@ def refused(tmp_path: Path, *words: str) -> str:
         (["cifar10"], "cifar-10-python.tar.gz"),
         (["encoder=resnet19"], "unknown encoder 'resnet19', did you mean 'resnet18'?"),
         (["device=warp"], "device=warp"),
+        (["--graph", "labels"], "unknown key 'graph.source'"),
+        (["--method", "ridge-graph", "--graph", "label"], "did you mean 'labels'"),
+        (["--method", "alpha-cl", "gamma=2"], "gamma"),
+        (["--method", "vicreg", "views=1"], "views"),
     ],
 )
 @pytest.mark.usefixtures("photos")

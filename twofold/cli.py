@@ -39,13 +39,19 @@ def pretrain(
     ] = None,
     method: Annotated[str | None, typer.Option("--method", "-m", help="See `twofold methods`. [frossl]")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder. [runs/METHOD-DATA-NUMBER]")] = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(help="For relational methods: views, labels, neighbours, or a CSV file of groups. [views]"),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train an encoder on images, without using their labels."""
+    """Train an encoder on images, without using their labels unless `--graph labels` asks for it."""
     from twofold import api
     from twofold.config import parse_overrides
 
     data, overrides = split_words(words or [])
+    if graph is not None:
+        overrides.append(f"graph.source={graph}")
     display = display_of(quiet)
     config, source = api.configure(data, method, parse_overrides(overrides))
     run = guarded(lambda: api.start(config, source, out=out, display=display), out)

@@ -25,7 +25,10 @@ CLASSES = ["airplane", "automobile", "bird"]
 
 def test_defaults_are_valid_configuration() -> None:
     for defaults in (benchmarks.DIGITS_DEFAULTS, benchmarks.MNIST_DEFAULTS, benchmarks.CIFAR10_DEFAULTS):
-        resolved = config.flat(config.resolve(config.RUN_KEYS, {"data source": defaults}))
+        # Widths are keys of methods; a source may set them for those that have them.
+        widths = {"projector": config.Widths, "predictor_width": int}
+        keys = config.RUN_KEYS | {name: config.Key(name, hint, None, "") for name, hint in widths.items()}
+        resolved = config.flat(config.resolve(keys, {"data source": defaults}))
         assert {key: resolved[key] for key in defaults} == defaults
 
 

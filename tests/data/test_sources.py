@@ -39,8 +39,8 @@ def noise(*shape: int) -> np.ndarray:
 def test_digits_with_their_defaults() -> None:
     source = open_source("digits")
     assert (source.name, len(source), source.labelled, source.test) == ("digits", 1797, True, None)
-    layers = {"data source": source.defaults, "chosen from the data": source.chosen}
-    chosen = config.resolve(config.RUN_KEYS, layers)
+    suited = {key: value for key, value in source.defaults.items() if key in config.RUN_KEYS}
+    chosen = config.resolve(config.RUN_KEYS, {"data source": suited, "chosen from the data": source.chosen})
     assert (chosen.image_size, chosen.channels, chosen.encoder, chosen.augment.flip) == (8, 1, "conv", 0)
     data = load(source, image_size=8, channels=1, test_fraction=0.2)
     assert len(data.test) == 359

@@ -238,3 +238,14 @@ def test_mistakes_are_named() -> None:
         DirectPredictor(3).update(torch.randn(6, 4))
     with pytest.raises(TwofoldError, match=r"shape \[0, 3\]"):
         DirectPredictor(3).update(torch.randn(0, 3))
+
+
+def test_corrected_matrix_is_that_of_the_mean_correlation() -> None:
+    """Equal batches: C without its start at 0 is the batch's own correlation after any number of updates."""
+    predictor = DirectPredictor(4, exponent=0.5, normalize=False, corrected=True).double()
+    z = torch.randn(50, 4, dtype=torch.float64)
+    expected, vectors = torch.linalg.eigh(z.T @ z / 50)
+    root = vectors @ torch.diag(expected.sqrt()) @ vectors.T
+    for _ in range(3):
+        predictor.update(z)
+        torch.testing.assert_close(predictor.matrix(), root, rtol=1e-6, atol=1e-6)

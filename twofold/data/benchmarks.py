@@ -43,7 +43,7 @@ DIGITS_DEFAULTS: dict[str, Any] = {
     "optimizer": "adamw",
     "lr": 3e-3,
     "weight_decay": 1e-4,
-    "projector": (512, 512, 256),
+    "projector": (512, 512, 64),
     "predictor_width": 512,
     **_SMALL_DISTORTIONS,
     "augment.noise": 0.1,

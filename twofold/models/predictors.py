@@ -22,8 +22,15 @@ class DirectPredictor(nn.Module):
     weight: Tensor
 
     def __init__(
-        self, dim: int, exponent: float = 0.5, momentum: float = 0.998, normalize: bool = True, epsilon: float = 0.0
+        self,
+        dim: int,
+        exponent: float = 0.5,
+        momentum: float = 0.998,
+        normalize: bool = True,
+        epsilon: float = 0.0,
+        corrected: bool = False,
     ):
+        """`corrected` takes C's start at 0 out of it, which matters where it is not normalised."""
         super().__init__()
         if exponent < 0 or epsilon < 0 or not 0 <= momentum < 1:
             raise TwofoldError(
@@ -31,7 +38,7 @@ class DirectPredictor(nn.Module):
                 "give an exponent and an epsilon of at least 0, and a momentum from 0 to below 1"
             )
         self.dim, self.momentum = dim, momentum
-        self.exponent, self.normalize, self.epsilon = exponent, normalize, epsilon
+        self.exponent, self.normalize, self.epsilon, self.corrected = exponent, normalize, epsilon, corrected
         self.dtype = torch.float32  # of the embeddings, and so of the matrix
         # float64, because the square root of a singular C magnifies rounding: 1e-8 in C is 1e-4 in W_P.
         self.register_buffer("correlation", torch.zeros(dim, dim, dtype=torch.float64))
@@ -52,8 +59,10 @@ class DirectPredictor(nn.Module):
     def matrix(self) -> Tensor:
         """W_P[D, D], symmetric, without gradient; the identity before any update."""
         correlation = self.correlation
+        tiny = torch.finfo(correlation.dtype).tiny
+        if self.corrected:
+            correlation = correlation / self.weight.to(correlation).clamp_min(tiny)
         if self.normalize:
-            tiny = torch.finfo(correlation.dtype).tiny
             correlation = correlation / largest_eigenvalue(correlation).clamp_min(tiny)
         identity = torch.eye(self.dim, dtype=correlation.dtype, device=correlation.device)
         power = symmetric_power(correlation + self.epsilon * identity, self.exponent)

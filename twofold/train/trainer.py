@@ -35,7 +35,7 @@ from twofold.train.optim import (
 )
 from twofold.train.progress import Display, Stage, sentence
 from twofold.train.record import RunFolder
-from twofold.types import Batch
+from twofold.types import Batch, Embeddings
 
 LOG_POINTS = 64  # on a log scale over the run, beside the end of every epoch
 ONLINE_EPOCHS = (1, 2, 3, 5, 7)  # and ten, a hundred, … times these: when the online probe meets held-out images
@@ -102,12 +102,21 @@ class Trainer:
         with torch.no_grad():
             dimension = method.eval().projector(torch.zeros(2, features, device=self.device)).shape[1]
         self.observers = Observers(features, dimension, classes, config.online_lr, self.device)
+        self.try_objective(features, dimension)
 
         self.step = 0
         self.total_steps = config.epochs * self.loader.steps_per_epoch
         self.clock = torch.zeros((), dtype=torch.int64, device=self.device)  # the step, where the device can see it
         self.spectrum_points = set(log_spaced(self.total_steps, LOG_POINTS))
         self.last_save = time.monotonic()
+
+    @torch.no_grad()
+    def try_objective(self, features: int, dimension: int) -> None:
+        """What an objective refuses (too few views, a batch too small to whiten) is refused before a run begins."""
+        shape = (self.config.views, self.config.batch_size)
+        z = torch.linspace(-1, 1, shape[0] * shape[1] * dimension, device=self.device).view(*shape, dimension)
+        index = self.store.index[: self.config.batch_size]
+        self.method.objective(Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z))
 
     def train(self, folder: RunFolder) -> None:
         """Train to the end, or until a signal; either way the last thing done is a checkpoint in the run folder."""

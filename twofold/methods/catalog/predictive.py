@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from twofold import objectives
 from twofold.config import Count, NonNegative, Probability, Widths
+from twofold.errors import TwofoldError
 from twofold.methods.catalog.recipes import SOLARIZED, SOLO_LARS
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
@@ -115,7 +116,9 @@ def directpred(
     return predictive(
         parts,
         mlp(parts.features, projector),
-        direct=DirectPredictor(projector[-1], exponent, correlation_momentum, epsilon=epsilon) if predictor else None,
+        direct=direct_predictor(projector[-1], exponent, correlation_momentum, epsilon, distance)
+        if predictor
+        else None,
         teacher_momentum=teacher_momentum,
         distance=distance,
         stop_gradient=stop_gradient,
@@ -142,7 +145,7 @@ def directcopy(
     projector: Widths = (4096, 256),
 ) -> Method:
     """The predictor is the embeddings' correlation itself, plus a multiple of the identity."""
-    direct = DirectPredictor(projector[-1], 1.0, correlation_momentum, epsilon=epsilon)
+    direct = direct_predictor(projector[-1], 1.0, correlation_momentum, epsilon, distance)
     return predictive(
         parts, mlp(parts.features, projector), direct=direct, teacher_momentum=teacher_momentum, distance=distance
     )
@@ -177,11 +180,17 @@ def isoloss(
     return predictive(
         parts,
         mlp(parts.features, projector),
-        direct=DirectPredictor(projector[-1], exponent, correlation_momentum, epsilon=epsilon),
+        direct=direct_predictor(projector[-1], exponent, correlation_momentum, epsilon, distance),
         teacher_momentum=teacher_momentum,
         distance=distance,
         isotropic=True,
     )
+
+
+def direct_predictor(dim: int, exponent: float, momentum: float, epsilon: float, distance: Distance) -> DirectPredictor:
+    """Cosines have no scale: eigenvalues are relative to the largest. With distances they are as they are, and end at 1."""
+    relative = distance == "cosine"
+    return DirectPredictor(dim, exponent, momentum, normalize=relative, epsilon=epsilon, corrected=not relative)
 
 
 def predictive(
@@ -210,6 +219,8 @@ def predictive(
             ).total
 
         V = len(source)
+        if V < 2:
+            raise TwofoldError("one view has no other to predict: use views=2 or more")
         total = torch.stack([one_order(v, w) for v in range(V) for w in range(V) if v != w]).sum() / (V - 1)
         return LossTerms(total, {distance: total.detach()})
 
