@@ -41,7 +41,7 @@ def shortened(words: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as the pages assume it: there is a folder of photos, and nothing else."""
+    """A folder as the pages assume it: a folder of photos, and a file of groups."""
     here = tmp_path_factory.mktemp("desk")
     generator = np.random.default_rng(0)
     for name in ("cats", "dogs"):
@@ -49,6 +49,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(12):
             pixels = generator.integers(0, 255, (20, 16, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(here / "photos" / name / f"{number}.jpg")
+    (here / "groups.csv").write_text("".join(f"cats/{number}.jpg,{number // 2}\n" for number in range(12)))
     return here
 
 

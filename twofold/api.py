@@ -64,7 +64,10 @@ class Run:
 
 
 def configure(
-    data: Any = None, method: str | None = None, overrides: Mapping[str, Any] | None = None
+    data: Any = None,
+    method: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    display: Display | None = None,
 ) -> tuple[Config, Source]:
     """The configuration of a run, each value from the highest layer that sets it, and the opened data source."""
     given = dict(overrides or {})
@@ -77,7 +80,10 @@ def configure(
     keys = schema(method)
     asked = resolve(keys, {"user": given})
     recipe = find(method).recipe_for(asked.parameters)
-    source = open_source(asked.data if named else data, data_dir=asked.data_dir, download=asked.download)
+    with (display or Display(quiet=True)).stage("looking at images", 0) as stage:
+        source = open_source(
+            asked.data if named else data, data_dir=asked.data_dir, download=asked.download, progress=stage
+        )
     # Absolute, so that the run can be resumed from another folder.
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
     # A source may speak of keys that only some methods have, such as a projector's widths.
@@ -124,8 +130,9 @@ def pretrain(
         data = config
     if encoder is not None:
         keys["encoder"] = type(encoder).__name__
-    resolved, source = configure(data, method, keys)
-    return start(resolved, source, out=out, display=Display(quiet=quiet), encoder=encoder)
+    display = Display(quiet=quiet)
+    resolved, source = configure(data, method, keys, display)
+    return start(resolved, source, out=out, display=display, encoder=encoder)
 
 
 def asked_keys(config: Config) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The command line: `twofold pretrain`, `resume`, `embed`, `report`, `methods`."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from twofold.errors import TwofoldError
+from twofold.errors import Interrupted, TwofoldError
 
 if TYPE_CHECKING:
     from twofold.api import Run
@@ -53,9 +55,9 @@ def pretrain(
     if graph is not None:
         overrides.append(f"graph.source={graph}")
     display = display_of(quiet)
-    config, source = api.configure(data, method, parse_overrides(overrides))
-    run = guarded(lambda: api.start(config, source, out=out, display=display), out)
-    conclude(run, display)
+    with polite():
+        config, source = api.configure(data, method, parse_overrides(overrides), display)
+        conclude(api.start(config, source, out=out, display=display), display)
 
 
 @app.command()
@@ -64,7 +66,8 @@ def resume(run: RunArgument, quiet: Quiet = False) -> None:
     from twofold import api
 
     display = display_of(quiet)
-    conclude(guarded(lambda: api.resume(run, display=display), run), display)
+    with polite():
+        conclude(api.resume(run, display=display), display)
 
 
 @app.command()
@@ -78,7 +81,8 @@ def embed(
     from twofold import api
 
     display = display_of(quiet)
-    display.say(f"wrote {api.embed(run, data, out, display=display)}")
+    with polite():
+        display.say(f"wrote {api.embed(run, data, out, display=display)}")
 
 
 @app.command()
@@ -145,17 +149,15 @@ def conclude(run: "Run", display: "Display") -> None:
     display.say(f"report   {run.report}")
 
 
-def guarded(work, out):  # type: ignore[no-untyped-def]
-    """Run the work; after Ctrl-C or SIGTERM say how to go on, and exit as the shell expects."""
-    from twofold.train.trainer import Interrupted
-
+@contextmanager
+def polite() -> Iterator[None]:
+    """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects."""
     try:
-        return work()
+        yield
     except Interrupted as stop:
         fail(f"stopped; everything is saved. Go on with: twofold resume {stop.path}", 128 + stop.signal_number)
     except KeyboardInterrupt:
-        where = f" Go on with: twofold resume {out}" if out is not None and (out / "config.json").exists() else ""
-        fail(f"stopped.{where}", 130)
+        fail("stopped; a run that had begun goes on from its last checkpoint with: twofold resume RUN", 130)
 
 
 def fail(message: str, code: int) -> None:

@@ -1,6 +1,7 @@
 """The error types for what a user can put right."""
 
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class TwofoldError(Exception):
@@ -13,6 +14,14 @@ class Diverged(TwofoldError):
     """Training produced values that are not numbers. What was saved before is sound."""
 
     exit_code = 1
+
+
+class Interrupted(Exception):
+    """A run was asked to stop; its checkpoint is saved."""
+
+    def __init__(self, path: Path, signal_number: int):
+        super().__init__(f"{path} was stopped by signal {signal_number}")
+        self.path, self.signal_number = path, signal_number
 
 
 def nearest(word: str, choices: list[str]) -> str:

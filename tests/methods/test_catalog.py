@@ -126,10 +126,10 @@ def test_diet_rows_belong_to_images_not_to_places_in_the_batch() -> None:
     with torch.no_grad():
         embeddings = trainer.method(trainer.augment(batch.images, batch.position, trainer.clock), batch)
         logits = embeddings.z[0] @ trainer.method.head.weight.T
-        own = torch.searchsorted(trainer.store.index, batch.index)
+        own = torch.searchsorted(trainer.data.train.index, batch.index)
         expected = nn.functional.cross_entropy(logits, own, label_smoothing=0.8)
         torch.testing.assert_close(trainer.method.objective(embeddings).total, expected)
-    assert torch.equal(trainer.store.labels[own], batch.labels)
+    assert torch.equal(trainer.data.train.labels[own], batch.labels)
 
 
 def test_builders_take_parts_and_keywords_only() -> None:

@@ -17,20 +17,28 @@ class Stage:
         self.title, self.total, self.bar, self.console = title, total, bar, console
         self.task: TaskID | None = None if bar is None else bar.add_task(title, total=total, note="")
         self.spoke = time.monotonic()
+        self.values = ""
 
     def __call__(self, done: int, total: int | None = None) -> None:
         if total is not None:
             self.total = total
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, total=self.total)
+        elif time.monotonic() - self.spoke >= PLAIN_SECONDS:
+            self._speak(done, self.values)
 
     def note(self, done: int, values: str) -> None:
         """Say how it goes: beside the bar, or as a line when it is time for one."""
+        self.values = values
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, note=values)
-        elif self.console is not None and (done >= self.total or time.monotonic() - self.spoke >= PLAIN_SECONDS):
-            self.spoke = time.monotonic()
-            self.console.print(f"{self.title}: {done}/{self.total}  {values}", highlight=False, soft_wrap=True)
+        elif done >= self.total or time.monotonic() - self.spoke >= PLAIN_SECONDS:
+            self._speak(done, values)
+
+    def _speak(self, done: int, values: str) -> None:
+        self.spoke = time.monotonic()
+        if self.console is not None:
+            self.console.print(f"{self.title}: {done}/{self.total}  {values}".rstrip(), highlight=False, soft_wrap=True)
 
 
 class Display:

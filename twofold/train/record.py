@@ -8,7 +8,7 @@ report.html
 import json
 import os
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from twofold.errors import TwofoldError
 from twofold.train.checkpoint import sync, write_atomically
@@ -51,15 +51,20 @@ class RunFolder:
 
     def append(self, name: str, record: dict[str, Any]) -> None:
         """One JSON line. It is on disk for certain only after the next checkpoint."""
-        with self._open(name) as file:
-            file.write(json.dumps(record) + "\n")
+        self._append(name, json.dumps(record))
 
     def log(self, line: str) -> None:
-        with self._open("log.txt") as file:
-            file.write(line + "\n")
+        self._append("log.txt", line)
 
-    def _open(self, name: str) -> IO[str]:
-        return (self.path / name).open("a")
+    def _append(self, name: str, line: str) -> None:
+        try:
+            with (self.path / name).open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise TwofoldError(
+                f"{self.path / name} could not be written ({error.strerror}); the last checkpoint is sound: "
+                f"make room, then `twofold resume {self.path}`"
+            ) from None
 
     def read(self, name: str) -> list[dict[str, Any]]:
         path = self.path / name

@@ -1,13 +1,13 @@
 """The training loop. `Trainer.train` reads top to bottom; the loss is in `Trainer.training_step`."""
 
 import copy
+import dataclasses
 import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,7 +19,7 @@ from twofold.data.augment import Augmenter
 from twofold.data.loader import Loader
 from twofold.data.sources import Data
 from twofold.data.store import ImageStore
-from twofold.errors import Diverged, TwofoldError
+from twofold.errors import Diverged, Interrupted, TwofoldError
 from twofold.evaluate.features import extract
 from twofold.evaluate.metrics import effective_rank, eigenvalues
 from twofold.methods import Method, Parts, find
@@ -39,14 +39,6 @@ from twofold.types import Batch, Embeddings
 
 LOG_POINTS = 64  # on a log scale over the run, beside the end of every epoch
 ONLINE_EPOCHS = (1, 2, 3, 5, 7)  # and ten, a hundred, … times these: when the online probe meets held-out images
-
-
-class Interrupted(Exception):
-    """The run was asked to stop; its checkpoint is saved."""
-
-    def __init__(self, path: Path, signal_number: int):
-        super().__init__(f"{path} was stopped by signal {signal_number}")
-        self.path, self.signal_number = path, signal_number
 
 
 def choose_device(name: str) -> torch.device:
@@ -81,18 +73,21 @@ class Trainer:
 
     def __init__(self, config: Config, data: Data, display: Display, encoder: nn.Module | None = None):
         """Builds all of it and writes nothing: what cannot work is refused here."""
-        self.config, self.data, self.display = config, data, display
+        self.config, self.display = config, display
         self.device = choose_device(config.device)
         self.autocast = autocast_of(config, self.device)
-        self.store = data.train.place(self.device)
-        self.loader = Loader(self.store, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
+        test = None if data.test is None else data.test.place(self.device)
+        self.data = dataclasses.replace(data, train=data.train.place(self.device), test=test)
+        self.loader = Loader(
+            self.data.train, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last
+        )
         mean, std = data.train.statistics()
         assert config.image_size is not None
         self.augment = Augmenter(
             config.augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed
         ).to(self.device)
 
-        method, features = build_method(config, self.store, encoder)
+        method, features = build_method(config, self.data.train, encoder)
         self.untrained = copy.deepcopy(method.encoder)  # stays as it was before the first step, to compare with
         memory_format = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
@@ -115,7 +110,7 @@ class Trainer:
         """What an objective refuses (too few views, a batch too small to whiten) is refused before a run begins."""
         shape = (self.config.views, self.config.batch_size)
         z = torch.linspace(-1, 1, shape[0] * shape[1] * dimension, device=self.device).view(*shape, dimension)
-        index = self.store.index[: self.config.batch_size]
+        index = self.data.train.index[: self.config.batch_size]
         self.method.objective(Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z))
 
     def train(self, folder: RunFolder) -> None:
@@ -128,9 +123,9 @@ class Trainer:
             while self.step < self.total_steps:
                 self.training_step(self.loader.batch(self.step))
                 self.step += 1
-                stage(self.step)
                 if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
                     self.log(stage)
+                stage(self.step)
                 if stop or time.monotonic() - self.last_save >= self.config.checkpoint.seconds:
                     self.save()
                 if stop:
@@ -151,7 +146,7 @@ class Trainer:
         loss.total.backward()
         if self.config.clip > 0:
             nn.utils.clip_grad_norm_((parameter for _, parameter in self.method.trained_parameters()), self.config.clip)
-        rate = self.rates[self.clock]
+        rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
         set_learning_rate(self.optimizer, rate)
         self.optimizer.step()
 
@@ -206,7 +201,7 @@ class Trainer:
     def features(self, store: ImageStore, encoder: nn.Module | None = None) -> Tensor:
         return extract(
             self.method.encoder if encoder is None else encoder.to(self.device),
-            store.place(self.device),
+            store,
             self.augment.plain,
             device=self.device,
             autocast=self.autocast,

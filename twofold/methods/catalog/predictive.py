@@ -188,7 +188,7 @@ def isoloss(
 
 
 def direct_predictor(dim: int, exponent: float, momentum: float, epsilon: float, distance: Distance) -> DirectPredictor:
-    """Cosines have no scale: eigenvalues are relative to the largest. With distances they are as they are, and end at 1."""
+    """Cosines have no scale, so eigenvalues are relative to the largest; with distances they are not, and end at 1."""
     relative = distance == "cosine"
     return DirectPredictor(dim, exponent, momentum, normalize=relative, epsilon=epsilon, corrected=not relative)
 

@@ -1,0 +1,72 @@
+"""What a person sees: a live line in a terminal, plain lines elsewhere, nothing when quiet."""
+
+import io
+import os
+import pty
+import select
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import runs
+from rich.console import Console
+
+from twofold.train import progress
+from twofold.train.progress import Display, sentence
+
+
+def test_plain_lines_come_in_their_time_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    out = io.StringIO()
+    display = Display(console=Console(file=out, width=120))
+    with display.stage("training", 100) as stage:
+        for step in range(1, 101):
+            clock[0] += 1
+            if step % 25 == 0:
+                stage.note(step, f"loss {step}")
+            stage(step)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "training: 10/100"
+    assert lines[-1] == "training: 100/100  loss 100"
+    assert "training: 30/100  loss 25" in lines
+    assert len(lines) == 10
+
+
+def test_quiet_says_nothing() -> None:
+    out = io.StringIO()
+    display = Display(quiet=True, console=Console(file=out))
+    display.say("hello")
+    with display.stage("training", 1) as stage:
+        stage.note(1, "loss 1")
+    assert out.getvalue() == ""
+
+
+def test_sentence_names_terms_rank_and_the_held_out_accuracy_first() -> None:
+    values = {"loss": 3.0, "loss/variance": 1.0, "loss/invariance": 2.0, "effective_rank": 12.34}
+    assert sentence(values) == "loss 3 (variance 1, invariance 2) · rank 12.3"
+    values = {"loss": 1.5, "loss/info_nce": 1.5, "online_train_accuracy": 0.5, "online_accuracy": 0.75}
+    assert sentence(values) == "loss 1.5 · online 75.0 %"
+
+
+def test_a_terminal_gets_a_live_line(tmp_path: Path) -> None:
+    settings = [f"{key}={value}" for key, value in runs.small("frossl", epochs=2).items()]
+    leader, follower = pty.openpty()
+    command = runs.command("pretrain", "--out", str(tmp_path / "run"), *settings)
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=follower, stderr=follower, env=environment)
+    os.close(follower)
+    seen, deadline = b"", time.monotonic() + 120
+    while time.monotonic() < deadline and (process.poll() is None or select.select([leader], [], [], 0)[0]):
+        if select.select([leader], [], [], 0.2)[0]:
+            try:
+                seen += os.read(leader, 65536)
+            except OSError:  # the other end is closed
+                break
+    os.close(leader)
+    assert process.wait(timeout=60) == 0, seen.decode()
+    text = seen.decode()
+    for expected in ("frossl on digits", "22/22", "epoch 2/2", "images/s", "rank", "online", "raw pixels"):
+        assert expected in text
+    assert "\x1b[" in text, "a bar that moves needs control sequences"

@@ -1,0 +1,67 @@
+"""The run folder: never overwritten, cut lines not read, wound back to a checkpoint, a full disk said so."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from twofold.errors import TwofoldError
+from twofold.train.record import RunFolder, next_free
+
+
+def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    with pytest.raises(TwofoldError, match="twofold resume"):
+        RunFolder.create(folder.path, "{}")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(TwofoldError, match="exists already"):
+        RunFolder.create(tmp_path / "file", "{}")
+    (tmp_path / "empty").mkdir()
+    RunFolder.create(tmp_path / "empty", "{}")
+
+
+def test_a_line_that_was_cut_is_not_read(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    folder.append("metrics.jsonl", {"step": 1})
+    with (folder.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "lo')
+    assert folder.read("metrics.jsonl") == [{"step": 1}]
+    assert folder.read("spectrum.jsonl") == []
+
+
+def test_rewinding_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    folder.append("metrics.jsonl", {"step": 1})
+    offsets = folder.offsets()
+    before = (folder.path / "metrics.jsonl").read_bytes()
+    folder.append("metrics.jsonl", {"step": 2})
+    folder.append("spectrum.jsonl", {"step": 2})
+    folder.rewind(offsets)
+    assert (folder.path / "metrics.jsonl").read_bytes() == before
+    assert (folder.path / "spectrum.jsonl").read_bytes() == b""
+    folder.rewind({})
+    assert (folder.path / "metrics.jsonl").read_bytes() == b""
+
+
+def test_a_full_disk_is_one_line_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(TwofoldError, match=r"No space left on device.*twofold resume") as error:
+        folder.append("metrics.jsonl", {"step": 1})
+    assert "\n" not in str(error.value)
+
+
+def test_names_of_runs_count_up(tmp_path: Path) -> None:
+    assert next_free(tmp_path, "frossl-digits").name == "frossl-digits-1"
+    (tmp_path / "frossl-digits-1").mkdir()
+    assert next_free(tmp_path, "frossl-digits").name == "frossl-digits-2"
+
+
+@pytest.mark.parametrize("name, message", [("nowhere", "no run folder"), (".", "no config.json")])
+def test_what_is_no_run_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(TwofoldError, match=message):
+        RunFolder.open(tmp_path / name)
