@@ -91,6 +91,19 @@ def test_any_module_is_an_encoder(tmp_path: Path) -> None:
     assert torch.equal(loaded.linear.weight, encoder.linear.weight)
 
 
+def test_a_run_on_arrays_resumes_with_the_arrays(tmp_path: Path) -> None:
+    pair = (PIXELS, DIGITS.target)
+    whole = twofold.pretrain(pair, method="simclr", out=tmp_path / "run", **small("simclr", epochs=1))
+    for name in ("results.json", "encoder.safetensors"):
+        (whole.path / name).unlink()
+    with pytest.raises(twofold.TwofoldError, match="needs them again"):
+        twofold.resume(whole)
+    assert twofold.resume(whole, data=pair).results is not None
+    (whole.path / "results.json").unlink()
+    with pytest.raises(twofold.TwofoldError, match="have changed"):
+        twofold.resume(whole, data=(PIXELS[::-1].copy(), DIGITS.target))
+
+
 def test_a_config_a_mapping_and_keywords_say_the_same(tmp_path: Path) -> None:
     values = small("frossl", epochs=1, seed=3)
     first = twofold.pretrain({"data": "digits", **values}, out=tmp_path / "a")

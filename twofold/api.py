@@ -16,7 +16,7 @@ import twofold
 from twofold.config import RUN_KEYS, Config, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data.loader import suggested_batch_size
-from twofold.data.sources import Data, Source, load, network_for, open_source
+from twofold.data.sources import ARRAY, Data, Source, load, network_for, open_source
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.probes import Row, compare
@@ -162,17 +162,29 @@ def start(
 
 
 def resume(
-    run: str | Path | Run, *, quiet: bool = True, encoder: nn.Module | None = None, display: Display | None = None
+    run: str | Path | Run,
+    *,
+    data: Any = None,
+    encoder: nn.Module | None = None,
+    quiet: bool = True,
+    display: Display | None = None,
 ) -> Run:
-    """Continue a run from its last checkpoint, as if it had never stopped."""
+    """Continue a run from its last checkpoint, as if it had never stopped.
+
+    What a run got from Python is needed again: arrays as `data`, a module as `encoder`, with its initial weights.
+    """
     path = run.path if isinstance(run, Run) else Path(run)
     display = display or Display(quiet=quiet)
     folder = RunFolder.open(path)
     if (path / "results.json").exists():
+        if not (path / "report.html").exists():  # it was stopped between the two
+            write_report(folder)
         display.say(f"{path} is finished; its report is {path / 'report.html'}")
         return Run(path)
     config = load_config(folder.config_text(), schema)
-    source = open_source(config.data, data_dir=config.data_dir)
+    if data is None and config.data == ARRAY:
+        raise TwofoldError(f"{path} was trained on arrays: twofold.resume(run, data=...) needs them again")
+    source = open_source(config.data if data is None else data, data_dir=config.data_dir)
     trainer = Trainer(config, read_data(config, source, display), display, encoder)
     trainer.restore(folder)
     display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from twofold.errors import Interrupted, TwofoldError
+from twofold.errors import Interrupted, TwofoldError, how_to_resume
 
 if TYPE_CHECKING:
     from twofold.api import Run
@@ -155,7 +155,7 @@ def polite() -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        fail(f"stopped; everything is saved. Go on with: twofold resume {stop.path}", 128 + stop.signal_number)
+        fail(f"stopped; everything is saved. Go on with: {how_to_resume(stop.path)}", 128 + stop.signal_number)
     except KeyboardInterrupt:
         fail("stopped; a run that had begun goes on from its last checkpoint with: twofold resume RUN", 130)
 

@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 
 
 class TwofoldError(Exception):
@@ -22,6 +23,11 @@ class Interrupted(Exception):
     def __init__(self, path: Path, signal_number: int):
         super().__init__(f"{path} was stopped by signal {signal_number}")
         self.path, self.signal_number = path, signal_number
+
+
+def how_to_resume(path: Path) -> str:
+    """The command, to be copied as it is."""
+    return f"twofold resume {quote(str(path))}"
 
 
 def nearest(word: str, choices: list[str]) -> str:

@@ -59,6 +59,7 @@ def test_names_of_runs_count_up(tmp_path: Path) -> None:
     assert next_free(tmp_path, "frossl-digits").name == "frossl-digits-1"
     (tmp_path / "frossl-digits-1").mkdir()
     assert next_free(tmp_path, "frossl-digits").name == "frossl-digits-2"
+    assert next_free(tmp_path, "frossl-my photos (2023)").name == "frossl-my-photos-2023--1"
 
 
 @pytest.mark.parametrize("name, message", [("nowhere", "no run folder"), (".", "no config.json")])

@@ -117,3 +117,6 @@ def test_resuming_a_finished_run_changes_nothing(reference: dict[str, Path]) -> 
     assert finished.returncode == 0
     assert "finished" in finished.stdout
     assert before == {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    (whole / "report.html").unlink()
+    assert run("resume", str(whole)).returncode == 0
+    assert (whole / "report.html").read_bytes() == before[whole / "report.html"]

@@ -23,6 +23,7 @@ from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 
 NAMES = ("digits", "cifar10", "mnist")
+ARRAY = "array"  # the name of images that a program handed over: there is no way to find them again
 SIZES = (64, 96, 128, 160, 224)  # what images above the first of them are brought to
 
 Split = ArraySplit | FileSplit
@@ -165,9 +166,9 @@ def _read(
     data: Any, data_dir: Path, download: bool, progress: Progress | None
 ) -> tuple[str, tuple[Split, Split | None, tuple[str, ...] | None], dict[str, Any]]:
     if isinstance(data, np.ndarray):
-        return "array", from_arrays("the array", data), {}
+        return ARRAY, from_arrays("the array", data), {}
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], np.ndarray):
-        return "array", from_arrays("the array", *data), {}
+        return ARRAY, from_arrays("the array", *data), {}
     if not isinstance(data, (str, Path)):
         raise TwofoldError(
             f"data is a {type(data).__name__}; give a name, a path, a numpy array or a pair (images, labels)"
@@ -188,7 +189,7 @@ def _read(
 
 def _location(data: Any) -> str:
     if not isinstance(data, (str, Path)):
-        return "array"
+        return ARRAY
     return data if data in NAMES else str(Path(data).expanduser().resolve())
 
 

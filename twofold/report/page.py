@@ -6,7 +6,6 @@ them in the browser, page.html and style.css say where and how.
 
 import json
 import math
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
@@ -16,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from twofold.config import shown
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, how_to_resume
 from twofold.train.observers import log_spaced
 from twofold.train.record import RunFolder
 
@@ -62,7 +61,7 @@ def render(folder: RunFolder) -> str:
         command=results.get("command"),
         versions=results.get("versions") or {},
         seed=values.get("seed"),
-        folder=shlex.quote(str(folder.path)),
+        resume=how_to_resume(folder.path),
         style=_resource("style.css"),
         script=_resource("charts.js"),
     )

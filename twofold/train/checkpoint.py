@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, how_to_resume
 
 FORMAT = 1
 
@@ -88,7 +88,7 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
         shutil.rmtree(aside, ignore_errors=True)
         raise TwofoldError(
             f"the checkpoint of step {step} could not be written ({error}); earlier checkpoints are untouched: "
-            f"make room, then `twofold resume {folder}`"
+            f"make room, then `{how_to_resume(folder)}`"
         ) from None
     prune(root, keep, newest=final.name)
     return final

@@ -7,10 +7,11 @@ report.html
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, how_to_resume
 from twofold.train.checkpoint import sync, write_atomically
 
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")
@@ -24,7 +25,7 @@ class RunFolder:
     def refuse_existing(path: Path) -> None:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             is_run = (path / "config.json").exists()
-            advice = f"`twofold resume {path}` continues it" if is_run else "choose another --out"
+            advice = f"`{how_to_resume(path)}` continues it" if is_run else "choose another --out"
             raise TwofoldError(f"{path} exists already; {advice}")
 
     @classmethod
@@ -63,7 +64,7 @@ class RunFolder:
         except OSError as error:
             raise TwofoldError(
                 f"{self.path / name} could not be written ({error.strerror}); the last checkpoint is sound: "
-                f"make room, then `twofold resume {self.path}`"
+                f"make room, then `{how_to_resume(self.path)}`"
             ) from None
 
     def read(self, name: str) -> list[dict[str, Any]]:
@@ -97,7 +98,8 @@ class RunFolder:
 
 
 def next_free(parent: Path, stem: str) -> Path:
-    """parent/stem-1, or the first number that is not taken."""
+    """parent/stem-1, or the first number that is not taken; a name that needs no quotes in a shell."""
+    stem = re.sub(r"[^\w.-]+", "-", stem)
     number = 1
     while (parent / f"{stem}-{number}").exists():
         number += 1

@@ -171,7 +171,9 @@ class Trainer:
         seconds = time.monotonic() - self.started
         speed = (self.step - self.started_at) * self.config.batch_size / seconds
         self.folder.append("timing.jsonl", {"step": self.step, "seconds": seconds, "images_per_second": speed})
-        stage.note(self.step, f"epoch {epoch:.3g}/{self.config.epochs} · {speed:,.0f} images/s · {sentence(values)}")
+        line = f"epoch {epoch:.3g}/{self.config.epochs} · {speed:,.0f} images/s · {sentence(values)}"
+        self.folder.log(f"step {self.step} · {line}")
+        stage.note(self.step, line)
 
     def refuse_nonfinite(self, values: dict[str, float]) -> None:
         broken = [name for name, value in values.items() if not math.isfinite(value)]
