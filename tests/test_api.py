@@ -14,6 +14,8 @@ from torch import nn
 import twofold
 from twofold import api
 from twofold.config import RUN_KEYS, resolve
+from twofold.data.decode import decode
+from twofold.train.weights import Preprocess
 
 DIGITS = load_digits()
 PIXELS = np.rint(DIGITS.images * (255 / 16)).astype(np.uint8)
@@ -104,11 +106,87 @@ def test_a_run_on_arrays_resumes_with_the_arrays(tmp_path: Path) -> None:
         twofold.resume(whole, data=(PIXELS[::-1].copy(), DIGITS.target))
 
 
+def test_a_config_is_used_as_it_is() -> None:
+    resolved, _ = api.configure("digits", "frossl", {"epochs": 5})
+    changed = dataclasses.replace(resolved, epochs=3, lr=0.5, optimizer="sgd")
+    again, _ = api.configure(None, None, api.settled(changed))
+    assert dataclasses.replace(again, origin={}) == dataclasses.replace(changed, origin={})
+
+
+def test_encoder_may_be_a_name_and_data_a_keyword(tmp_path: Path) -> None:
+    values = small("frossl", epochs=1)
+    run = twofold.pretrain(data=(PIXELS, DIGITS.target), encoder="conv", out=tmp_path / "run", **values)
+    assert run.config.encoder == "conv"
+    assert run.config.origin["encoder"] == "user"
+
+
+def test_encoder_follows_the_image_size_that_was_asked_for() -> None:
+    pictures = np.zeros((4, 16, 16, 3), dtype=np.uint8)
+    assert api.configure(pictures, "frossl", {})[0].encoder == "conv"
+    assert api.configure(pictures, "frossl", {"image_size": 64})[0].encoder == "resnet18"
+
+
+def test_preprocess_reads_pictures_as_training_did(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 255, (40, 24, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(tmp_path / "turned.png", exif=exif)
+    alpha = generator.integers(0, 255, (40, 24, 1), dtype=np.uint8)
+    Image.fromarray(np.concatenate([pixels, alpha], axis=2)).save(tmp_path / "alpha.png")
+    Image.fromarray(generator.integers(0, 65535, (30, 30)).astype(np.uint16)).save(tmp_path / "deep.png")
+    preprocess = Preprocess(16, 3, [0.5] * 3, [0.25] * 3)
+    for path in sorted(tmp_path.iterdir()):
+        expected = torch.from_numpy(decode(path, 16, 3))[None]
+        with Image.open(path) as picture:
+            torch.testing.assert_close(preprocess(picture), (expected / 255 - 0.5) / 0.25)
+    wide = torch.from_numpy(pixels.transpose(2, 0, 1).copy())[None]
+    torch.testing.assert_close(preprocess(wide), preprocess(wide[:, :, 8:32]))
+
+
+def test_a_test_set_without_labels_is_no_obstacle(tmp_path: Path) -> None:
+    np.savez(tmp_path / "half.npz", x_train=PIXELS[:400], y_train=DIGITS.target[:400], x_test=PIXELS[400:500])
+    run = twofold.pretrain(tmp_path / "half.npz", out=tmp_path / "run", **small("frossl", epochs=1, batch_size=64))
+    assert run.results["table"] == []
+    assert "online_train_accuracy" in run.metrics[-1]
+    assert "online_accuracy" not in run.metrics[-1]
+    with np.load(twofold.embed(run, tmp_path / "half.npz", tmp_path / "features.npz")) as file:
+        assert len(file["features"]) == len(file["labels"]) == len(file["split"]) == 500
+        assert set(file["labels"][400:]) == {-1}
+        assert np.array_equal(file["labels"][:400], DIGITS.target[:400])
+
+
+class Tied(Own):
+    def __init__(self) -> None:
+        super().__init__()
+        self.same = self.linear
+
+
+def test_tied_weights_are_saved(tmp_path: Path) -> None:
+    run = twofold.pretrain("digits", out=tmp_path / "run", encoder=Tied(), **small("frossl", epochs=1))
+    loaded = twofold.load_encoder(run, encoder=Tied())
+    assert torch.equal(loaded.same.weight, loaded.linear.weight)
+    twofold.embed(run, "digits", tmp_path / "features.npz", encoder=Tied())
+    (run.path / "results.json").unlink()
+    with pytest.raises(twofold.TwofoldError, match="your own Tied"):
+        twofold.resume(run)
+
+
+def test_a_changed_file_of_groups_cannot_be_resumed(tmp_path: Path) -> None:
+    groups = tmp_path / "groups.csv"
+    groups.write_text("".join(f"{number},{number // 2}\n" for number in range(1797)))
+    values = small("ridge-graph", epochs=1) | {"graph.source": str(groups)}
+    run = twofold.pretrain({"data": "digits", **values}, method="ridge-graph", out=tmp_path / "run")
+    (run.path / "results.json").unlink()
+    groups.write_text("".join(f"{number},{number // 3}\n" for number in range(1797)))
+    with pytest.raises(twofold.TwofoldError, match="have changed"):
+        twofold.resume(run)
+
+
 def test_a_config_a_mapping_and_keywords_say_the_same(tmp_path: Path) -> None:
     values = small("frossl", epochs=1, seed=3)
     first = twofold.pretrain({"data": "digits", **values}, out=tmp_path / "a")
-    config = dataclasses.replace(first.config)
-    second = twofold.pretrain(config, out=tmp_path / "b")
+    second = twofold.pretrain(first.config, out=tmp_path / "b")
     third = twofold.pretrain("digits", out=tmp_path / "c", **values)
     for other in (second, third):
         assert other.metrics == first.metrics

@@ -21,6 +21,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.probes import Row, compare
 from twofold.methods import find, schema
+from twofold.models import ENCODERS
 from twofold.report.page import write_report
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder, next_free
@@ -72,10 +73,10 @@ def configure(
     """The configuration of a run, each value from the highest layer that sets it, and the opened data source."""
     given = dict(overrides or {})
     named = data is None or isinstance(data, (str, Path))
-    if data is not None and named:
-        given["data"] = str(data)
-    if method is not None:
-        given["method"] = method
+    asked_for = {"data": str(data) if named and data is not None else None, "method": method}
+    for name, value in asked_for.items():
+        if value is not None and given.setdefault(name, value) != value:
+            raise TwofoldError(f"{name} is given twice: {value} and {name}={given[name]}")
     method = given.get("method", RUN_KEYS["method"].default)
     keys = schema(method)
     asked = resolve(keys, {"user": given})
@@ -86,10 +87,13 @@ def configure(
         )
     # Absolute, so that the run can be resumed from another folder.
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
+    if Path(given.get("graph.source", "")).is_file():
+        located["graph.source"] = str(Path(given["graph.source"]).resolve())
     # A source may speak of keys that only some methods have, such as a projector's widths.
     suited = {name: value for name, value in source.defaults.items() if name in keys}
-    layers = {"method": recipe, "data": suited, "chosen": source.chosen, "user": given | located}
-    layers["chosen"] = source.chosen | follow(resolve(keys, layers), source)
+    sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
+    layers = {"method": recipe, "data": suited, "chosen": sizes, "user": given | located}
+    layers["chosen"] = sizes | follow(resolve(keys, layers), source)
     return resolve(keys, layers), source
 
 
@@ -110,39 +114,35 @@ def pretrain(
     *,
     method: str | None = None,
     out: str | Path | None = None,
-    encoder: nn.Module | None = None,
+    encoder: str | nn.Module | None = None,
     quiet: bool = True,
     **overrides: Any,
 ) -> Run:
     """Train an encoder without labels.
 
-    `config` is a Config, a mapping of keys, or the data: a name, a folder, an array of images, a pair (images, labels).
-    Further keys are keyword arguments, with two underscores for a dot: `augment__flip=0`. `encoder` is any module that
-    maps images [N, C, H, W] to features [N, K].
+    `config` is the data (a name, a folder, an array of images, a pair (images, labels)), or a mapping of keys, or a
+    Config, which is complete and used as it is. Further keys are keyword arguments, with two underscores for a dot:
+    `augment__flip=0`. `encoder` is a name, or any module that maps images [N, C, H, W] to features [N, K].
     """
     keys = {name.replace("__", "."): value for name, value in overrides.items()}
-    data = None
     if isinstance(config, Config):
-        keys = asked_keys(config) | keys
+        keys = settled(config) | keys
     elif isinstance(config, Mapping):
         keys = dict(config) | keys
-    else:
-        data = config
+    elif config is not None:
+        keys["data"] = config
+    data = keys.pop("data", None)
     if encoder is not None:
-        keys["encoder"] = type(encoder).__name__
+        keys["encoder"] = encoder if isinstance(encoder, str) else type(encoder).__name__
+    module = encoder if isinstance(encoder, nn.Module) else None
     display = Display(quiet=quiet)
     resolved, source = configure(data, method, keys, display)
-    return start(resolved, source, out=out, display=display, encoder=encoder)
+    return start(resolved, source, out=out, display=display, encoder=module)
 
 
-def asked_keys(config: Config) -> dict[str, Any]:
-    """What somebody asked for in a configuration: the user's layer, or, in one made by hand, what is not a default."""
-    values = flat(config)
-    if config.origin:
-        return {name: values[name] for name, layer in config.origin.items() if layer == "user"}
-    return {
-        name: value for name, value in values.items() if name not in RUN_KEYS or value != RUN_KEYS[name].default
-    } | {"method": config.method}
+def settled(config: Config) -> dict[str, Any]:
+    """All values of a configuration, less those of the run that are still open: image size and channels."""
+    return {name: value for name, value in flat(config).items() if value is not None or name not in RUN_KEYS}
 
 
 def start(
@@ -184,6 +184,8 @@ def resume(
     config = load_config(folder.config_text(), schema)
     if data is None and config.data == ARRAY:
         raise TwofoldError(f"{path} was trained on arrays: twofold.resume(run, data=...) needs them again")
+    if encoder is None and config.encoder not in ENCODERS:
+        raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
     source = open_source(config.data if data is None else data, data_dir=config.data_dir)
     trainer = Trainer(config, read_data(config, source, display), display, encoder)
     trainer.restore(folder)
@@ -282,37 +284,47 @@ def device_name(device: torch.device) -> str:
 
 
 def embed(
-    run: str | Path | Run, data: Any, out: str | Path, *, quiet: bool = True, display: Display | None = None
+    run: str | Path | Run,
+    data: Any,
+    out: str | Path,
+    *,
+    encoder: nn.Module | None = None,
+    quiet: bool = True,
+    display: Display | None = None,
 ) -> Path:
-    """Features of every image of `data` under a run's encoder, with index, split, labels and file names, as .npz."""
+    """Features of every image of `data` under a run's encoder, with index, split, labels and file names, as .npz.
+
+    Labels are −1, and names empty, in a split that has none; without any there is no such column.
+    """
     path, out = run.path if isinstance(run, Run) else Path(run), Path(out)
     display = display or Display(quiet=quiet)
-    if out.suffix != ".npz":
-        raise TwofoldError(f"--out {out}: embeddings are written as .npz")
+    if out.suffix != ".npz" or not out.resolve().parent.is_dir():
+        raise TwofoldError(f"--out {out}: embeddings are written as .npz, into a folder that exists")
     config = Run(path).config
-    encoder = load_encoder(path)
-    named = isinstance(data, (str, Path))
-    source = open_source(str(data) if named else data, data_dir=config.data_dir)
-    device = choose_device(config.device)
+    network = load_encoder(path, encoder=encoder)
+    source = open_source(str(data) if isinstance(data, Path) else data, data_dir=config.data_dir)
+    device = choose_device("auto")
     everything = read_data(dataclasses.replace(config, test_fraction=0.0), source, display)
-    splits = {"train": everything.train} | ({"test": everything.test} if everything.test is not None else {})
+    stores = {name: store for name, store in (("train", everything.train), ("test", everything.test)) if store}
     columns: dict[str, list[np.ndarray]] = {"features": [], "index": [], "split": [], "labels": [], "files": []}
-    for name, store in splits.items():
+    for name, store in stores.items():
         with display.stage(f"embedding {name}", len(store)) as stage:
             features = extract(
-                encoder.to(device),
+                network.to(device),
                 store.place(device),
-                encoder.preprocess,  # type: ignore[arg-type]
+                network.preprocess,  # type: ignore[arg-type]
                 device=device,
                 autocast=autocast_of(config, device),
                 progress=stage,
             )
         columns["features"].append(features.cpu().numpy())
         columns["index"].append(store.index.cpu().numpy())
-        columns["split"].append(np.array([name] * len(store)))
-        if store.labels is not None:
-            columns["labels"].append(store.labels.cpu().numpy())
-        if store.files is not None:
-            columns["files"].append(np.array(store.files))
-    np.savez(out, **{name: np.concatenate(parts) for name, parts in columns.items() if parts})  # type: ignore[arg-type]
+        columns["split"].append(np.full(len(store), name))
+        columns["labels"].append(np.full(len(store), -1) if store.labels is None else store.labels.cpu().numpy())
+        columns["files"].append(np.full(len(store), "") if store.files is None else np.array(store.files))
+    empty = {"labels": all(store.labels is None for store in stores.values()),
+             "files": all(store.files is None for store in stores.values())}  # fmt: skip
+    aside = out.with_name(f".{out.stem}.part.npz")
+    np.savez(aside, **{name: np.concatenate(parts) for name, parts in columns.items() if not empty.get(name)})  # type: ignore[arg-type]
+    aside.replace(out)
     return out

@@ -170,3 +170,5 @@ def main() -> None:
         app()
     except TwofoldError as error:
         fail(f"error: {error}", error.exit_code)
+    except OSError as error:
+        fail(f"error: {error}", 1)

@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import json
 import math
+import os
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ class Bounds:
 
 
 Probability = Annotated[float, Bounds(0, 1)]
+Momentum = Annotated[float, Bounds(0, 1 - 1e-9)]
 Positive = Annotated[float, Bounds(0, above=True)]
 NonNegative = Annotated[float, Bounds(0)]
 Count = Annotated[int, Bounds(1)]
@@ -110,12 +112,12 @@ class Config:
     epochs: Annotated[Count, "passes over the images"] = 100
     batch_size: Annotated[int, Bounds(2), "images in a step, over all devices"] = 256
     drop_last: Annotated[bool, "leave out the short batch at the end of an epoch"] = True
-    seed: Annotated[int, Bounds(0), "of weights, order and augmentation"] = 0
+    seed: Annotated[int, Bounds(0, 2**63 - 1), "of weights, order and augmentation"] = 0
     optimizer: Annotated[Literal["sgd", "adam", "adamw", "lars"], "how weights are moved"] = "sgd"
     lr: Annotated[Positive, "learning rate, as stated for a batch of 256"] = 0.1
     lr_scaling: Annotated[Literal["linear", "sqrt", "none"], "how lr follows batch_size / 256"] = "linear"
-    momentum: Annotated[float, Bounds(0, 0.9999), "of sgd and lars"] = 0.9
-    betas: Annotated[tuple[Probability, Probability], "of adam and adamw"] = (0.9, 0.999)
+    momentum: Annotated[Momentum, "of sgd and lars"] = 0.9
+    betas: Annotated[tuple[Momentum, Momentum], "of adam and adamw"] = (0.9, 0.999)
     weight_decay: Annotated[NonNegative, "not on biases and norms, unless decay_all"] = 1e-4
     decay_all: Annotated[bool, "weight decay also on biases and norms"] = False
     lars_eta: Annotated[Positive, "LARS trust coefficient"] = 0.02
@@ -231,7 +233,9 @@ def coerce(value: Any, hint: Any) -> Any:
         if not isinstance(parts, (list, tuple)):
             raise ValueError(value)
         if Ellipsis in arguments:
-            return tuple(coerce(part, arguments[0]) for part in parts if part != "")
+            if not parts or parts == [""]:
+                raise ValueError(value)
+            return tuple(coerce(part, arguments[0]) for part in parts)
         if len(parts) != len(arguments):
             raise ValueError(value)
         return tuple(coerce(part, argument) for part, argument in zip(parts, arguments, strict=True))
@@ -262,9 +266,9 @@ def coerce(value: Any, hint: Any) -> Any:
             else number
         )
     if hint is str:
-        if not isinstance(value, str):
+        if not isinstance(value, (str, os.PathLike)):
             raise ValueError(value)
-        return value
+        return os.fspath(value)
     raise TypeError(f"no way to read {hint} from a command line")
 
 
@@ -326,7 +330,8 @@ def _check(config: Config) -> None:
     for name in ("flip", "jitter", "grayscale", "blur", "solarize"):
         value = getattr(config.augment, name)
         # A shorter list is repeated: 0,0.2 is BYOL's pair of views, for any number of them.
-        if isinstance(value, tuple) and not 1 <= len(value) <= config.views:
+        asked = config.origin.get(f"augment.{name}") == "user"
+        if asked and isinstance(value, tuple) and len(value) > config.views:
             raise TwofoldError(f"augment.{name} has {len(value)} values for {config.views} views")
 
 
@@ -336,7 +341,9 @@ def shown(value: Any) -> str:
         return ",".join(shown(part) for part in value)
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
 
 
 def flat(config: Config) -> dict[str, Any]:

@@ -17,7 +17,7 @@ class Diverged(TwofoldError):
     exit_code = 1
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """A run was asked to stop; its checkpoint is saved."""
 
     def __init__(self, path: Path, signal_number: int):

@@ -243,3 +243,16 @@ def test_work_in_flight_is_bounded_and_results_keep_their_order(monkeypatch: pyt
         results.append(result)
     assert results == [number * number for number in range(200)]
     assert most <= 4 * 3 + 2
+
+
+def test_files_of_one_name_size_and_time_are_told_apart(tmp_path: Path) -> None:
+    """Reproducible archives give every file the same time; bitmaps of one shape have one size."""
+    digests = []
+    for name, level in (("dark", 10), ("light", 200)):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            path = tmp_path / name / f"{number}.bmp"
+            Image.fromarray(np.full((8, 8, 3), level, dtype=np.uint8)).save(path)
+            os.utime(path, ns=(1, 1))
+        digests.append(read_folder(tmp_path / name)[0].digest())
+    assert digests[0] != digests[1]

@@ -100,3 +100,11 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     with pytest.raises(TwofoldError, match="format 99"):
         checkpoint.load_latest(tmp_path)
+
+
+def test_one_that_the_pointer_never_named_is_replaced(tmp_path: Path) -> None:
+    """A kill between rename and pointer, then a redo that differs, as it may on another machine."""
+    path = checkpoint.save(tmp_path, 5, {"value": torch.zeros(1)}, keep=2)
+    (path.parent / "latest").unlink()
+    checkpoint.save(tmp_path, 5, {"value": torch.ones(1)}, keep=2)
+    assert checkpoint.load_latest(tmp_path)[1]["value"] == 1

@@ -131,3 +131,26 @@ def test_restarts_and_constant() -> None:
 def test_warmup_longer_than_the_run_only_warms_up() -> None:
     rates = learning_rates(configured(epochs=2, warmup_epochs=10, lr=1.0), 5)
     assert rates.tolist() == pytest.approx([(step + 1) / 10 for step in range(10)])
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_state_lies_in_memory_as_its_weight_does(kind: type[torch.optim.Optimizer]) -> None:
+    """Fused optimizers walk through memory: a channels-last weight with plain state would mix its elements."""
+    options = {"lr": 0.1, "fused": True} | ({"momentum": 0.9} if kind is torch.optim.SGD else {})
+    gradients = [torch.randn(4, 3, 3, 3).contiguous(memory_format=torch.channels_last) for _ in range(4)]
+
+    def steps(weight: nn.Parameter, optimizer: torch.optim.Optimizer, numbers: range) -> None:
+        for number in numbers:
+            weight.grad = gradients[number].clone(memory_format=torch.preserve_format)
+            optimizer.step()
+
+    start = torch.randn(4, 3, 3, 3).contiguous(memory_format=torch.channels_last)
+    whole, halves = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    steps(whole, kind([whole], **options), range(4))
+    first = kind([halves], **options)
+    steps(halves, first, range(2))
+    saved = {0: {name: value.clone().contiguous() for name, value in optimizer_state(first)[0].items()}}
+    second = kind([halves], **options)
+    load_optimizer_state(second, saved)
+    steps(halves, second, range(2, 4))
+    assert torch.equal(whole, halves)

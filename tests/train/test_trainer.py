@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import runs
 import torch
+from torch import nn
 
 from twofold.errors import Diverged, TwofoldError
+from twofold.train.progress import Stage
 from twofold.train.record import RunFolder
 from twofold.train.trainer import Trainer, choose_device, is_online_epoch
 
@@ -141,3 +143,49 @@ def test_timing_is_kept_apart(tmp_path: Path) -> None:
     runs.trainer(epochs=1).train(folder)
     timing = [json.loads(line) for line in (folder.path / "timing.jsonl").read_text().splitlines()]
     assert all(line["images_per_second"] > 0 for line in timing)
+
+
+def stopped_between_log_points(folder: RunFolder, stop: int) -> None:
+    """A run that is saved at a step which is no log point, goes on for a while, and dies."""
+    first = runs.trainer()
+    first.spectrum_points, first.folder = {22}, folder
+    first.started, first.started_at = 0.0, 0
+    first.method.train()
+    stage = Stage("", 22, None, None)
+    while first.step < stop + 8:
+        first.training_step(first.loader.batch(first.step))
+        first.step += 1
+        if first.step == stop:
+            first.save()
+        if first.step % 11 == 0:
+            first.log(stage)
+
+
+def test_averages_and_records_go_on_from_between_two_log_points(tmp_path: Path) -> None:
+    whole, parts = RunFolder.create(tmp_path / "whole", "{}"), RunFolder.create(tmp_path / "parts", "{}")
+    reference = runs.trainer()
+    reference.spectrum_points = {22}
+    reference.train(whole)
+    stopped_between_log_points(parts, stop=5)
+    assert len(parts.read("metrics.jsonl")) == 1, "a line was written after the checkpoint"
+    second = runs.trainer()
+    second.spectrum_points = {22}
+    second.restore(parts)
+    assert second.step == 5
+    second.train(parts)
+    for name in ("metrics.jsonl", "spectrum.jsonl"):
+        assert (whole.path / name).read_bytes() == (parts.path / name).read_bytes()
+
+
+def test_every_step_has_randomness_of_its_own_and_the_caller_keeps_his(tmp_path: Path) -> None:
+    """Dropout in a user's encoder is a function of seed and step, so it does not depend on what was drawn before."""
+    weights = []
+    for noise in (0, 1):
+        torch.manual_seed(noise)
+        trainer = runs.trainer(epochs=1)
+        trainer.method.projector.append(nn.Dropout(0.5))
+        expected = torch.get_rng_state()
+        trainer.train(RunFolder.create(tmp_path / str(noise), "{}"))
+        assert torch.equal(torch.get_rng_state(), expected)
+        weights.append([parameter.detach().clone() for parameter in trainer.method.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))

@@ -53,11 +53,12 @@ def decode(path: Path, size: int, channels: int) -> np.ndarray:
     with _opened(path) as image:
         image.draft(None, (GAP * size, GAP * size))
         image.load()
-        return fit(_eight_bit(_upright(image)), size, channels)
+        return fit(image, size, channels)
 
 
 def fit(image: Image.Image, size: int, channels: int) -> np.ndarray:
-    """The middle square of an L or RGB image as uint8 [channels, size, size]."""
+    """The middle square of an image of any mode, upright, as uint8 [channels, size, size]."""
+    image = _eight_bit(_upright(image))
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2

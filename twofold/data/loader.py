@@ -29,7 +29,9 @@ class Loader:
         self.batch_size = batch_size
         self.seed = seed
         full, rest = divmod(len(store), batch_size)
-        self.steps_per_epoch = full + (not drop_last and rest >= 2)
+        short = not drop_last and rest >= 2
+        self.steps_per_epoch = full + short
+        self.last_batch_size = rest if short else batch_size
         self._order: tuple[int, Tensor] | None = None
 
     def batch(self, step: int) -> Batch:

@@ -1,6 +1,7 @@
 """From what is known about images to the graph of a batch: G as a function of sample indices, never n×n."""
 
 import csv
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +73,12 @@ def group_numbers(graph: Graph, images: ImageStore) -> Tensor:
         kept = counter.uniform(counter.key(images.index.cpu(), "graph.labelled")) < graph.labelled_fraction
         return labels.masked_fill(~kept, -1)
     return _groups_of_file(Path(graph.source), images)
+
+
+def file_fingerprint(graph: Graph) -> str:
+    """A hash of the file of groups; empty where there is none."""
+    path = Path(graph.source)
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else ""
 
 
 def _among_neighbours(graph: Graph, images: ImageStore) -> Relation:

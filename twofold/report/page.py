@@ -118,7 +118,8 @@ def state(values: Record, results: Record, metrics: Sequence[Record]) -> str:
         return ""
     if not finished(values, metrics):
         return "unfinished"
-    return "unevaluated" if any("online_train_accuracy" in record for record in metrics) else "unlabelled"
+    labelled = any("online_train_accuracy" in record for record in metrics)
+    return "unevaluated" if labelled and not results else "unlabelled"
 
 
 def total_seconds(timing: Sequence[Record], last: float | None) -> float:

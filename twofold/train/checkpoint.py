@@ -72,7 +72,9 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
     final, aside = root / f"step-{step}", root / f".step-{step}.part"
     try:
         root.mkdir(exist_ok=True)
-        if not final.exists():
+        if latest_name(root) != final.name:
+            # One that the pointer never named may be of a run that went on otherwise.
+            shutil.rmtree(final, ignore_errors=True)
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
             tensors: dict[str, Tensor] = {}
@@ -94,6 +96,11 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
     return final
 
 
+def latest_name(root: Path) -> str | None:
+    pointer = root / "latest"
+    return Path(pointer.read_text().strip()).name if pointer.exists() else None
+
+
 def prune(root: Path, keep: int, newest: str) -> None:
     for leftover in root.glob(".*.part"):
         if leftover.is_dir():
@@ -106,10 +113,11 @@ def prune(root: Path, keep: int, newest: str) -> None:
 
 def load_latest(folder: Path) -> tuple[int, dict[str, Any]] | None:
     """(step, state) of the newest complete checkpoint; None where the run was stopped before its first."""
-    pointer = folder / "checkpoints" / "latest"
-    if not pointer.exists():
+    root = folder / "checkpoints"
+    name = latest_name(root)
+    if name is None:
         return None
-    path = pointer.parent / Path(pointer.read_text().strip()).name
+    path = root / name
     try:
         packed = json.loads((path / "state.json").read_text())
         tensors = load_file(path / "state.safetensors")

@@ -105,3 +105,8 @@ def optimizer_state(optimizer: Optimizer) -> dict[int, Any]:
 
 def load_optimizer_state(optimizer: Optimizer, state: dict[int, Any]) -> None:
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+    # Files hold plain tensors. Fused optimizers walk through memory, so state must lie there as its weight does.
+    for weight, values in optimizer.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == weight.shape:
+                values[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)

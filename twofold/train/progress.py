@@ -38,7 +38,8 @@ class Stage:
     def _speak(self, done: int, values: str) -> None:
         self.spoke = time.monotonic()
         if self.console is not None:
-            self.console.print(f"{self.title}: {done}/{self.total}  {values}".rstrip(), highlight=False, soft_wrap=True)
+            line = f"{self.title}: {done}/{self.total}  {values}".rstrip()
+            self.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 class Display:
@@ -50,7 +51,8 @@ class Display:
 
     def say(self, text: object = "") -> None:
         if not self.quiet:
-            self.console.print(text, highlight=False, soft_wrap=True)
+            # Not as markup: a path may have brackets.
+            self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Stage]:

@@ -62,10 +62,7 @@ class RunFolder:
             with (self.path / name).open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
         except OSError as error:
-            raise TwofoldError(
-                f"{self.path / name} could not be written ({error.strerror}); the last checkpoint is sound: "
-                f"make room, then `{how_to_resume(self.path)}`"
-            ) from None
+            raise self._unwritable(name, error) from None
 
     def read(self, name: str) -> list[dict[str, Any]]:
         path = self.path / name
@@ -93,8 +90,17 @@ class RunFolder:
                 os.truncate(path, offsets.get(name, 0))
 
     def write(self, name: str, text: str) -> Path:
-        write_atomically(self.path / name, text)
+        try:
+            write_atomically(self.path / name, text)
+        except OSError as error:
+            raise self._unwritable(name, error) from None
         return self.path / name
+
+    def _unwritable(self, name: str, error: OSError) -> TwofoldError:
+        return TwofoldError(
+            f"{self.path / name} could not be written ({error.strerror}); the last checkpoint is sound: "
+            f"make room, then `{how_to_resume(self.path)}`"
+        )
 
 
 def next_free(parent: Path, stem: str) -> Path:

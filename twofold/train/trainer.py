@@ -23,6 +23,7 @@ from twofold.errors import Diverged, Interrupted, TwofoldError
 from twofold.evaluate.features import extract
 from twofold.evaluate.metrics import effective_rank, eigenvalues
 from twofold.methods import Method, Parts, find
+from twofold.methods.relations import file_fingerprint
 from twofold.models import build_encoder, feature_dimension
 from twofold.train import checkpoint
 from twofold.train.observers import Observers, log_spaced
@@ -93,11 +94,12 @@ class Trainer:
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
         self.optimizer = build_optimizer(config, method.trained_parameters(), self.device)
         self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
-        classes = len(data.classes) if data.classes is not None else None
+        classes = len(data.classes) if data.classes is not None and data.train.labels is not None else None
         with torch.no_grad():
             dimension = method.eval().projector(torch.zeros(2, features, device=self.device)).shape[1]
         self.observers = Observers(features, dimension, classes, config.online_lr, self.device)
-        self.try_objective(features, dimension)
+        for batch_size in {config.batch_size, self.loader.last_batch_size}:
+            self.try_objective(batch_size, features, dimension)
 
         self.step = 0
         self.total_steps = config.epochs * self.loader.steps_per_epoch
@@ -106,11 +108,11 @@ class Trainer:
         self.last_save = time.monotonic()
 
     @torch.no_grad()
-    def try_objective(self, features: int, dimension: int) -> None:
+    def try_objective(self, batch_size: int, features: int, dimension: int) -> None:
         """What an objective refuses (too few views, a batch too small to whiten) is refused before a run begins."""
-        shape = (self.config.views, self.config.batch_size)
+        shape = (self.config.views, batch_size)
         z = torch.linspace(-1, 1, shape[0] * shape[1] * dimension, device=self.device).view(*shape, dimension)
-        index = self.data.train.index[: self.config.batch_size]
+        index = self.data.train.index[:batch_size]
         self.method.objective(Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z))
 
     def train(self, folder: RunFolder) -> None:
@@ -118,7 +120,7 @@ class Trainer:
         self.folder = folder
         self.method.train()
         title = f"{self.config.method} on {self.data.name}"
-        with stop_signals() as stop, self.display.stage(title, self.total_steps) as stage:
+        with own_randomness(), stop_signals() as stop, self.display.stage(title, self.total_steps) as stage:
             self.started, self.started_at = time.monotonic(), self.step
             while self.step < self.total_steps:
                 self.training_step(self.loader.batch(self.step))
@@ -134,6 +136,8 @@ class Trainer:
 
     def training_step(self, batch: Batch) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
+        # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout.
+        torch.manual_seed((self.config.seed * 1_000_003 + self.step) % 2**63)
         views = self.augment(batch.images, batch.position, self.clock)
         if self.device.type == "cuda":
             views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
@@ -161,12 +165,9 @@ class Trainer:
         self.refuse_nonfinite(values)
         if self.step in self.spectrum_points:
             values |= self.record_spectrum()
-        if (
-            self.data.test is not None
-            and self.observers.probe is not None
-            and is_online_epoch(epoch, self.config.epochs)
-        ):
-            values["online_accuracy"] = self.online_accuracy(self.data.test)
+        test = self.data.test
+        if test is not None and test.labels is not None and is_online_epoch(epoch, self.config.epochs):
+            values |= self.online_accuracy(test)
         self.folder.append("metrics.jsonl", {"step": self.step, "epoch": epoch, **values})
         seconds = time.monotonic() - self.started
         speed = (self.step - self.started_at) * self.config.batch_size / seconds
@@ -193,12 +194,12 @@ class Trainer:
         return {"effective_rank": ranks["embeddings"], "features_effective_rank": ranks["features"]}
 
     @torch.no_grad()
-    def online_accuracy(self, store: ImageStore) -> float:
-        assert self.observers.probe is not None
-        assert store.labels is not None
-        features = self.features(store)
-        logits = self.observers.probe.linear(features.to(self.device))
-        return (logits.argmax(dim=1).cpu() == store.labels.cpu()).double().mean().item()
+    def online_accuracy(self, store: ImageStore) -> dict[str, float]:
+        """Of the online probe on these images; nothing where there is no probe, for want of labels to train it."""
+        if self.observers.probe is None or store.labels is None:
+            return {}
+        logits = self.observers.probe.linear(self.features(store).to(self.device))
+        return {"online_accuracy": (logits.argmax(dim=1).cpu() == store.labels.cpu()).double().mean().item()}
 
     def features(self, store: ImageStore, encoder: nn.Module | None = None) -> Tensor:
         return extract(
@@ -220,9 +221,14 @@ class Trainer:
             "std": self.augment.plain.std.tolist(),
         }
 
+    def fingerprint(self) -> str:
+        """Of all that a run reads from files: images, and what is known of their relations."""
+        graph = self.config.parameters.get("graph")
+        return self.data.fingerprint + ("" if graph is None else file_fingerprint(graph))
+
     def state(self) -> dict[str, Any]:
         return {
-            "fingerprint": self.data.fingerprint,
+            "fingerprint": self.fingerprint(),
             "method": self.method.state_dict(),
             "optimizer": optimizer_state(self.optimizer),
             "observers": self.observers.state_dict(),
@@ -245,7 +251,7 @@ class Trainer:
             folder.rewind({})
             return
         self.step, state = found[0], checkpoint.to_device(found[1], self.device)
-        if state["fingerprint"] != self.data.fingerprint:
+        if state["fingerprint"] != self.fingerprint():
             raise TwofoldError(f"the data of {folder.path} have changed since it was started: it cannot be resumed")
         self.method.load_state_dict(state["method"])
         load_optimizer_state(self.optimizer, state["optimizer"])
@@ -260,6 +266,19 @@ def is_online_epoch(epoch: float, epochs: int) -> bool:
         return False
     digits = str(int(epoch))
     return epoch == epochs or (int(digits[0]) in ONLINE_EPOCHS and set(digits[1:]) <= {"0"})
+
+
+@contextmanager
+def own_randomness() -> Iterator[None]:
+    """Leave torch's generator to the caller as it was, and say plainly when a device has too little memory."""
+    state = torch.get_rng_state()
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).splitlines()[0]
+        raise TwofoldError(f"the device has too little memory, lower batch_size or image_size: {reason}") from None
+    finally:
+        torch.set_rng_state(state)
 
 
 @contextmanager

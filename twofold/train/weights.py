@@ -16,6 +16,7 @@ from twofold.data.augment import Plain
 from twofold.data.decode import fit
 from twofold.errors import TwofoldError
 from twofold.models import ENCODERS, build_encoder
+from twofold.train.checkpoint import sync
 
 HEADER = "twofold"  # the key of our JSON in the file's metadata
 
@@ -23,7 +24,8 @@ HEADER = "twofold"  # the key of our JSON in the file's metadata
 class Preprocess(nn.Module):
     """Images as people have them → the tensor that the encoder takes.
 
-    A Pillow image or a list of them, or uint8 pixels [N, C, H, W] (or one image [C, H, W]), on any device.
+    A Pillow image or a list of them, or uint8 pixels [N, C, H, W] (or one image [C, H, W]), on any device. As in
+    training, the middle square is taken, brought to size and normalised.
     """
 
     mean: Tensor
@@ -48,15 +50,21 @@ class Preprocess(nn.Module):
                 f"preprocess takes Pillow images or uint8 pixels [N, {self.channels}, H, W], "
                 f"not {pixels.dtype} {tuple(pixels.shape)}"
             )
-        return Plain(self.image_size, self.mean, self.std)(pixels)
+        height, width = pixels.shape[2:]
+        side = min(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        square = pixels[:, :, top : top + side, left : left + side]
+        return Plain(self.image_size, self.mean, self.std)(square)
 
 
 def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) -> None:
     """`description`: encoder, stem, channels, image_size, mean, std: the arguments that `load_encoder` builds from."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in encoder.state_dict().items()}
+    # Copies: safetensors refuses tensors that share memory, such as tied weights.
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in encoder.state_dict().items()}
     aside = path.with_name(f".{path.name}.part")
     try:
         save_file(tensors, aside, metadata={"format": "pt", HEADER: json.dumps(description)})
+        sync(aside)
         aside.replace(path)
     except (OSError, SafetensorError) as error:
         aside.unlink(missing_ok=True)

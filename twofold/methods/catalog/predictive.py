@@ -205,6 +205,10 @@ def predictive(
     isotropic: bool = False,
 ) -> Method:
     """Each view, through the predictor, meets each other view: the sum over both orders; more views at that scale."""
+    if teacher_momentum is not None and not stop_gradient:
+        raise TwofoldError(
+            "a teacher gets no gradient that could be stopped: stop_gradient=false needs teacher_momentum=none"
+        )
 
     def objective(e: Embeddings) -> LossTerms:
         source = e.z if e.prediction is None else e.prediction
