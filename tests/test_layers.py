@@ -1,4 +1,4 @@
-"""Imports go one way. The order is DESIGN's; a module may import what stands before it, and its own layer."""
+"""Imports go one way, in the order of docs/design.md: a module imports what stands before it, and its own layer."""
 
 import ast
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Encoders: images [N, C, H, W] → features [N, K].
 
 ResNets carry torchvision's parameter names, so its models and timm's take the weights by `load_state_dict`. The stems
-are those of the papers (SPEC.md section 5): `small` for 32 pixels, `small-pool` for 64, `large` from 96 on.
+are those of IsoLoss, Table 4: `small` for 32 pixels, `small-pool` for 64, `large` from 96 on.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ from twofold.errors import TwofoldError
 from twofold.linalg import centred, full_precision, gram_norm_squared, normalized, whitened
 from twofold.types import LossTerms
 
-SMALLEST_NORM = 1e-6  # SPEC: a column's norm over the batch is clamped here
+SMALLEST_NORM = 1e-6  # of a column over the batch; a dead column is divided by it
 SMALLEST_LOG = 1e-12  # a batch without any variance has norm 0; its logarithm stays finite
 
 

@@ -48,7 +48,7 @@ def alpha_cl(
 
 @full_precision
 def importance(distances: Tensor, rule: str, **parameters: float) -> Tensor:
-    """Weights α[rows, negatives] for distances D = d² (SPEC section 4); an infinite distance leaves a pair out.
+    """Weights α[rows, negatives] for distances D = d² (α-CL section 6); an infinite distance leaves a pair out.
 
     entropy(temperature), square(temperature), inverse(temperature, gamma), direct(temperature, exponent, normalized),
     heuristic_inverse(temperature, exponent). Rows sum to 1, except those of direct with normalized=False.

@@ -20,7 +20,7 @@ Momentum = Probability | None  # of a teacher; none: there is no teacher, and ta
 
 
 def with_or_without_teacher(weight_decay: float) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """IsoLoss appendix D (SPEC section 5): LARS lr 1.0 with a teacher, SGD lr 0.1 without; solarisation as solo's."""
+    """IsoLoss, appendix D: LARS lr 1.0 with a teacher, SGD lr 0.1 without; solarisation as solo's."""
 
     def recipe(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         if parameters["teacher_momentum"] is not None:
