@@ -55,7 +55,8 @@ class Display:
             self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     @contextmanager
-    def stage(self, title: str, total: int) -> Iterator[Stage]:
+    def stage(self, title: str, total: int, *, keep: bool = False) -> Iterator[Stage]:
+        """A piece of work; its bar goes away with it, unless it is to be kept."""
         if self.quiet or not self.console.is_terminal:
             yield Stage(title, total, None, None if self.quiet else self.console)
             return
@@ -66,7 +67,7 @@ class Display:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        with Progress(*columns, console=self.console) as bar:
+        with Progress(*columns, console=self.console, transient=not keep) as bar:
             yield Stage(title, total, bar, self.console)
 
 

@@ -120,7 +120,7 @@ class Trainer:
         self.folder = folder
         self.method.train()
         title = f"{self.config.method} on {self.data.name}"
-        with own_randomness(), stop_signals() as stop, self.display.stage(title, self.total_steps) as stage:
+        with own_randomness(), stop_signals() as stop, self.display.stage(title, self.total_steps, keep=True) as stage:
             self.started, self.started_at = time.monotonic(), self.step
             while self.step < self.total_steps:
                 self.training_step(self.loader.batch(self.step))
