@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from runs import small
 from sklearn.datasets import load_digits
 from torch import nn
 
 import twofold
+from running import small
 from twofold import api
 from twofold.config import RUN_KEYS, resolve
 from twofold.data.decode import decode

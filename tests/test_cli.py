@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from runs import run, small
 
+from running import run, small
 from twofold.cli import main, split_words
 from twofold.errors import TwofoldError
 

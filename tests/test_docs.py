@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import runs
 from PIL import Image
+
+import running
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -57,7 +58,7 @@ def test_commands_of_the_pages(desk: Path) -> None:
     ran = 0
     for page in PAGES:
         for words in commands(page):
-            result = runs.run(*shortened(words), cwd=desk)
+            result = running.run(*shortened(words), cwd=desk)
             assert result.returncode == 0, f"{page.name}: twofold {shlex.join(words)}\n{result.stderr}"
             ran += 1
     assert ran >= 4

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-import runs
 import torch
 from torch import Tensor, nn
 
+import running
 from twofold import api
 from twofold.methods import CATALOG, Parts
 from twofold.train.progress import Display
@@ -21,7 +21,7 @@ EPOCHS = {"diet": 30, "barlow-twins": 25}
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
 def test_learns_digits_without_collapse(method: str, tmp_path: Path) -> None:
-    run = runs.trained(method, tmp_path / "run", epochs=EPOCHS.get(method, 15))
+    run = running.trained(method, tmp_path / "run", epochs=EPOCHS.get(method, 15))
     rows = {row["name"]: row for row in run.results["table"]}
     assert rows["trained"]["knn_accuracy"] > rows["untrained"]["knn_accuracy"]
     assert rows["trained"]["few_labels_accuracy"] > rows["untrained"]["few_labels_accuracy"]
@@ -66,7 +66,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("method, parameters", VARIANTS, ids=lambda value: str(value))
 def test_every_switch_takes_a_step_that_moves_every_weight(method: str, parameters: dict[str, object]) -> None:
-    trainer = runs.trainer(method, **({"batch_size": 128} | runs.quick(method, **parameters)))
+    trainer = running.trainer(method, **({"batch_size": 128} | running.quick(method, **parameters)))
     trainer.method.train()
     before = {name: value.detach().clone() for name, value in trainer.method.trained_parameters()}
     for step in range(2):
@@ -83,7 +83,7 @@ def first_state(trainer: object) -> Tensor:
 
 
 def test_running_correlation_moves_once_a_step_and_never_in_evaluation() -> None:
-    trainer = runs.trainer("directpred", **runs.quick("directpred", batch_size=128))
+    trainer = running.trainer("directpred", **running.quick("directpred", batch_size=128))
     trainer.method.train()
     seen: list[Tensor] = []
     forward = trainer.method.forward
@@ -106,7 +106,7 @@ def test_running_correlation_moves_once_a_step_and_never_in_evaluation() -> None
 
 @pytest.mark.parametrize("method", ["byol", "directpred"])
 def test_teacher_follows_the_cosine_of_its_momentum(method: str) -> None:
-    trainer = runs.trainer(method, **runs.quick(method, batch_size=128))
+    trainer = running.trainer(method, **running.quick(method, batch_size=128))
     trainer.method.train()
     expected = [p.detach().double().clone() for p in trainer.method.teacher.parameters()]
     for step in range(3):
@@ -120,7 +120,7 @@ def test_teacher_follows_the_cosine_of_its_momentum(method: str) -> None:
 
 
 def test_diet_rows_belong_to_images_not_to_places_in_the_batch() -> None:
-    trainer = runs.trainer("diet", batch_size=64)
+    trainer = running.trainer("diet", batch_size=64)
     batch = trainer.loader.batch(0)
     trainer.method.train()
     with torch.no_grad():

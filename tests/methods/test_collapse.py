@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from runs import trained
-
 import twofold
+from running import trained
 
 
 def spread(run: twofold.Run, *, last: bool) -> float:

@@ -6,10 +6,10 @@ import re
 from itertools import pairwise
 
 import pytest
-from browser import CHROMIUM, elements, screenshot, texts, visit
-from fake_runs import RESULTS, blob, fake_run, finished_run, spectrum, steps_of
 from PIL import Image
 
+from browser import CHROMIUM, elements, screenshot, texts, visit
+from fake_runs import RESULTS, blob, fake_run, finished_run, spectrum, steps_of
 from twofold.errors import TwofoldError
 from twofold.report.page import accuracy_table, duration, render, thin, total_seconds, write_report
 from twofold.train.record import RunFolder

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-import runs
 from rich.console import Console
 
+import running
 from twofold.train import progress
 from twofold.train.progress import Display, sentence
 
@@ -51,9 +51,9 @@ def test_sentence_names_terms_rank_and_the_held_out_accuracy_first() -> None:
 
 
 def test_a_terminal_gets_a_live_line(tmp_path: Path) -> None:
-    settings = [f"{key}={value}" for key, value in runs.small("frossl", epochs=2).items()]
+    settings = [f"{key}={value}" for key, value in running.small("frossl", epochs=2).items()]
     leader, follower = pty.openpty()
-    command = runs.command("pretrain", "--out", str(tmp_path / "run"), *settings)
+    command = running.command("pretrain", "--out", str(tmp_path / "run"), *settings)
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=follower, stderr=follower, env=environment)
     os.close(follower)

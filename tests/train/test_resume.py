@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import run, small, start
 from safetensors.torch import load_file
 
+from running import run, small, start
 from twofold.methods import CATALOG
 from twofold.train import checkpoint
 

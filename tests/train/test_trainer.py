@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-import runs
 import torch
 from torch import nn
 
+import running
 from twofold.errors import Diverged, TwofoldError
 from twofold.train.progress import Stage
 from twofold.train.record import RunFolder
@@ -23,7 +23,7 @@ def changed(before: dict[str, torch.Tensor], trainer: Trainer) -> set[str]:
 
 
 def test_same_seed_same_weights_other_seed_others() -> None:
-    one, same, other = runs.trainer(seed=3), runs.trainer(seed=3), runs.trainer(seed=4)
+    one, same, other = running.trainer(seed=3), running.trainer(seed=3), running.trainer(seed=4)
     assert all(torch.equal(a, b) for a, b in zip(one.method.parameters(), same.method.parameters(), strict=True))
     assert not torch.equal(next(one.method.parameters()), next(other.method.parameters()))
 
@@ -32,13 +32,13 @@ def test_building_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    runs.trainer()
+    running.trainer()
     assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize("method", ["simclr", "frossl", "byol"])
 def test_a_step_moves_every_trained_weight(method: str) -> None:
-    trainer = runs.trainer(method)
+    trainer = running.trainer(method)
     trainer.method.train()
     before = snapshot(trainer)
     trainer.training_step(trainer.loader.batch(0))
@@ -47,7 +47,7 @@ def test_a_step_moves_every_trained_weight(method: str) -> None:
 
 
 def test_evaluation_changes_nothing() -> None:
-    trainer = runs.trainer("byol")
+    trainer = running.trainer("byol")
     trainer.method.train()
     trainer.training_step(trainer.loader.batch(0))
     before = snapshot(trainer)
@@ -58,7 +58,7 @@ def test_evaluation_changes_nothing() -> None:
 
 
 def test_the_online_probe_sends_no_gradient_to_the_encoder() -> None:
-    with_labels, without = runs.trainer(), runs.trainer()
+    with_labels, without = running.trainer(), running.trainer()
     without.observers.probe = None
     for trainer in (with_labels, without):
         trainer.method.train()
@@ -69,7 +69,7 @@ def test_the_online_probe_sends_no_gradient_to_the_encoder() -> None:
 
 
 def test_spectrum_is_the_windowed_covariance() -> None:
-    trainer = runs.trainer()
+    trainer = running.trainer()
     seen: list[torch.Tensor] = []
     forward = trainer.method.forward
 
@@ -88,7 +88,7 @@ def test_spectrum_is_the_windowed_covariance() -> None:
 
 
 def test_records_of_a_run(tmp_path: Path) -> None:
-    trainer = runs.trainer()
+    trainer = running.trainer()
     folder = RunFolder.create(tmp_path / "run", "{}")
     trainer.train(folder)
     metrics = folder.read("metrics.jsonl")
@@ -104,7 +104,7 @@ def test_records_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_is_named_with_a_remedy(tmp_path: Path) -> None:
-    trainer = runs.trainer(lr=1e30, optimizer="sgd", epochs=1, warmup_epochs=0)
+    trainer = running.trainer(lr=1e30, optimizer="sgd", epochs=1, warmup_epochs=0)
     with pytest.raises(Diverged, match=r"step \d+.*lower lr"):
         trainer.train(RunFolder.create(tmp_path / "run", "{}"))
     assert not (tmp_path / "run" / "checkpoints").exists()
@@ -112,15 +112,15 @@ def test_a_loss_that_is_not_finite_is_named_with_a_remedy(tmp_path: Path) -> Non
 
 def test_changed_data_cannot_be_resumed(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
-    trainer = runs.trainer(epochs=1)
+    trainer = running.trainer(epochs=1)
     trainer.train(folder)
-    other = runs.trainer(epochs=1, test_fraction=0.5)
+    other = running.trainer(epochs=1, test_fraction=0.5)
     with pytest.raises(TwofoldError, match=r"data .* have changed"):
         other.restore(folder)
 
 
 def test_clipping_bounds_the_gradient() -> None:
-    trainer = runs.trainer(clip=1e-3)
+    trainer = running.trainer(clip=1e-3)
     trainer.method.train()
     trainer.training_step(trainer.loader.batch(0))
     norm = torch.stack([p.grad.norm() for _, p in trainer.method.trained_parameters()]).norm()
@@ -140,14 +140,14 @@ def test_online_epochs() -> None:
 
 def test_timing_is_kept_apart(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
-    runs.trainer(epochs=1).train(folder)
+    running.trainer(epochs=1).train(folder)
     timing = [json.loads(line) for line in (folder.path / "timing.jsonl").read_text().splitlines()]
     assert all(line["images_per_second"] > 0 for line in timing)
 
 
 def stopped_between_log_points(folder: RunFolder, stop: int) -> None:
     """A run that is saved at a step which is no log point, goes on for a while, and dies."""
-    first = runs.trainer()
+    first = running.trainer()
     first.spectrum_points, first.folder = {22}, folder
     first.started, first.started_at = 0.0, 0
     first.method.train()
@@ -163,12 +163,12 @@ def stopped_between_log_points(folder: RunFolder, stop: int) -> None:
 
 def test_averages_and_records_go_on_from_between_two_log_points(tmp_path: Path) -> None:
     whole, parts = RunFolder.create(tmp_path / "whole", "{}"), RunFolder.create(tmp_path / "parts", "{}")
-    reference = runs.trainer()
+    reference = running.trainer()
     reference.spectrum_points = {22}
     reference.train(whole)
     stopped_between_log_points(parts, stop=5)
     assert len(parts.read("metrics.jsonl")) == 1, "a line was written after the checkpoint"
-    second = runs.trainer()
+    second = running.trainer()
     second.spectrum_points = {22}
     second.restore(parts)
     assert second.step == 5
@@ -182,7 +182,7 @@ def test_every_step_has_randomness_of_its_own_and_the_caller_keeps_his(tmp_path:
     weights = []
     for noise in (0, 1):
         torch.manual_seed(noise)
-        trainer = runs.trainer(epochs=1)
+        trainer = running.trainer(epochs=1)
         trainer.method.projector.append(nn.Dropout(0.5))
         expected = torch.get_rng_state()
         trainer.train(RunFolder.create(tmp_path / str(noise), "{}"))
