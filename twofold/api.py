@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 import twofold
-from twofold.config import RUN_KEYS, Config, dump, flat, resolve
+from twofold.config import RUN_KEYS, Config, dump, flat, resolve, shown
 from twofold.config import load as load_config
 from twofold.data.loader import suggested_batch_size
 from twofold.data.sources import ARRAY, Data, Source, load, network_for, open_source
@@ -262,10 +263,6 @@ def evaluate(trainer: Trainer, display: Display) -> list[Row]:
 
 def command(config: Config, path: Path) -> str:
     """The command that repeats this run."""
-    from shlex import quote
-
-    from twofold.config import shown
-
     values = flat(config)
     keys = [
         quote(f"{name}={shown(values[name])}")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from twofold.data.loader import Loader, sequential, suggested_batch_size
+from twofold.data.loader import Loader, suggested_batch_size
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 
@@ -87,11 +87,3 @@ def test_too_large_a_batch_names_one_that_fits() -> None:
 
 def test_suggested_batch_sizes() -> None:
     assert [suggested_batch_size(n) for n in (2, 3, 4, 7, 8, 255, 256, 511, 512)] == [2, 2, 2, 2, 4, 64, 128, 128, 256]
-
-
-def test_sequential_is_every_image_once_in_order() -> None:
-    batches = list(sequential(store(), 10))
-    assert [len(batch.images) for batch in batches] == [10, 10, 3]
-    assert torch.equal(torch.cat([batch.images for batch in batches]), store().images)
-    assert torch.cat([batch.index for batch in batches]).tolist() == list(range(100, 169, 3))
-    assert batches[-1].position.tolist() == [0, 1, 2]

@@ -1,7 +1,5 @@
 """Batches as a function of (seed, step): nothing is kept between steps, so a run continues from any of them."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -37,7 +35,10 @@ class Loader:
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
         start = place * self.batch_size
-        return _batch(self.store, self.order(epoch)[start : start + self.batch_size])
+        rows, store = self.order(epoch)[start : start + self.batch_size], self.store
+        images, labels = store.take(rows)
+        index = store.index.index_select(0, rows.to(store.index.device, non_blocking=True))
+        return Batch(images, index, torch.arange(len(rows), device=store.device), labels)
 
     def order(self, epoch: int) -> Tensor:
         """The epoch's permutation of the store's rows, int64 [n]; remembered for the current epoch."""
@@ -45,15 +46,3 @@ class Loader:
             index = self.store.index.to(self.store.images.device)
             self._order = epoch, counter.permutation(counter.key(self.seed, epoch, index, "order"))
         return self._order[1]
-
-
-def sequential(store: ImageStore, batch_size: int) -> Iterator[Batch]:
-    """Every image once, in the store's order; the last batch may be short."""
-    for rows in torch.arange(len(store), device=store.images.device).split(batch_size):
-        yield _batch(store, rows)
-
-
-def _batch(store: ImageStore, rows: Tensor) -> Batch:
-    images, labels = store.take(rows)
-    index = store.index.index_select(0, rows.to(store.index.device, non_blocking=True))
-    return Batch(images, index, torch.arange(len(rows), device=store.device), labels)

@@ -120,9 +120,16 @@ class Trainer:
         self.folder = folder
         self.method.train()
         title = f"{self.config.method} on {self.data.name}"
-        with own_randomness(), stop_signals() as stop, self.display.stage(title, self.total_steps, keep=True) as stage:
+        with (
+            own_randomness(),
+            memory_errors(),
+            stop_signals() as stop,
+            self.display.stage(title, self.total_steps, keep=True) as stage,
+        ):
             self.started, self.started_at = time.monotonic(), self.step
             while self.step < self.total_steps:
+                # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout.
+                torch.manual_seed((self.config.seed * 1_000_003 + self.step) % 2**63)
                 self.training_step(self.loader.batch(self.step))
                 self.step += 1
                 if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
@@ -136,8 +143,6 @@ class Trainer:
 
     def training_step(self, batch: Batch) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
-        # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout.
-        torch.manual_seed((self.config.seed * 1_000_003 + self.step) % 2**63)
         views = self.augment(batch.images, batch.position, self.clock)
         if self.device.type == "cuda":
             views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
@@ -270,15 +275,21 @@ def is_online_epoch(epoch: float, epochs: int) -> bool:
 
 @contextmanager
 def own_randomness() -> Iterator[None]:
-    """Leave torch's generator to the caller as it was, and say plainly when a device has too little memory."""
+    """Leave torch's generator to the caller as it was."""
     state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
         raise TwofoldError(f"the device has too little memory, lower batch_size or image_size: {reason}") from None
-    finally:
-        torch.set_rng_state(state)
 
 
 @contextmanager
