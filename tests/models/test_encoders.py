@@ -53,7 +53,7 @@ def test_weights_load_into_torchvision(name: str) -> None:
 def test_stems_shrink_as_the_papers_say(stem: str, side: int, expected: tuple[int, int]) -> None:
     encoder = build_encoder("resnet18", channels=3, stem=stem).eval()
     seen: list[torch.Tensor] = []
-    encoder.layer4.register_forward_hook(lambda *call: seen.append(call[2]))
+    encoder.layer4.register_forward_hook(lambda *call: seen.append(call[2][0]))
     with torch.no_grad():
         encoder(torch.zeros(1, 3, side, side))
     assert tuple(seen[0].shape[2:]) == expected

@@ -7,10 +7,24 @@ from twofold.models import Teacher, mlp
 
 
 def test_mlp_has_norm_and_relu_between_layers_only() -> None:
-    kinds = [type(layer) for layer in mlp(8, (16, 12, 4))]
-    block = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
-    assert kinds == [*block, *block, nn.Linear]
-    assert [type(layer) for layer in mlp(8, (4,), last_norm=True)] == [nn.Linear, nn.BatchNorm1d]
+    torch.manual_seed(0)
+    rows = torch.randn(6, 8)
+    layers = [nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4)]
+    ours, reference = mlp(8, (16, 4)), nn.Sequential(*layers)
+    for mine, theirs in zip(ours.parameters(), reference.parameters(), strict=True):
+        theirs.data.copy_(mine)
+    torch.testing.assert_close(ours(rows), reference(rows))
+
+
+def test_mlp_can_end_in_a_norm_without_parameters() -> None:
+    projector = mlp(8, (4,), last_norm=True)
+    assert [tuple(parameter.shape) for parameter in projector.parameters()] == [(4, 8)]
+    rows = projector(torch.randn(64, 8))
+    torch.testing.assert_close(rows.mean(0), torch.zeros(4), atol=1e-6, rtol=0)
+    torch.testing.assert_close(rows.var(0, correction=0), torch.ones(4), atol=1e-3, rtol=0)
+
+
+def test_mlp_without_layers_changes_nothing() -> None:
     assert mlp(8, ())(torch.eye(8)).equal(torch.eye(8))
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from twofold.data.store import ImageStore
-from twofold.models import DirectPredictor, Teacher
+from twofold.models import DirectPredictor, Teacher, may_go_together, together
 from twofold.types import Batch, Embeddings, LossTerms
 
 Objective = Callable[[Embeddings], LossTerms]
@@ -27,7 +27,7 @@ class Parts:
 class Method(nn.Module):
     """Networks, the state beside them, and the objective that reads their outputs.
 
-    Each view goes through the networks separately, as in the papers: BatchNorm sees one view at a time.
+    BatchNorm sees one view at a time, as in the papers, also where views share a pass through the networks.
     """
 
     def __init__(
@@ -51,17 +51,25 @@ class Method(nn.Module):
         self.objective = objective
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
+        networks = (self.encoder, self.projector, self.predictor, self.teacher)
+        self.together = all(may_go_together(network) for network in networks if network is not None)
 
     def forward(self, views_VNCHW: Tensor, batch: Batch) -> Embeddings:
-        features = [self.encoder(view) for view in views_VNCHW]
-        z = [self.projector(rows) for rows in features]
+        features = self.through(self.encoder, views_VNCHW)
+        z = self.through(self.projector, features)
         return Embeddings(
-            features=torch.stack(features),
-            z=torch.stack(z),
+            features=features,
+            z=z,
             index=batch.index,
-            prediction=None if self.predictor is None else torch.stack([self.predictor(rows) for rows in z]),
-            target=None if self.teacher is None else torch.stack([self.teacher(view) for view in views_VNCHW]),
+            prediction=None if self.predictor is None else self.through(self.predictor, z),
+            target=None if self.teacher is None else self.through(self.teacher, views_VNCHW),
         )
+
+    def through(self, network: nn.Module, x_VN: Tensor) -> Tensor:
+        """The network's outputs [V, N, ...], views one after another where it is not known to keep samples apart."""
+        if self.together:
+            return together(network, x_VN)
+        return torch.stack([network(x_N) for x_N in x_VN])
 
     def trained_parameters(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]

@@ -10,67 +10,70 @@ import torch
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError, nearest
+from twofold.models.norm import BatchNorm
+
+Fork = tuple[Tensor, Tensor]  # one tensor twice: for the convolutions of a block, and for its shortcut
 
 
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut."""
 
+    treats_samples_apart = True
     expansion = 1
 
     def __init__(self, inputs: int, width: int, stride: int):
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
+        self.bn1 = BatchNorm(width, relu=True)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.relu = nn.ReLU(inplace=True)
+        self.bn2 = BatchNorm(width, relu=True)
         self.downsample = shortcut(inputs, width, stride)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+    def forward(self, forked: Fork) -> Fork:
+        x, skip = forked
+        y = self.bn1(self.conv1(x))
+        return self.bn2.forked(self.conv2(y), skip if self.downsample is None else self.downsample(skip))
 
 
 class Bottleneck(nn.Module):
     """1×1 down, 3×3, 1×1 up to four times the width, and a shortcut; the stride is in the 3×3."""
 
+    treats_samples_apart = True
     expansion = 4
 
     def __init__(self, inputs: int, width: int, stride: int):
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
+        self.bn1 = BatchNorm(width, relu=True)
         self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.bn2 = BatchNorm(width, relu=True)
         self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * width)
-        self.relu = nn.ReLU(inplace=True)
+        self.bn3 = BatchNorm(4 * width, relu=True)
         self.downsample = shortcut(inputs, 4 * width, stride)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.relu(self.bn2(self.conv2(y)))
-        y = self.bn3(self.conv3(y))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+    def forward(self, forked: Fork) -> Fork:
+        x, skip = forked
+        y = self.bn2(self.conv2(self.bn1(self.conv1(x))))
+        return self.bn3.forked(self.conv3(y), skip if self.downsample is None else self.downsample(skip))
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
     """A projection where the block changes the shape, else nothing."""
     if stride == 1 and inputs == outputs:
         return None
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
 
 
 class ResNet(nn.Module):
+    treats_samples_apart = True
+
     def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, ...], channels: int, stem: str):
         super().__init__()
         if stem == "large":
             self.conv1 = nn.Conv2d(channels, 64, 7, 2, padding=3, bias=False)
         else:
             self.conv1 = nn.Conv2d(channels, 64, 3, 1, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.relu = nn.ReLU(inplace=True)
+        self.bn1 = BatchNorm(64, relu=True)
         self.maxpool = nn.Identity() if stem == "small" else nn.MaxPool2d(3, 2, padding=1)
         inputs = 64
         for stage, depth in enumerate(depths):
@@ -86,15 +89,18 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x, skip = self.bn1.forked(self.conv1(x))
+        if not isinstance(self.maxpool, nn.Identity):
+            x = skip = self.maxpool(x)
         for stage in range(1, 5):
-            x = self.get_submodule(f"layer{stage}")(x)
+            x, skip = self.get_submodule(f"layer{stage}")((x, skip))
         return x.mean(dim=(2, 3))
 
 
 class TinyConv(nn.Module):
     """Four 3×3 convolutions, two of them halving, for images of about 8 to 20 pixels on a CPU."""
 
+    treats_samples_apart = True
     STRIDES = (1, 2, 1, 2)
 
     def __init__(self, channels: int, widths: tuple[int, int, int, int] = (32, 64, 128, 256)):
@@ -102,8 +108,7 @@ class TinyConv(nn.Module):
         layers: list[nn.Module] = []
         inputs = channels
         for width, stride in zip(widths, self.STRIDES, strict=True):
-            convolution = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
-            layers += [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+            layers += [nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False), BatchNorm(width, relu=True)]
             inputs = width
         self.body = nn.Sequential(*layers)
         self.features = inputs

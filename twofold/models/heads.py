@@ -4,6 +4,8 @@ from itertools import pairwise
 
 from torch import nn
 
+from twofold.models.norm import BatchNorm
+
 
 def mlp(inputs: int, widths: tuple[int, ...], *, last_norm: bool = False) -> nn.Sequential:
     """Linear layers with BatchNorm and ReLU between them; the last is plain, or followed by BatchNorm without scale."""
@@ -14,7 +16,7 @@ def mlp(inputs: int, widths: tuple[int, ...], *, last_norm: bool = False) -> nn.
         # A bias before BatchNorm is subtracted again by it.
         layers.append(nn.Linear(before, after, bias=last and not last_norm))
         if not last:
-            layers += [nn.BatchNorm1d(after), nn.ReLU(inplace=True)]
+            layers.append(BatchNorm(after, relu=True))
         elif last_norm:
-            layers.append(nn.BatchNorm1d(after, affine=False))
+            layers.append(BatchNorm(after, affine=False))
     return nn.Sequential(*layers)

@@ -9,69 +9,79 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from twofold.linalg import covariance
-from twofold.train.optim import load_optimizer_state, optimizer_state, set_learning_rate
+from twofold.linalg import centred, double
 from twofold.types import Batch, Embeddings, LossTerms
 
 
 class Means:
-    """Averages of named scalars since the last log point."""
+    """Averages of named scalars since the last log point, as one vector of sums whose last entry counts."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.count = 0
+        self.names: list[str] = []
+        self.sums = torch.zeros(1)
 
+    @torch.no_grad()
     def observe(self, values: Mapping[str, Tensor]) -> None:
-        for name, value in values.items():
-            value = value.detach().to(torch.float64 if value.device.type == "cpu" else torch.float32)
-            if name in self.sums:
-                self.sums[name] += value
-            else:
-                self.sums[name] = value.clone()
-        self.count += 1
+        """The same names every time; the buffer stays where it is."""
+        new = double(torch.stack([*values.values(), torch.ones_like(next(iter(values.values())))]))
+        if self.names:
+            self.sums += new
+        else:
+            self.names, self.sums = list(values), new
 
     def read(self) -> dict[str, float]:
         """The averages, and a fresh start."""
-        values = {name: total.item() / self.count for name, total in self.sums.items()}
-        self.sums, self.count = {}, 0
-        return values
+        *sums, count = self.sums.tolist()
+        self.sums.zero_()
+        return {name: value / count for name, value in zip(self.names, sums, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": self.sums, "count": self.count}
+        return {"names": self.names, "sums": self.sums}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sums, self.count = dict(state["sums"]), state["count"]
+        self.names, self.sums = list(state["names"]), state["sums"].clone()
 
 
-class OnlineProbe(nn.Module):
+class OnlineProbe:
     """A linear classifier on the features, trained beside the network by SGD without sending it any gradient."""
 
+    MOMENTUM = 0.9
+
     def __init__(self, features: int, classes: int, lr: float, device: torch.device):
-        super().__init__()
-        self.linear = nn.utils.skip_init(nn.Linear, features, classes, device=device)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-        fused = {"fused": True} if device.type == "cuda" else {"foreach": False}
-        self.optimizer = torch.optim.SGD(
-            self.linear.parameters(), lr=torch.tensor(lr, device=device), momentum=0.9, **fused
-        )
+        # The last row is the bias, for features with a 1 behind them.
+        self.weight = torch.zeros(features + 1, classes, device=device)
+        self.velocity = torch.zeros_like(self.weight)
         self.top_lr = lr
 
+    @torch.no_grad()
+    def logits(self, features: Tensor) -> Tensor:
+        return torch.addmm(self.weight[-1], features, self.weight[:-1])
+
+    @torch.no_grad()
     def observe(self, features_VNK: Tensor, labels_N: Tensor, lr_factor: Tensor) -> dict[str, Tensor]:
         """One training step; loss and accuracy on this batch, before the step."""
-        features = features_VNK.detach().float().flatten(0, 1)
-        labels = labels_N.repeat(features_VNK.shape[0])
-        with torch.autocast(features.device.type, enabled=False):
-            logits = self.linear(features)
-            loss = nn.functional.cross_entropy(logits, labels)
-        self.optimizer.zero_grad()
-        loss.backward()
-        set_learning_rate(self.optimizer, self.top_lr * lr_factor)
-        self.optimizer.step()
-        accuracy = (logits.detach().argmax(dim=1) == labels).float().mean()
-        return {"online_loss": loss, "online_train_accuracy": accuracy}
+        with torch.autocast(features_VNK.device.type, enabled=False):
+            features = features_VNK.detach().float().flatten(0, 1)
+            labels = labels_N.repeat(len(features_VNK))[:, None]
+            logits = self.logits(features)
+            surprise = logits.log_softmax(dim=1)
+            # The gradient of the cross entropy: probabilities, less 1 at the label.
+            error = surprise.exp().scatter_add_(1, labels, -torch.ones_like(surprise[:, :1])) / len(labels)
+            self.velocity.mul_(self.MOMENTUM)
+            self.velocity[:-1].addmm_(features.T, error)
+            self.velocity[-1] += error.sum(dim=0)
+            self.weight -= self.top_lr * lr_factor * self.velocity
+            accuracy = (logits.argmax(dim=1, keepdim=True) == labels).float().mean()
+            return {"online_loss": -surprise.gather(1, labels).mean(), "online_train_accuracy": accuracy}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weight": self.weight, "velocity": self.velocity}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.weight.copy_(state["weight"])
+        self.velocity.copy_(state["velocity"])
 
 
 class Spectrum:
@@ -86,8 +96,8 @@ class Spectrum:
     @torch.no_grad()
     def observe(self, z_VND: Tensor) -> None:
         with torch.autocast(z_VND.device.type, enabled=False):
-            batch = covariance(z_VND.detach().float().flatten(0, 1))
-        self.covariance.mul_(self.MOMENTUM).add_(batch, alpha=1 - self.MOMENTUM)
+            x = centred(z_VND.detach().float().flatten(0, 1))
+            self.covariance.addmm_(x.T, x, beta=self.MOMENTUM, alpha=(1 - self.MOMENTUM) / max(len(x) - 1, 1))
         self.weight.mul_(self.MOMENTUM).add_(1 - self.MOMENTUM)
 
     def read(self) -> Tensor:
@@ -119,17 +129,14 @@ class Observers:
         self.spectra["embeddings"].observe(embeddings.z)
 
     def state_dict(self) -> dict[str, Any]:
-        probe = None
-        if self.probe is not None:
-            probe = {"linear": self.probe.state_dict(), "optimizer": optimizer_state(self.probe.optimizer)}
+        probe = None if self.probe is None else self.probe.state_dict()
         spectra = {name: spectrum.state_dict() for name, spectrum in self.spectra.items()}
         return {"means": self.means.state_dict(), "probe": probe, "spectra": spectra}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.means.load_state_dict(state["means"])
         if self.probe is not None:
-            self.probe.load_state_dict(state["probe"]["linear"])
-            load_optimizer_state(self.probe.optimizer, state["probe"]["optimizer"])
+            self.probe.load_state_dict(state["probe"])
         for name, spectrum in self.spectra.items():
             spectrum.load_state_dict(state["spectra"][name])
 

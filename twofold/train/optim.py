@@ -20,6 +20,7 @@ class LARS(Optimizer):
 
     def __init__(self, params: Iterable[dict[str, Any]], lr: Tensor | float, momentum: float, eta: float):
         super().__init__(params, {"lr": lr, "momentum": momentum, "eta": eta, "weight_decay": 0.0, "adapt": True})
+        self.move = lars_step  # may be replaced by the same thing compiled
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -28,23 +29,44 @@ class LARS(Optimizer):
             weights: list[Tensor] = [w for w in group["params"] if w.grad is not None]
             if not weights:
                 continue
+            for w in weights:
+                if "momentum" not in self.state[w]:
+                    self.state[w]["momentum"] = torch.zeros_like(w)
             slopes = [w.grad for w in weights if w.grad is not None]
-            gradients = torch._foreach_add(slopes, weights, alpha=group["weight_decay"])
-            if group["adapt"]:
-                torch._foreach_mul_(gradients, self._trust(weights, slopes, group))
-            buffers = [self.state[w].setdefault("momentum", torch.zeros_like(w)) for w in weights]
-            torch._foreach_mul_(buffers, group["momentum"])
-            torch._foreach_add_(buffers, gradients)
-            torch._foreach_sub_(weights, torch._foreach_mul(buffers, group["lr"]))
+            buffers = [self.state[w]["momentum"] for w in weights]
+            eta = group["eta"] if group["adapt"] else None
+            self.move(weights, slopes, buffers, group["lr"], group["momentum"], group["weight_decay"], eta)
 
-    @staticmethod
-    def _trust(weights: list[Tensor], slopes: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-        size = torch.stack(torch._foreach_norm(weights))
-        slope = torch.stack(torch._foreach_norm(slopes))
-        ratio = group["eta"] * size / (slope + group["weight_decay"] * size + 1e-12)
-        # A weight or gradient of exactly 0 has no direction to scale: it takes the plain step.
-        ratio = torch.where((size > 0) & (slope > 0), (ratio / group["lr"]).clamp(max=1), 1.0)
-        return list(ratio.unbind())
+
+def lars_step(
+    weights: list[Tensor],
+    slopes: list[Tensor],
+    buffers: list[Tensor],
+    lr: Tensor,
+    momentum: float,
+    weight_decay: float,
+    eta: float | None,
+) -> None:
+    """For all weights at once, without `eta` plain momentum. Lists throughout: a compiler makes few kernels of them."""
+    gradients = torch._foreach_add(slopes, weights, alpha=weight_decay)
+    if eta is not None:
+        torch._foreach_mul_(gradients, trust_ratios(weights, slopes, lr, weight_decay, eta))
+    torch._foreach_mul_(buffers, momentum)
+    torch._foreach_add_(buffers, gradients)
+    torch._foreach_sub_(weights, torch._foreach_mul(buffers, lr))
+
+
+def trust_ratios(
+    weights: list[Tensor], slopes: list[Tensor], lr: Tensor, weight_decay: float, eta: float
+) -> list[Tensor]:
+    """min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1) for each weight."""
+    size, slope = torch._foreach_norm(weights), torch._foreach_norm(slopes)
+    bound = torch._foreach_add(torch._foreach_add(slope, torch._foreach_mul(size, weight_decay)), 1e-12)
+    ratio = torch._foreach_div(torch._foreach_mul(size, eta), bound)
+    ratio = torch._foreach_clamp_max(torch._foreach_div(ratio, lr), 1.0)
+    # A weight or gradient of exactly 0 has no direction to scale: it takes the plain step.
+    directed = torch._foreach_mul(torch._foreach_sign(size), torch._foreach_sign(slope))
+    return list(torch._foreach_lerp([torch.ones_like(value) for value in ratio], ratio, directed))
 
 
 def parameter_groups(config: Config, parameters: Iterable[tuple[str, nn.Parameter]]) -> list[dict[str, Any]]:
@@ -66,13 +88,14 @@ def build_optimizer(config: Config, parameters: Iterable[tuple[str, nn.Parameter
     groups = parameter_groups(config, parameters)
     lr = torch.tensor(config.scaled_lr, device=device)
     fused = {"fused": True} if device.type == "cuda" else {"foreach": False}
+    adaptive = fused | {"capturable": device.type == "cuda"}
     match config.optimizer:
         case "sgd":
             return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, **fused)
         case "adam":
-            return torch.optim.Adam(groups, lr=lr, betas=config.betas, **fused)
+            return torch.optim.Adam(groups, lr=lr, betas=config.betas, **adaptive)
         case "adamw":
-            return torch.optim.AdamW(groups, lr=lr, betas=config.betas, **fused)
+            return torch.optim.AdamW(groups, lr=lr, betas=config.betas, **adaptive)
         case "lars":
             return LARS(groups, lr=lr, momentum=config.momentum, eta=config.lars_eta)
 

@@ -24,10 +24,11 @@ from twofold.evaluate.features import extract
 from twofold.evaluate.metrics import effective_rank, eigenvalues
 from twofold.methods import Method, Parts, find
 from twofold.methods.relations import file_fingerprint
-from twofold.models import build_encoder, feature_dimension
+from twofold.models import build_encoder, feature_dimension, fuse
 from twofold.train import checkpoint
 from twofold.train.observers import Observers, log_spaced
 from twofold.train.optim import (
+    LARS,
     build_optimizer,
     learning_rates,
     load_optimizer_state,
@@ -36,6 +37,7 @@ from twofold.train.optim import (
 )
 from twofold.train.progress import Display, Stage, sentence
 from twofold.train.record import RunFolder
+from twofold.train.replay import Beside, Replay, keep_compiled_code, worth_compiling
 from twofold.types import Batch, Embeddings
 
 LOG_POINTS = 64  # on a log scale over the run, beside the end of every epoch
@@ -105,7 +107,25 @@ class Trainer:
         self.total_steps = config.epochs * self.loader.steps_per_epoch
         self.clock = torch.zeros((), dtype=torch.int64, device=self.device)  # the step, where the device can see it
         self.spectrum_points = set(log_spaced(self.total_steps, LOG_POINTS))
-        self.last_save = time.monotonic()
+        self.started = self.last_save = time.monotonic()
+        self.measured_from = self.started, self.step
+        self.beside: Beside | None = None  # on the device, where observers work while gradients are computed
+        self.take_step: Callable[[Batch], None] = self.training_step
+        if worth_compiling(config.compile, self.device, self.total_steps):
+            self.compile()
+
+    def compile(self) -> None:
+        """Fused and compiled kernels where they pay, and the whole step as one graph."""
+        keep_compiled_code()
+        torch.backends.cudnn.benchmark = True
+        fuse(self.method)
+        self.make_views = torch.compile(self.make_views, dynamic=False)  # type: ignore[method-assign]
+        if isinstance(self.optimizer, LARS):
+            self.optimizer.move = torch.compile(self.optimizer.move, dynamic=False)
+        if self.method.teacher is not None:
+            self.method.teacher.move = torch.compile(self.method.teacher.move, dynamic=False)
+        self.beside = Beside(self.device)
+        self.take_step = Replay(self.training_step)
 
     @torch.no_grad()
     def try_objective(self, batch_size: int, features: int, dimension: int) -> None:
@@ -126,11 +146,14 @@ class Trainer:
             stop_signals() as stop,
             self.display.stage(title, self.total_steps, keep=True) as stage,
         ):
-            self.started, self.started_at = time.monotonic(), self.step
+            self.started = time.monotonic()
+            self.measured_from = self.started, self.step
+            if isinstance(self.take_step, Replay):
+                stage.note(self.step, "compiling: up to a minute the first time, then kept")
             while self.step < self.total_steps:
                 # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout.
                 torch.manual_seed((self.config.seed * 1_000_003 + self.step) % 2**63)
-                self.training_step(self.loader.batch(self.step))
+                self.take_step(self.loader.batch(self.step))
                 self.step += 1
                 if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
                     self.log(stage)
@@ -143,25 +166,32 @@ class Trainer:
 
     def training_step(self, batch: Batch) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
-        views = self.augment(batch.images, batch.position, self.clock)
-        if self.device.type == "cuda":
-            views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
+        views = self.make_views(batch.images, batch.position, self.clock)
         with self.autocast():
             embeddings = self.method(views, batch)
         self.method.prepare(embeddings)
         loss = self.method.objective(embeddings)
+        rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
+        with nullcontext() if self.beside is None else self.beside():
+            self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
 
         self.optimizer.zero_grad()
         loss.total.backward()
         if self.config.clip > 0:
             nn.utils.clip_grad_norm_((parameter for _, parameter in self.method.trained_parameters()), self.config.clip)
-        rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
         set_learning_rate(self.optimizer, rate)
         self.optimizer.step()
-
         self.clock += 1
         self.method.update(self.clock / self.total_steps)
-        self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
+        if self.beside is not None:
+            self.beside.join()
+
+    def make_views(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
+        """[V, N, C, S, S], on CUDA with the channels innermost."""
+        views = self.augment(images, position, step)
+        if self.device.type == "cuda":
+            views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
+        return views
 
     def log(self, stage: Stage) -> None:
         """Write what the observers gathered since the last log point. The only place that waits for the device."""
@@ -174,9 +204,11 @@ class Trainer:
         if test is not None and test.labels is not None and is_online_epoch(epoch, self.config.epochs):
             values |= self.online_accuracy(test)
         self.folder.append("metrics.jsonl", {"step": self.step, "epoch": epoch, **values})
-        seconds = time.monotonic() - self.started
-        speed = (self.step - self.started_at) * self.config.batch_size / seconds
-        self.folder.append("timing.jsonl", {"step": self.step, "seconds": seconds, "images_per_second": speed})
+        now, (before, since) = time.monotonic(), self.measured_from
+        speed = (self.step - since) * self.config.batch_size / (now - before)
+        self.measured_from = now, self.step
+        times = {"step": self.step, "seconds": now - self.started, "images_per_second": speed}
+        self.folder.append("timing.jsonl", times)
         line = f"epoch {epoch:.3g}/{self.config.epochs} · {speed:,.0f} images/s · {sentence(values)}"
         self.folder.log(f"step {self.step} · {line}")
         stage.note(self.step, line)
@@ -203,7 +235,7 @@ class Trainer:
         """Of the online probe on these images; nothing where there is no probe, for want of labels to train it."""
         if self.observers.probe is None or store.labels is None:
             return {}
-        logits = self.observers.probe.linear(self.features(store).to(self.device))
+        logits = self.observers.probe.logits(self.features(store).to(self.device))
         return {"online_accuracy": (logits.argmax(dim=1).cpu() == store.labels.cpu()).double().mean().item()}
 
     def features(self, store: ImageStore, encoder: nn.Module | None = None) -> Tensor:

@@ -1,0 +1,58 @@
+"""Tables of measurements: printed as they grow, and kept with date, machine and commit."""
+
+import datetime
+import json
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FOLDER = Path(__file__).parent / "results"
+
+
+class Table:
+    def __init__(self, *columns: str):
+        self.columns = columns
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        if not self.rows:
+            print("  ".join(f"{name:>14}" for name in self.columns))
+        self.rows.append(dict(row))
+        print("  ".join(f"{shown(row.get(name)):>14}" for name in self.columns), flush=True)
+
+
+def shown(value: Any) -> str:
+    if value is None or value != value:
+        return "—"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
+
+
+def machine() -> dict[str, str]:
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
+    return {"device": device, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def commit() -> str:
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=FOLDER.parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def keep(name: str, table: Table, settings: Mapping[str, Any], path: Path | None = None) -> Path:
+    """Write the rows beside what they were measured with and on."""
+    today = datetime.date.today().isoformat()
+    path = path or FOLDER / f"{name}-{today}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = {"benchmark": name, "date": today, "commit": commit(), **machine()}
+    record |= {"settings": {key: str(value) for key, value in settings.items()}, "rows": table.rows}
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    return path

@@ -1,0 +1,76 @@
+"""BatchNorm that keeps views apart, with the addition and the ReLU that follow it.
+
+Views lie one after another in a batch [V·N, C, ...]: convolutions and linear layers see all of them at once, and only
+the normalisation needs to know where one ends. Parameters and buffers are those of torch's BatchNorm.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class BatchNorm(nn.modules.batchnorm._BatchNorm):
+    """relu(norm(x) + residual) for x[B, C] or [B, C, H, W]; the residual and the ReLU are optional.
+
+    In training the statistics are those of each view, as if it had come alone.
+    """
+
+    views = 1  # in a training batch; set by `together`
+    fused = False  # in one kernel all that one reading of memory can give; for CUDA, set by `fuse`
+
+    def __init__(self, channels: int, *, relu: bool = False, affine: bool = True):
+        super().__init__(channels, affine=affine)
+        self.relu = relu
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        return self.forked(x, residual)[0]
+
+    def forked(self, x: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The same output twice, for two uses: their gradients then need no kernel to be added up."""
+        if self.training and self.fused and x.dtype != torch.float64:
+            from twofold.models.norm_kernels import FusedNorm  # Triton is there only where CUDA is
+
+            return FusedNorm.apply(x, self.weight, self.bias, residual, self)
+        if self.training:
+            assert self.num_batches_tracked is not None
+            self.num_batches_tracked += self.views
+        y = torch.cat([self._norm(view) for view in x.chunk(self.views)]) if self.training else self._norm(x)
+        if residual is not None:
+            y = y + residual
+        if self.relu:
+            y = F.relu(y, inplace=True)
+        return y, y
+
+    def _norm(self, x: Tensor) -> Tensor:
+        assert self.momentum is not None
+        return F.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum, self.eps
+        )
+
+
+# What treats every sample by itself; classes of our own say so by `treats_samples_apart`.
+APART = (nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.Identity, nn.Sequential, BatchNorm)
+
+
+def may_go_together(network: nn.Module) -> bool:
+    """Whether views can pass in one batch: as far as we know nothing mixes samples but our BatchNorm."""
+    return all(type(part) in APART or getattr(part, "treats_samples_apart", False) for part in network.modules())
+
+
+def together(network: nn.Module, x_VN: Tensor) -> Tensor:
+    """The outputs [V, N, ...] of all views in one pass; for networks that `may_go_together`."""
+    norms = [part for part in network.modules() if isinstance(part, BatchNorm)]
+    try:
+        for norm in norms:
+            norm.views = len(x_VN)
+        return network(x_VN.flatten(0, 1)).unflatten(0, x_VN.shape[:2])
+    finally:
+        for norm in norms:  # the network may be used by others, who have no views
+            norm.views = 1
+
+
+def fuse(network: nn.Module) -> None:
+    """Use the fused kernels from here on."""
+    for part in network.modules():
+        if isinstance(part, BatchNorm):
+            part.fused = True
