@@ -1,4 +1,4 @@
-"""Lookahead and order of batches on the CPU, where a slot has no stream; with CUDA the same against the device."""
+"""Lookahead and order of batches on the CPU, where a slot has no stream."""
 
 import dataclasses
 import gc
@@ -6,24 +6,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
 from twofold.data import loader as loader_module
-from twofold.data import prefetch
-from twofold.data import store as store_module
 from twofold.data.loader import Loader
-from twofold.data.prefetch import DEPTH, CudaSlot, Lookahead, Prefetcher, Slot
+from twofold.data.prefetch import DEPTH, Lookahead, Prefetcher, Slot
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.types import Batch
 
 CPU = torch.device("cpu")
 FIELDS = ("images", "index", "position", "labels")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
 def store(count: int = 23, labelled: bool = True) -> ImageStore:
@@ -304,133 +301,3 @@ def test_a_process_ends(seconds: float, ending: str, status: int) -> None:
     done = subprocess.run([sys.executable, "-c", script], timeout=60, capture_output=True, text=True)
     assert done.returncode == status, done.stderr
     assert "Fatal" not in done.stderr
-
-
-class FakeStream:
-    """Of CUDA's streams only the order in which things were asked for; copies happen at once."""
-
-    def __init__(self, name: str, log: list[str]) -> None:
-        self.name, self.log = name, log
-
-    def wait_event(self, event: "FakeEvent") -> None:
-        self.log.append(f"{self.name} waits for {event.name}")
-
-
-class FakeEvent:
-    def __init__(self, name: str, log: list[str]) -> None:
-        self.name, self.log, self.pending = name, log, False
-
-    def record(self, stream: FakeStream) -> None:
-        self.pending = True
-        self.log.append(f"{stream.name} records {self.name}")
-
-    def synchronize(self) -> None:
-        self.pending = False
-        self.log.append(f"host waits for {self.name}")
-
-
-@pytest.fixture
-def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """CudaSlot on the CPU: what it asks of streams and events, written down."""
-    log: list[str] = []
-    names = iter(f"{what} {slot}" for slot in range(100) for what in ("arrival", "consumption"))
-    side, main = FakeStream("side", log), FakeStream("main", log)
-    plain_slot = Slot.__init__
-    monkeypatch.setattr(Slot, "__init__", lambda self, size, shape, **_: plain_slot(self, size, shape))
-    monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(next(names), log))
-    monkeypatch.setattr(torch.cuda, "Stream", lambda _: side)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: main)
-
-    class Inside:
-        def __init__(self, stream: FakeStream) -> None:
-            self.stream = stream
-
-        def __enter__(self) -> None:
-            log.append(f"on {self.stream.name}")
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(torch.cuda, "stream", Inside)
-    monkeypatch.setattr(Tensor, "record_stream", lambda _, stream: log.append(f"memory is used by {stream.name}"))
-    return log
-
-
-def test_streams_wait_for_one_another(fake_cuda: list[str]) -> None:
-    slot = CudaSlot(4, (3, 4, 4), CPU, torch.cuda.Stream(CPU))
-    slot.gather(store().images, torch.tensor([5, 1]))
-    fake_cuda.clear()
-    slot.send()
-    images, rows = slot.receive()
-    assert (images[:, 0, 0, 0].tolist(), rows.tolist()) == ([5, 1], [5, 1])
-    assert images.data_ptr() != slot.images_NCHW.data_ptr()
-    slot.consumed()
-    slot.wait()
-    assert fake_cuda == [
-        "side waits for consumption 0",
-        "on side",
-        "side records arrival 0",
-        "main waits for arrival 0",
-        "memory is used by main",
-        "memory is used by main",
-        "main records consumption 0",
-        "host waits for arrival 0",
-    ]
-
-
-def test_pinned_memory_is_not_overwritten_before_its_copy_is_done(
-    fake_cuda: list[str], rows: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    overwritten: list[bool] = []
-    gather = CudaSlot.gather
-
-    def watch(slot: CudaSlot, images: Tensor, rows: Tensor) -> None:
-        overwritten.append(slot.arrival.pending)
-        gather(slot, images, rows)
-
-    monkeypatch.setattr(CudaSlot, "gather", watch)
-    images = store(60).images
-    slots = [CudaSlot(4, (3, 4, 4), CPU, torch.cuda.Stream(CPU)) for _ in range(DEPTH + 1)]
-    monkeypatch.setattr(prefetch, "Slot", lambda *_: slots.pop())
-    prefetcher = Prefetcher(images, rows, 4, CPU)
-    for step in [*range(12), 3, 4, 30, 31, 32, 33]:
-        assert filled(prefetcher, step)[0] == step
-        assert fake_cuda
-    assert len(overwritten) >= 18
-    assert not any(overwritten)
-
-
-@needs_cuda
-def test_cuda_gets_the_same_batches_ahead_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (600, 3, 64, 64), dtype=torch.uint8, generator=generator)
-    whole = ImageStore(images, torch.arange(600) % 7, torch.arange(600) * 2)
-    monkeypatch.setattr(store_module, "free_memory", lambda _: 0)
-    here = Loader(whole, batch_size=128, seed=1, drop_last=False)
-    there = Loader(whole.place("cuda"), batch_size=128, seed=1, drop_last=False)
-    static = there.batch(0)
-    work = torch.randn(2048, 2048, device="cuda")
-    kept = []
-    for step in [*range(60), 20, 21, 22, 5, 5, 6]:
-        work = work @ work / work.norm()  # the device falls behind the host
-        if there.order.size(step) == 128:
-            there.fill(step, static)
-            kept.append((step, Batch(*(getattr(static, name).clone() for name in FIELDS))))
-        else:
-            kept.append((step, there.batch(step)))
-    for step, batch in kept:
-        assert batch.images.is_cuda
-        assert_same(batch, here.batch(step))
-
-
-@needs_cuda
-def test_a_cuda_loader_dropped_in_the_middle_of_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "free_memory", lambda _: 0)
-    whole = ImageStore(torch.full((512, 3, 96, 96), 7, dtype=torch.uint8), None, torch.arange(512))
-    for _ in range(5):
-        loader = Loader(whole.place("cuda"), batch_size=128, seed=1, drop_last=True)
-        batch = loader.batch(0)
-        del loader
-        gc.collect()
-        torch.full((3 * 128, 3, 96, 96), 0, dtype=torch.uint8, device="cuda")
-        assert (batch.images == 7).all()
