@@ -34,8 +34,9 @@ def pretrain(
         list[str] | None,
         typer.Argument(
             metavar="[DATA] [KEY=VALUE]...",
-            help="Images: digits (the default), cifar10, mnist, a folder, a .npy or .npz file. Then settings such as "
-            "`epochs=20 batch_size=128 seed=1 image_size=64`; `twofold methods NAME` lists all of them.",
+            help="Images: digits (the default), cifar10, cifar100, mnist, fashion-mnist, a folder, a .npy or .npz "
+            "file. Then settings such as `epochs=20 batch_size=128 seed=1 image_size=64`; `twofold methods NAME` lists "
+            "all of them.",
             show_default=False,
         ),
     ] = None,

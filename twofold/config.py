@@ -93,8 +93,8 @@ class Checkpoint:
 class Config:
     """All that decides a run. `parameters` are the method's own; `origin` says which layer set each key."""
 
-    data: Annotated[str, "digits, cifar10, mnist, a folder of images, or a .npy/.npz file"] = "digits"
-    data_dir: Annotated[str, "folder with the standard files of cifar10 and mnist"] = "data"
+    data: Annotated[str, "digits, cifar10, cifar100, mnist, fashion-mnist, a folder, or a .npy/.npz file"] = "digits"
+    data_dir: Annotated[str, "folder with the standard files of cifar10, cifar100, mnist and fashion-mnist"] = "data"
     download: Annotated[bool, "fetch missing standard files (checksums are verified)"] = False
     test_fraction: Annotated[
         float, Bounds(0, 0.9), "part held out for evaluation, where there are labels and no test set"

@@ -1,30 +1,22 @@
 import gzip
-import hashlib
-import io
 import os
 import pickle
 import struct
-import tarfile
-import threading
-from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from standard_files import CLASSES, cifar10_contents, cifar100_contents, idx, mnist_contents
 from twofold import config
 from twofold.data import benchmarks
-from twofold.data.benchmarks import Remote, fetch, read_cifar10, read_digits, read_mnist
+from twofold.data.benchmarks import read_cifar10, read_cifar100, read_digits, read_fashion_mnist, read_mnist
 from twofold.errors import TwofoldError
-
-RNG = np.random.default_rng(0)
-CLASSES = ["airplane", "automobile", "bird"]
 
 
 def test_defaults_are_valid_configuration() -> None:
-    for defaults in (benchmarks.DIGITS_DEFAULTS, benchmarks.MNIST_DEFAULTS, benchmarks.CIFAR10_DEFAULTS):
+    for _, defaults in benchmarks.NAMED.values():
         # Widths are keys of methods; a source may set them for those that have them.
         widths = {"projector": config.Widths, "predictor_width": int}
         keys = config.RUN_KEYS | {name: config.Key(name, hint, None, "") for name, hint in widths.items()}
@@ -41,24 +33,12 @@ def test_digits_are_those_of_scikit_learn() -> None:
     assert (test, classes) == (None, tuple("0123456789"))
 
 
-def cifar10_contents(per_batch: int = 4) -> dict[str, dict[str, object]]:
-    names = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
-    contents: dict[str, dict[str, object]] = {
-        name: {
-            "batch_label": name,
-            "labels": RNG.integers(0, 3, per_batch).tolist(),
-            "data": RNG.integers(0, 256, (per_batch, 3072), dtype=np.uint8),
-        }
-        for name in names
-    }
-    return {**contents, "batches.meta": {"label_names": CLASSES, "num_vis": 3072}}
-
-
 def as_bytes(record: dict[str, object]) -> dict[bytes, object]:
     """Keys and texts as bytes, as they are after a round trip through Python 3 with encoding="bytes"."""
     encoded = {key.encode(): value for key, value in record.items()}
-    if b"label_names" in encoded:
-        encoded[b"label_names"] = [name.encode() for name in CLASSES]
+    for key in (b"label_names", b"fine_label_names"):
+        if key in encoded:
+            encoded[key] = [name.encode() for name in encoded[key]]
     return encoded
 
 
@@ -115,6 +95,41 @@ def test_cifar10_files(tmp_path: Path, folder: str, writer) -> None:
     assert test.labels.tolist() == contents["test_batch"]["labels"]
 
 
+@pytest.mark.parametrize("folder", ["cifar-100-python", "."])
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
+def test_cifar100_files_with_fine_labels(tmp_path: Path, folder: str, writer) -> None:
+    contents = cifar100_contents()
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for name, record in contents.items():
+        (tmp_path / folder / name).write_bytes(writer(record))
+    train, test, classes = read_cifar100(tmp_path, download=False)
+    assert classes == ("apple", "beaver", "cup")
+    for split, name in ((train, "train"), (test, "test")):
+        planes = split.images.transpose(0, 3, 1, 2).reshape(len(split), 3072)
+        np.testing.assert_array_equal(planes, contents[name]["data"])
+        assert split.labels.tolist() == contents[name]["fine_labels"]
+
+
+@pytest.mark.parametrize(
+    "name, change",
+    [
+        ("train", lambda record: record.pop("fine_labels")),
+        ("train", lambda record: record.update(fine_labels=[0, 1, 2, 3, 0, 1, 2])),
+        ("test", lambda record: record.update(data=record["data"][:3])),
+        ("meta", lambda record: record.pop("fine_label_names")),
+        ("meta", lambda record: record.update(fine_label_names=3)),
+        ("train", lambda record: record.update(data=Evil(os.getcwd))),
+    ],
+)
+def test_cifar100_files_with_other_content(tmp_path: Path, name: str, change) -> None:
+    contents = cifar100_contents()
+    change(contents[name])
+    for file, record in contents.items():
+        (tmp_path / file).write_bytes(pickle.dumps(record, protocol=4))
+    with pytest.raises(TwofoldError, match=str(tmp_path / name)):
+        read_cifar100(tmp_path, download=False)
+
+
 class Evil:
     def __init__(self, function: object, *arguments: str) -> None:
         self.call = function, arguments
@@ -167,19 +182,6 @@ def test_truncated_cifar10_files(tmp_path: Path) -> None:
                 read_cifar10(tmp_path, download=False)
 
 
-def idx(array: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
-
-
-def mnist_contents() -> dict[str, bytes]:
-    return {
-        "train-images-idx3-ubyte": idx(RNG.integers(0, 256, (6, 28, 28), dtype=np.uint8)),
-        "train-labels-idx1-ubyte": idx(np.array([5, 0, 4, 1, 9, 2], np.uint8)),
-        "t10k-images-idx3-ubyte": idx(RNG.integers(0, 256, (3, 28, 28), dtype=np.uint8)),
-        "t10k-labels-idx1-ubyte": idx(np.array([7, 2, 1], np.uint8)),
-    }
-
-
 @pytest.mark.parametrize("folder", ["MNIST/raw", "mnist", "."])
 @pytest.mark.parametrize("packed", [False, True])
 def test_mnist_files(tmp_path: Path, folder: str, packed: bool) -> None:
@@ -193,6 +195,26 @@ def test_mnist_files(tmp_path: Path, folder: str, packed: bool) -> None:
     assert (train.images.shape, test.images.shape) == ((6, 28, 28, 1), (3, 28, 28, 1))
     assert (train.labels.tolist(), test.labels.tolist()) == ([5, 0, 4, 1, 9, 2], [7, 2, 1])
     assert classes == tuple("0123456789")
+
+
+@pytest.mark.parametrize("folder", ["FashionMNIST/raw", "fashion-mnist"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_fashion_mnist_files_are_not_taken_for_mnist(tmp_path: Path, folder: str, packed: bool) -> None:
+    digits, clothes = mnist_contents(), mnist_contents()
+    (tmp_path / folder).mkdir(parents=True)
+    for name, content in digits.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(TwofoldError, match=r"fashion-mnist needs train-images-idx3-ubyte.*FashionMNIST/raw"):
+        read_fashion_mnist(tmp_path, download=False)
+    for name, content in clothes.items():
+        path = tmp_path / folder / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(content) if packed else content)
+    train, test, classes = read_fashion_mnist(tmp_path, download=False)
+    assert train.images.tobytes() == clothes["train-images-idx3-ubyte"][16:]
+    assert test.images.tobytes() == clothes["t10k-images-idx3-ubyte"][16:]
+    assert (train.labels.tolist(), test.labels.tolist()) == ([5, 0, 4, 1, 9, 2], [7, 2, 1])
+    assert (len(classes), classes[0], classes[5], classes[9]) == (10, "T-shirt/top", "Sandal", "Ankle boot")
+    assert read_mnist(tmp_path, download=False)[0].images.tobytes() == digits["train-images-idx3-ubyte"][16:]
 
 
 @pytest.mark.parametrize(
@@ -240,97 +262,3 @@ def test_missing_files_are_named_with_place_address_and_remedy(tmp_path: Path) -
     with pytest.raises(TwofoldError, match=r"t10k-labels-idx1-ubyte.*mnist/t10k-labels-idx1-ubyte\.gz") as caught:
         read_mnist(tmp_path, download=False)
     assert "images" not in str(caught.value)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A folder, and the address under which its files can be fetched."""
-    folder = tmp_path / "www"
-    folder.mkdir()
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: object) -> None:
-            super().__init__(*arguments, directory=str(folder))
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as listening:
-        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield folder, f"http://127.0.0.1:{listening.server_port}"
-        listening.shutdown()
-        thread.join()
-
-
-def archive(contents: dict[str, dict[str, object]], **others: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        members = {f"cifar-10-batches-py/{name}": pickle.dumps(record, 4) for name, record in contents.items()}
-        for name, content in {**members, **others}.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def serve(server: tuple[Path, str], name: str, content: bytes, files: tuple[str, ...]) -> Remote:
-    (server[0] / name).write_bytes(content)
-    return Remote(f"{server[1]}/{name}", hashlib.md5(content).hexdigest(), files)
-
-
-CIFAR10_FILES = benchmarks.CIFAR10_REMOTES[0].files
-
-
-def test_download_unpacks_the_expected_files_alone(
-    tmp_path: Path, server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    contents = cifar10_contents()
-    packed = archive(contents, **{"../escaped": b"x", "cifar-10-batches-py/readme.html": b"x"})
-    remote = serve(server, "cifar-10-python.tar.gz", packed, CIFAR10_FILES)
-    monkeypatch.setattr(benchmarks, "CIFAR10_REMOTES", (remote,))
-    train, _, _ = read_cifar10(tmp_path / "data", download=True)
-    np.testing.assert_array_equal(train.images[0].transpose(2, 0, 1).ravel(), contents["data_batch_1"]["data"][0])
-    written = {str(path.relative_to(tmp_path / "data")) for path in (tmp_path / "data").rglob("*") if path.is_file()}
-    assert written == set(CIFAR10_FILES)
-    assert not list(tmp_path.rglob("escaped"))
-    (server[0] / "cifar-10-python.tar.gz").unlink()
-    assert len(read_cifar10(tmp_path / "data", download=True)[0]) == 20  # what is there is not fetched again
-
-
-def test_download_of_mnist_fetches_what_is_missing(
-    tmp_path: Path, server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    contents = mnist_contents()
-    remotes = tuple(
-        serve(server, f"{name}.gz", gzip.compress(content), (f"MNIST/raw/{name}",))
-        for name, content in contents.items()
-    )
-    monkeypatch.setattr(benchmarks, "MNIST_REMOTES", remotes)
-    present = "train-images-idx3-ubyte"
-    (tmp_path / "mnist").mkdir()
-    (tmp_path / "mnist" / present).write_bytes(contents[present])
-    train, test, _ = read_mnist(tmp_path, download=True)
-    assert (len(train), len(test)) == (6, 3)
-    assert sorted(path.name for path in (tmp_path / "MNIST/raw").iterdir()) == sorted(set(contents) - {present})
-
-
-def test_failed_downloads_are_one_line_and_leave_nothing(tmp_path: Path, server: tuple[Path, str]) -> None:
-    good = serve(server, "good.tar.gz", archive(cifar10_contents()), CIFAR10_FILES)
-    lacking = cifar10_contents()
-    del lacking["test_batch"]
-    half = archive(cifar10_contents())
-    cases = {
-        "checksum": Remote(good.url, "0" * 32, CIFAR10_FILES),
-        "404": Remote(f"{server[1]}/none.tar.gz", good.md5, CIFAR10_FILES),
-        "refused": Remote("http://127.0.0.1:9/x.tar.gz", good.md5, CIFAR10_FILES),
-        "no file cifar-10-batches-py/test_batch": serve(server, "lacking.tar.gz", archive(lacking), CIFAR10_FILES),
-        "cannot fetch": serve(server, "half.tar.gz", half[: len(half) // 2], CIFAR10_FILES),
-        "cannot fetch .*": serve(server, "text.gz", b"no gzip", ("MNIST/raw/text",)),
-    }
-    for message, remote in cases.items():
-        with pytest.raises(TwofoldError, match=message) as caught:
-            fetch(remote, tmp_path / "data")
-        assert remote.url in str(caught.value)
-        assert "\n" not in str(caught.value)
-        assert list((tmp_path / "data").iterdir()) == []

@@ -58,6 +58,12 @@ def test_a_batch_says_who_its_images_are() -> None:
     assert Loader(store(labelled=False), batch_size=6, seed=0, drop_last=True).batch(0).labels is None
 
 
+def test_an_epochs_order_is_computed_once() -> None:
+    order = Loader(store(), batch_size=5, seed=0, drop_last=True).order
+    assert order(3) is order(3)
+    assert torch.equal(order.rows(13), order(3)[5:10])
+
+
 def test_order_follows_the_stable_index_and_not_the_row() -> None:
     """A file that can no longer be read leaves the others in the order they had."""
     whole = store()

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from twofold import config
-from twofold.data import folder
+from twofold.data import benchmarks, folder
+from twofold.data.arrays import ArraySplit, Splits
 from twofold.data.sources import hold_out, load, natural_size, network_for, open_source
 from twofold.errors import TwofoldError
 
@@ -51,6 +52,24 @@ def test_digits_with_their_defaults() -> None:
         assert (store.index.diff() > 0).all()
     shares = torch.bincount(data.test.labels) / torch.bincount(torch.from_numpy(source.train.labels))
     assert ((shares - 0.2).abs() < 0.01).all()
+
+
+@pytest.mark.parametrize("name, size", [("cifar10", 32), ("cifar100", 32), ("mnist", 28), ("fashion-mnist", 28)])
+def test_every_named_set_is_opened_from_data_dir(
+    name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Path, bool]] = []
+    split = ArraySplit(noise(6, size, size, 3), np.arange(6))
+
+    def read(data_dir: Path, download: bool) -> Splits:
+        asked.append((data_dir, download))
+        return split, split, tuple("abcdef")
+
+    monkeypatch.setitem(benchmarks.NAMED, name, (read, benchmarks.NAMED[name][1]))
+    source = open_source(name, data_dir=tmp_path, download=True)
+    assert asked == [(tmp_path, True)]
+    assert (source.name, source.location, source.chosen["image_size"]) == (name, name, size)
+    assert (source.defaults["encoder"], source.defaults["stem"]) == ("resnet18", "small")
 
 
 def test_arrays_with_and_without_labels() -> None:
@@ -243,8 +262,10 @@ def test_the_location_finds_the_source_again_from_anywhere(photos: Path, monkeyp
     [
         ("digit", "'digits'"),
         ("CIFAR-10", "'cifar10'"),
+        ("cifar-100", "'cifar100'"),
         ("minst", "'mnist'"),
-        ("holiday/photos", "digits, cifar10, mnist"),
+        ("fashionmnist", "'fashion-mnist'"),
+        ("holiday/photos", "digits, cifar10, cifar100, mnist, fashion-mnist"),
     ],
 )
 def test_a_missing_path_names_the_nearest_source(word: str, hint: str) -> None:

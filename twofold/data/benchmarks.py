@@ -1,4 +1,4 @@
-"""The sets that come under a name: digits (with scikit-learn), cifar10 and mnist (their standard files in data_dir).
+"""The sets that come under a name: digits (with scikit-learn), CIFAR and MNIST ones (their standard files in data_dir).
 
 `…_DEFAULTS` are configuration that suits a set: augmentation that keeps what an image shows, and an encoder.
 """
@@ -49,7 +49,9 @@ DIGITS_DEFAULTS: dict[str, Any] = {
     "augment.noise": 0.1,
 }
 MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small", **_SMALL_DISTORTIONS}
-CIFAR10_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
+# Things and clothes are the same mirrored or in part: the augmentation of every run will do.
+CIFAR_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
+FASHION_MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
 
 TIMEOUT_SECONDS = 30
 
@@ -72,17 +74,50 @@ CIFAR10_REMOTES = (
         tuple(f"{CIFAR10_FOLDER}/{name}" for name in (*CIFAR10_BATCHES, "batches.meta")),
     ),
 )
+CIFAR100_FOLDER = "cifar-100-python"
+CIFAR100_REMOTES = (
+    Remote(
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        "eb9058c3a382ffc7106e4002c42a8d85",
+        tuple(f"{CIFAR100_FOLDER}/{name}" for name in ("train", "test", "meta")),
+    ),
+)
 MNIST_FOLDER = "MNIST/raw"
-MNIST_REMOTES = tuple(
-    Remote(f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}.gz", md5, (f"{MNIST_FOLDER}/{name}",))
-    for name, md5 in (
-        ("train-images-idx3-ubyte", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-        ("train-labels-idx1-ubyte", "d53e105ee54ea40749a09fcbcd1e9432"),
-        ("t10k-images-idx3-ubyte", "9fb629c4189551a2d022fa330f9573f3"),
-        ("t10k-labels-idx1-ubyte", "ec29112dd5afa0611ce80d1b7f02629c"),
+FASHION_MNIST_FOLDER = "FashionMNIST/raw"
+IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def _idx_remotes(address: str, folder: str, md5s: tuple[str, ...]) -> tuple[Remote, ...]:
+    return tuple(
+        Remote(f"{address}/{name}.gz", md5, (f"{folder}/{name}",)) for name, md5 in zip(IDX_FILES, md5s, strict=True)
     )
+
+
+MNIST_REMOTES = _idx_remotes(
+    "https://ossci-datasets.s3.amazonaws.com/mnist",
+    MNIST_FOLDER,
+    (
+        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "d53e105ee54ea40749a09fcbcd1e9432",
+        "9fb629c4189551a2d022fa330f9573f3",
+        "ec29112dd5afa0611ce80d1b7f02629c",
+    ),
+)
+# The checksums are those of the set's README; the address there has no https, its repository has the same files.
+FASHION_MNIST_REMOTES = _idx_remotes(
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+    FASHION_MNIST_FOLDER,
+    (
+        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "25c81989df183df01b3e8a0aad5dffbe",
+        "bef4ecab320f06d8554ea6380940ec79",
+        "bb300cfdad3c16e7a12a480ee83cd310",
+    ),
 )
 DIGIT_NAMES = tuple("0123456789")
+CLOTHES_NAMES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
 
 
 def read_digits() -> Splits:
@@ -95,51 +130,73 @@ def read_digits() -> Splits:
 
 
 def read_cifar10(data_dir: Path, download: bool) -> Splits:
-    def find(name: str) -> Path | None:
-        places = (data_dir / CIFAR10_FOLDER / name, data_dir / name)
-        return next((path for path in places if path.is_file()), None)
-
-    files = _located("cifar10", data_dir, CIFAR10_REMOTES, find, download)
-    meta = _unpickled(files["batches.meta"])
-    try:
-        classes = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in meta["label_names"])
-    except (KeyError, TypeError, UnicodeDecodeError):
-        raise TwofoldError(f"{files['batches.meta']} has no label_names; fetch the file again") from None
-    batches = [_cifar10_batch(files[name], len(classes)) for name in CIFAR10_BATCHES]
+    files = _located("cifar10", data_dir, CIFAR10_REMOTES, (CIFAR10_FOLDER, "."), download)
+    classes = _cifar_classes(files["batches.meta"], "label_names")
+    batches = [_cifar_batch(files[name], "labels", len(classes)) for name in CIFAR10_BATCHES]
     train = ArraySplit(
         np.concatenate([images for images, _ in batches[:-1]]), np.concatenate([labels for _, labels in batches[:-1]])
     )
     return train, ArraySplit(*batches[-1]), classes
 
 
+def read_cifar100(data_dir: Path, download: bool) -> Splits:
+    """With the hundred fine labels."""
+    files = _located("cifar100", data_dir, CIFAR100_REMOTES, (CIFAR100_FOLDER, "."), download)
+    classes = _cifar_classes(files["meta"], "fine_label_names")
+    train, test = (ArraySplit(*_cifar_batch(files[part], "fine_labels", len(classes))) for part in ("train", "test"))
+    return train, test, classes
+
+
 def read_mnist(data_dir: Path, download: bool) -> Splits:
-    def find(name: str) -> Path | None:
-        folders = (data_dir / MNIST_FOLDER, data_dir / "mnist", data_dir)
-        places = (folder / f"{name}{ending}" for folder in folders for ending in ("", ".gz"))
-        return next((path for path in places if path.is_file()), None)
-
-    files = _located("mnist", data_dir, MNIST_REMOTES, find, download)
-    train, test = (
-        _mnist_part(files[f"{part}-images-idx3-ubyte"], files[f"{part}-labels-idx1-ubyte"])
-        for part in ("train", "t10k")
-    )
-    return train, test, DIGIT_NAMES
+    return *_idx_splits(_located("mnist", data_dir, MNIST_REMOTES, (MNIST_FOLDER, "mnist", "."), download)), DIGIT_NAMES
 
 
-def _cifar10_batch(path: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def read_fashion_mnist(data_dir: Path, download: bool) -> Splits:
+    # Not from data_dir itself: MNIST's files have the same names.
+    folders = (FASHION_MNIST_FOLDER, "fashion-mnist")
+    return *_idx_splits(_located("fashion-mnist", data_dir, FASHION_MNIST_REMOTES, folders, download)), CLOTHES_NAMES
+
+
+# name → how it is read, from (data_dir, download), and its defaults
+NAMED: dict[str, tuple[Callable[[Path, bool], Splits], dict[str, Any]]] = {
+    "digits": (lambda *_: read_digits(), DIGITS_DEFAULTS),
+    "cifar10": (read_cifar10, CIFAR_DEFAULTS),
+    "cifar100": (read_cifar100, CIFAR_DEFAULTS),
+    "mnist": (read_mnist, MNIST_DEFAULTS),
+    "fashion-mnist": (read_fashion_mnist, FASHION_MNIST_DEFAULTS),
+}
+
+
+def _cifar_classes(path: Path, key: str) -> tuple[str, ...]:
+    try:
+        return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in _unpickled(path)[key])
+    except (KeyError, TypeError, UnicodeDecodeError):
+        raise TwofoldError(f"{path} has no {key}; fetch the file again") from None
+
+
+def _cifar_batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
     batch = _unpickled(path)
-    data, labels = batch.get("data"), np.asarray(batch.get("labels"))
+    data, labels = batch.get("data"), np.asarray(batch.get(key))
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
-        raise TwofoldError(f"{path} has no CIFAR-10 images (uint8 rows of 3072); fetch the file again")
+        raise TwofoldError(f"{path} has no CIFAR images (uint8 rows of 3072); fetch the file again")
     if labels.shape != data.shape[:1] or labels.dtype.kind != "i" or not ((labels >= 0) & (labels < classes)).all():
-        raise TwofoldError(f"{path} has no label from 0 to {classes - 1} for every image; fetch the file again")
+        raise TwofoldError(f"{path} has no {key} from 0 to {classes - 1} for every image; fetch the file again")
     return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels.astype(np.int64)
 
 
-def _mnist_part(image_file: Path, label_file: Path) -> ArraySplit:
+def _idx_splits(files: dict[str, Path]) -> tuple[ArraySplit, ArraySplit]:
+    train, test = (
+        _idx_split(files[f"{part}-images-idx3-ubyte"], files[f"{part}-labels-idx1-ubyte"]) for part in ("train", "t10k")
+    )
+    return train, test
+
+
+def _idx_split(image_file: Path, label_file: Path) -> ArraySplit:
     images, labels = _read_idx(image_file, 3), _read_idx(label_file, 1)
     if len(images) != len(labels) or (labels > 9).any():
-        raise TwofoldError(f"{label_file} does not have a digit for each image of {image_file}; fetch both again")
+        raise TwofoldError(
+            f"{label_file} does not have a label from 0 to 9 for each image of {image_file}; fetch both again"
+        )
     return ArraySplit(images[..., None], labels.astype(np.int64))
 
 
@@ -168,7 +225,7 @@ class _ArrayUnpickler(pickle.Unpickler):
             return getattr(np, name)
         if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes in protocol 2
             return _latin1
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR-10 file needs")
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
 
 
 def _latin1(text: str, _: str) -> bytes:
@@ -188,10 +245,19 @@ def _located(
     source: str,
     data_dir: Path,
     remotes: tuple[Remote, ...],
-    find: Callable[[str], Path | None],
+    folders: tuple[str, ...],
     download: bool,
 ) -> dict[str, Path]:
-    """The source's files by their bare names; fetched where they are missing and `download` allows it."""
+    """The source's files by their bare names, from the first folder below data_dir that has each.
+
+    Fetched where they are missing and `download` allows it.
+    """
+    endings = ("",) if remotes[0].url.endswith(".tar.gz") else ("", ".gz")  # as they come from there will do
+
+    def find(name: str) -> Path | None:
+        places = (data_dir / folder / f"{name}{ending}" for folder in folders for ending in endings)
+        return next((path for path in places if path.is_file()), None)
+
     missing = {remote: [name for name in remote.files if find(Path(name).name) is None] for remote in remotes}
     wanted = [remote for remote in remotes if missing[remote]]
     if wanted and not download:

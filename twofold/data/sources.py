@@ -22,7 +22,7 @@ from twofold.data.folder import FileSplit, read_folder
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 
-NAMES = ("digits", "cifar10", "mnist")
+NAMES = tuple(benchmarks.NAMED)
 ARRAY = "array"  # the name of images that a program handed over: there is no way to find them again
 SIZES = (64, 96, 128, 160, 224)  # what images above the first of them are brought to
 
@@ -173,12 +173,9 @@ def _read(
         raise TwofoldError(
             f"data is a {type(data).__name__}; give a name, a path, a numpy array or a pair (images, labels)"
         )
-    if data == "digits":
-        return data, benchmarks.read_digits(), benchmarks.DIGITS_DEFAULTS
-    if data == "cifar10":
-        return data, benchmarks.read_cifar10(data_dir, download), benchmarks.CIFAR10_DEFAULTS
-    if data == "mnist":
-        return data, benchmarks.read_mnist(data_dir, download), benchmarks.MNIST_DEFAULTS
+    if isinstance(data, str) and data in benchmarks.NAMED:
+        read, defaults = benchmarks.NAMED[data]
+        return data, read(data_dir, download), defaults
     path = Path(data).expanduser()
     if path.is_dir():
         return path.resolve().name or str(path), read_folder(path, progress), {}

@@ -1,0 +1,151 @@
+"""Batches on CUDA's streams: in which order these are asked for what, and with a device, what arrives there."""
+
+import gc
+
+import pytest
+import torch
+from torch import Tensor
+
+from twofold.data import prefetch
+from twofold.data import store as store_module
+from twofold.data.loader import Loader
+from twofold.data.prefetch import DEPTH, CudaSlot, Prefetcher, Slot
+from twofold.data.store import ImageStore
+from twofold.types import Batch
+
+CPU = torch.device("cpu")
+FIELDS = ("images", "index", "position", "labels")
+IMAGES = torch.arange(60, dtype=torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 3, 4, 4).contiguous()
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+class FakeStream:
+    """Of CUDA's streams only the order in which things were asked for; copies happen at once."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def wait_event(self, event: "FakeEvent") -> None:
+        self.log.append(f"{self.name} waits for {event.name}")
+
+
+class FakeEvent:
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log, self.pending = name, log, False
+
+    def record(self, stream: FakeStream) -> None:
+        self.pending = True
+        self.log.append(f"{stream.name} records {self.name}")
+
+    def synchronize(self) -> None:
+        self.pending = False
+        self.log.append(f"host waits for {self.name}")
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """CudaSlot on the CPU: what it asks of streams and events, written down."""
+    log: list[str] = []
+    names = iter(f"{what} {slot}" for slot in range(100) for what in ("arrival", "consumption"))
+    side, main = FakeStream("side", log), FakeStream("main", log)
+    plain_slot = Slot.__init__
+    monkeypatch.setattr(Slot, "__init__", lambda self, size, shape, **_: plain_slot(self, size, shape))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(next(names), log))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: side)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: main)
+
+    class Inside:
+        def __init__(self, stream: FakeStream) -> None:
+            self.stream = stream
+
+        def __enter__(self) -> None:
+            log.append(f"on {self.stream.name}")
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(torch.cuda, "stream", Inside)
+    monkeypatch.setattr(Tensor, "record_stream", lambda _, stream: log.append(f"memory is used by {stream.name}"))
+    return log
+
+
+def test_streams_wait_for_one_another(fake_cuda: list[str]) -> None:
+    slot = CudaSlot(4, (3, 4, 4), CPU, torch.cuda.Stream(CPU))
+    slot.gather(IMAGES, torch.tensor([5, 1]))
+    fake_cuda.clear()
+    slot.send()
+    images, rows = slot.receive()
+    assert (images[:, 0, 0, 0].tolist(), rows.tolist()) == ([5, 1], [5, 1])
+    assert images.data_ptr() != slot.images_NCHW.data_ptr()
+    slot.consumed()
+    slot.wait()
+    assert fake_cuda == [
+        "side waits for consumption 0",
+        "on side",
+        "side records arrival 0",
+        "main waits for arrival 0",
+        "memory is used by main",
+        "memory is used by main",
+        "main records consumption 0",
+        "host waits for arrival 0",
+    ]
+
+
+def test_pinned_memory_is_not_overwritten_before_its_copy_is_done(
+    fake_cuda: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overwritten: list[bool] = []
+    gather = CudaSlot.gather
+
+    def watch(slot: CudaSlot, images: Tensor, rows: Tensor) -> None:
+        overwritten.append(slot.arrival.pending)
+        gather(slot, images, rows)
+
+    monkeypatch.setattr(CudaSlot, "gather", watch)
+    slots = [CudaSlot(4, (3, 4, 4), CPU, torch.cuda.Stream(CPU)) for _ in range(DEPTH + 1)]
+    monkeypatch.setattr(prefetch, "Slot", lambda *_: slots.pop())
+    prefetcher = Prefetcher(IMAGES, lambda step: torch.arange(4) + step, 4, CPU)
+    images = torch.empty(4, 3, 4, 4, dtype=torch.uint8)
+    for step in [*range(12), 3, 4, 30, 31, 32, 33]:
+        prefetcher.fill(step, images)
+        assert images[:, 0, 0, 0].tolist() == [step, step + 1, step + 2, step + 3]
+        assert fake_cuda
+    assert len(overwritten) >= 18
+    assert not any(overwritten)
+
+
+@needs_cuda
+def test_cuda_gets_the_same_batches_ahead_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (600, 3, 64, 64), dtype=torch.uint8, generator=generator)
+    whole = ImageStore(images, torch.arange(600) % 7, torch.arange(600) * 2)
+    monkeypatch.setattr(store_module, "free_memory", lambda _: 0)
+    here = Loader(whole, batch_size=128, seed=1, drop_last=False)
+    there = Loader(whole.place("cuda"), batch_size=128, seed=1, drop_last=False)
+    static = there.batch(0)
+    work = torch.randn(2048, 2048, device="cuda")
+    kept = []
+    for step in [*range(60), 20, 21, 22, 5, 5, 6]:
+        work = work @ work / work.norm()  # the device falls behind the host
+        if there.order.size(step) == 128:
+            there.fill(step, static)
+            kept.append((step, Batch(*(getattr(static, name).clone() for name in FIELDS))))
+        else:
+            kept.append((step, there.batch(step)))
+    for step, batch in kept:
+        assert batch.images.is_cuda
+        for name in FIELDS:
+            assert torch.equal(getattr(batch, name).cpu(), getattr(here.batch(step), name)), name
+
+
+@needs_cuda
+def test_a_cuda_loader_dropped_in_the_middle_of_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "free_memory", lambda _: 0)
+    whole = ImageStore(torch.full((512, 3, 96, 96), 7, dtype=torch.uint8), None, torch.arange(512))
+    for _ in range(5):
+        loader = Loader(whole.place("cuda"), batch_size=128, seed=1, drop_last=True)
+        batch = loader.batch(0)
+        del loader
+        gc.collect()
+        torch.full((3 * 128, 3, 96, 96), 0, dtype=torch.uint8, device="cuda")
+        assert (batch.images == 7).all()

@@ -1,0 +1,228 @@
+"""Batches of images that stay in host memory, gathered and sent to the accelerator before they are asked for.
+
+A thread gathers the rows of the next steps into a few slots of pinned memory that are used over and over. It knows
+nothing of the accelerator: the caller's thread sends what is gathered, on a stream beside the computation, so that
+neither the end of a process nor the capture of a CUDA graph meets a call from another thread.
+
+N samples in a batch, C channels, H height, W width.
+"""
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+DEPTH = 2  # batches ahead of the one in use
+JOIN_SECONDS = 10  # for a read that does not return, from a disk that went away, an ending process waits no longer
+
+Place = TypeVar("Place")
+
+
+class Lookahead(Generic[Place]):
+    """Calls `work(step, place)` in a thread for one step after the other, as long as a place is free.
+
+    An error of `work` is kept with its place, and raised when that is taken; then restart. The thread ends with this
+    object or with the process.
+    """
+
+    def __init__(self, work: Callable[[int, Place], None], places: Sequence[Place]) -> None:
+        self._desk = _Desk(tuple(places))
+        # The thread knows the desk and not this object, which could otherwise never be dropped.
+        self.thread = threading.Thread(target=self._desk.serve, args=(work,), name="twofold-prefetch", daemon=True)
+        self.close = weakref.finalize(self, _end, self._desk, self.thread)
+        self.thread.start()
+
+    def restart(self, step: int) -> None:
+        """Go on from this step, with all places free again but the one that the thread is busy with."""
+        desk = self._desk
+        with desk.changed:
+            desk.round += 1
+            desk.done.clear()
+            desk.free = [place for place in desk.places if place is not desk.busy]
+            desk.next = step
+            desk.changed.notify_all()
+
+    def ready(self) -> bool:
+        """Whether `take` would return at once, and without an error."""
+        with self._desk.changed:
+            return bool(self._desk.done) and self._desk.done[0][1] is None
+
+    def take(self) -> Place:
+        """The place of the next step, which is the caller's until it is given back."""
+        desk = self._desk
+        with desk.changed:
+            desk.changed.wait_for(lambda: desk.done)
+            place, error = desk.done.popleft()
+        if error is not None:
+            raise error
+        return place
+
+    def give_back(self, place: Place) -> None:
+        with self._desk.changed:
+            self._desk.free.append(place)
+            self._desk.changed.notify_all()
+
+
+class _Desk(Generic[Place]):
+    """What the thread and its owner share; every access holds `changed`."""
+
+    def __init__(self, places: tuple[Place, ...]) -> None:
+        self.changed = threading.Condition()
+        self.places = places
+        self.free: list[Place] = []
+        self.busy: Place | None = None  # what the thread is working on
+        self.done: deque[tuple[Place, BaseException | None]] = deque()
+        self.next = 0
+        self.round = 0  # the number of restarts: a result of an earlier round is of no use
+        self.closed = False
+
+    def serve(self, work: Callable[[int, Place], None]) -> None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.closed or self.free)
+                if self.closed:
+                    return
+                place, step, round_ = self.free.pop(0), self.next, self.round
+                self.busy, self.next = place, step + 1
+            error: BaseException | None = None
+            try:
+                work(step, place)
+            except BaseException as caught:  # whatever it is, the one who waits has to hear of it
+                error = caught
+            with self.changed:
+                self.busy = None
+                if round_ == self.round:
+                    self.done.append((place, error))
+                else:
+                    self.free.append(place)
+                self.changed.notify_all()
+
+
+def _end(desk: _Desk[Place], thread: threading.Thread) -> None:
+    with desk.changed:
+        desk.closed = True
+        desk.changed.notify_all()
+    if thread is not threading.current_thread():  # a garbage collection may run in any thread
+        thread.join(JOIN_SECONDS)
+
+
+class Slot:
+    """Room for one batch in host memory, and its way to a device that takes copies in the order they are asked for."""
+
+    def __init__(self, batch_size: int, image_shape: Sequence[int], *, pinned: bool = False) -> None:
+        self.images_NCHW = torch.empty((batch_size, *image_shape), dtype=torch.uint8, pin_memory=pinned)
+        self.rows_N = torch.empty(batch_size, dtype=torch.int64, pin_memory=pinned)
+        self.size = 0  # of the batch that is in it: the last of an epoch may be short
+
+    def gather(self, images: Tensor, rows: Tensor) -> None:
+        self.size = len(rows)
+        self.rows_N[: self.size].copy_(rows)
+        # With torch's threads; pages of a mapped file that are not in memory are then read side by side.
+        torch.index_select(images, 0, rows, out=self.images_NCHW[: self.size])
+
+    def send(self) -> None:
+        """Begin to copy to the device what was gathered."""
+
+    def receive(self) -> tuple[Tensor, Tensor]:
+        """Images and rows, for work that is asked for next, until `consumed`."""
+        return self.images_NCHW[: self.size], self.rows_N[: self.size]
+
+    def consumed(self) -> None:
+        """All work that reads what was received has been asked for."""
+
+    def wait(self) -> None:
+        """Until the host memory may be written to again."""
+
+
+class CudaSlot(Slot):
+    """With a copy on the device, made on a stream beside the computation."""
+
+    def __init__(
+        self, batch_size: int, image_shape: Sequence[int], device: torch.device, stream: torch.cuda.Stream
+    ) -> None:
+        super().__init__(batch_size, image_shape, pinned=True)
+        self.device, self.stream = device, stream
+        with torch.cuda.stream(stream):
+            self.device_images_NCHW = torch.empty_like(self.images_NCHW, device=device)
+            self.device_rows_N = torch.empty_like(self.rows_N, device=device)
+        self.arrival, self.consumption = torch.cuda.Event(), torch.cuda.Event()
+
+    def send(self) -> None:
+        self.stream.wait_event(self.consumption)
+        with torch.cuda.stream(self.stream):
+            for target, source in (
+                (self.device_images_NCHW, self.images_NCHW),
+                (self.device_rows_N, self.rows_N),
+            ):
+                target[: self.size].copy_(source[: self.size], non_blocking=True)
+            self.arrival.record(self.stream)
+
+    def receive(self) -> tuple[Tensor, Tensor]:
+        consumer = torch.cuda.current_stream(self.device)
+        consumer.wait_event(self.arrival)
+        for tensor in (self.device_images_NCHW, self.device_rows_N):
+            tensor.record_stream(consumer)  # else its memory could go to others while it is read, if this is dropped
+        return self.device_images_NCHW[: self.size], self.device_rows_N[: self.size]
+
+    def consumed(self) -> None:
+        self.consumption.record(torch.cuda.current_stream(self.device))
+
+    def wait(self) -> None:
+        self.arrival.synchronize()
+
+
+class Prefetcher:
+    """Takes the images of one step after the other to a device, with those of the next steps on their way."""
+
+    def __init__(self, images: Tensor, rows: Callable[[int], Tensor], batch_size: int, device: torch.device) -> None:
+        """`rows(step)` are the step's rows of `images`, both in host memory; it is called from a thread."""
+        shape = images.shape[1:]
+        self._slots: list[Slot]
+        if device.type == "cuda":
+            stream = torch.cuda.Stream(device)
+            self._slots = [CudaSlot(batch_size, shape, device, stream) for _ in range(DEPTH + 1)]
+        else:
+            self._slots = [Slot(batch_size, shape) for _ in range(DEPTH + 1)]
+        self._next: int | None = None  # the step that is expected
+        self._sent: deque[Slot] = deque()  # the next steps, in their order
+        self._used: Slot | None = None  # of the step before, perhaps still on its way
+        self.ahead = Lookahead(lambda step, slot: slot.gather(images, rows(step)), self._slots)
+
+    def fill(self, step: int, images_NCHW: Tensor) -> Tensor:
+        """Write the step's images into a tensor on the device, and return its rows `[N]`, on the device too.
+
+        The host waits where the images have not been gathered, and for a device that is some steps behind.
+        """
+        expected, self._next = self._next, None  # after an error or an interruption, begin anew
+        if step != expected:
+            self._restart(step)
+        elif self._used is not None:
+            self._used.wait()
+            self.ahead.give_back(self._used)
+        if not self._sent:
+            self._send()
+        self._used = self._sent.popleft()
+        images, rows = self._used.receive()
+        images_NCHW.copy_(images)
+        own_rows = rows.to(images_NCHW.device, copy=True)
+        self._used.consumed()
+        while self.ahead.ready():
+            self._send()
+        self._next = step + 1
+        return own_rows
+
+    def _send(self) -> None:
+        slot = self.ahead.take()
+        slot.send()
+        self._sent.append(slot)
+
+    def _restart(self, step: int) -> None:
+        self._sent.clear()
+        self._used = None
+        for slot in self._slots:
+            slot.wait()
+        self.ahead.restart(step)
