@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.results import Table, keep
 from twofold.api import configure, read_data
 from twofold.data import store
-from twofold.models import together
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
@@ -52,7 +51,7 @@ def build(method: str, options: argparse.Namespace, **overrides: Any) -> Trainer
 def product_step(trainer: Trainer) -> Callable[[], None]:
     def step() -> None:
         torch.manual_seed(trainer.step)
-        trainer.take_step(trainer.loader.batch(trainer.step))
+        trainer.take_step(trainer.step)
         trainer.step += 1
 
     return step
@@ -66,20 +65,19 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
     if device.type == "cuda":
         views = views.contiguous(memory_format=torch.channels_last)
     views = views.unflatten(0, (trainer.config.views, -1))
-    networks = [network for network in (method.encoder, method.projector, method.predictor) if network is not None]
-    parameters = [parameter for network in networks for parameter in network.parameters()]
+    parameters = [parameter for _, parameter in method.trained_parameters()]
     fused = {"fused": True} if device.type == "cuda" else {"foreach": False}
     optimizer = torch.optim.SGD(parameters, lr=torch.tensor(1e-4, device=device), momentum=0.9, **fused)
+    batch = trainer.loader.batch(0)
 
     def step() -> None:
         with trainer.autocast():
-            x = views
-            for network in networks:
-                x = together(network, x)
-            if method.teacher is not None:
-                together(method.teacher, views)
+            embeddings = (trainer.narrow or method)(views, batch)
+        output = embeddings.z if embeddings.prediction is None else embeddings.prediction
         optimizer.zero_grad()
-        x.float().square().mean().backward()
+        output.float().square().mean().backward()
+        if trainer.narrow is not None:
+            trainer.narrow.collect_gradients()
         optimizer.step()
 
     return step if device.type != "cuda" else graphed(step)
@@ -130,7 +128,7 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     start_up = time.perf_counter() - start
     ours = seconds_per_step(step, options.steps)
     memory = torch.cuda.max_memory_allocated() / 2**20 if options.device == "cuda" else float("nan")
-    refused = getattr(trainer.take_step, "refused", None)
+    refused = trainer.replay and trainer.replay.refused
     if refused:
         print(f"{method}: the step could not be recorded: {refused}")
     if options.profile:

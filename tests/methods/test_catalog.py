@@ -33,7 +33,7 @@ def test_defaults_are_accepted_for_digits(method: str) -> None:
     config, source = api.configure("digits", method, {})
     trainer = Trainer(config, api.read_data(config, source, Display(quiet=True)), Display(quiet=True))
     trainer.method.train()
-    trainer.training_step(trainer.loader.batch(0))
+    trainer.take_step(0)
     assert trainer.observers.means.read()["loss"] == pytest.approx(0, abs=1e4)
 
 
@@ -70,7 +70,7 @@ def test_every_switch_takes_a_step_that_moves_every_weight(method: str, paramete
     trainer.method.train()
     before = {name: value.detach().clone() for name, value in trainer.method.trained_parameters()}
     for step in range(2):
-        trainer.training_step(trainer.loader.batch(step))
+        trainer.take_step(step)
     for name, value in trainer.method.trained_parameters():
         assert torch.isfinite(value).all(), name
         # A bias before a loss that centres its input has no gradient; weight decay does not touch biases.
@@ -96,7 +96,7 @@ def test_running_correlation_moves_once_a_step_and_never_in_evaluation() -> None
     trainer.method.forward = spy
     expected = torch.zeros(64, 64, dtype=torch.float64)
     for step in range(3):
-        trainer.training_step(trainer.loader.batch(step))
+        trainer.take_step(step)
         expected = 0.998 * expected + 0.002 * seen[-1].T @ seen[-1] / len(seen[-1])
         torch.testing.assert_close(first_state(trainer), expected, rtol=1e-6, atol=1e-12)
     trainer.features(trainer.data.test)
@@ -110,7 +110,7 @@ def test_teacher_follows_the_cosine_of_its_momentum(method: str) -> None:
     trainer.method.train()
     expected = [p.detach().double().clone() for p in trainer.method.teacher.parameters()]
     for step in range(3):
-        trainer.training_step(trainer.loader.batch(step))
+        trainer.take_step(step)
         progress = (step + 1) / trainer.total_steps
         tau = 1 - 0.01 * (torch.cos(torch.tensor(torch.pi * progress)).item() + 1) / 2
         student = [*trainer.method.encoder.parameters(), *trainer.method.projector.parameters()]

@@ -41,7 +41,7 @@ def test_a_step_moves_every_trained_weight(method: str) -> None:
     trainer = running.trainer(method)
     trainer.method.train()
     before = snapshot(trainer)
-    trainer.training_step(trainer.loader.batch(0))
+    trainer.take_step(0)
     moved = changed(before, trainer)
     assert {name for name, _ in trainer.method.trained_parameters()} <= moved
 
@@ -49,7 +49,7 @@ def test_a_step_moves_every_trained_weight(method: str) -> None:
 def test_evaluation_changes_nothing() -> None:
     trainer = running.trainer("byol")
     trainer.method.train()
-    trainer.training_step(trainer.loader.batch(0))
+    trainer.take_step(0)
     before = snapshot(trainer)
     trainer.online_accuracy(trainer.data.test)
     trainer.features(trainer.data.train)
@@ -63,7 +63,7 @@ def test_the_online_probe_sends_no_gradient_to_the_encoder() -> None:
     for trainer in (with_labels, without):
         trainer.method.train()
         for step in range(3):
-            trainer.training_step(trainer.loader.batch(step))
+            trainer.take_step(step)
     for a, b in zip(with_labels.method.parameters(), without.method.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -81,7 +81,7 @@ def test_spectrum_is_the_windowed_covariance() -> None:
     trainer.method.forward = spy
     trainer.method.train()
     for step in range(4):
-        trainer.training_step(trainer.loader.batch(step))
+        trainer.take_step(step)
     weights = torch.tensor([0.9 ** (3 - k) for k in range(4)], dtype=torch.float64)
     expected = sum(w * torch.cov(z.T) for w, z in zip(weights, seen, strict=True)) / weights.sum()
     torch.testing.assert_close(trainer.observers.spectra["embeddings"].read(), expected, rtol=1e-4, atol=1e-7)
@@ -122,7 +122,7 @@ def test_changed_data_cannot_be_resumed(tmp_path: Path) -> None:
 def test_clipping_bounds_the_gradient() -> None:
     trainer = running.trainer(clip=1e-3)
     trainer.method.train()
-    trainer.training_step(trainer.loader.batch(0))
+    trainer.take_step(0)
     norm = torch.stack([p.grad.norm() for _, p in trainer.method.trained_parameters()]).norm()
     assert norm <= 1e-3 * 1.001
 
@@ -153,7 +153,7 @@ def stopped_between_log_points(folder: RunFolder, stop: int) -> None:
     first.method.train()
     stage = Stage("", 22, None, None)
     while first.step < stop + 8:
-        first.training_step(first.loader.batch(first.step))
+        first.take_step(first.step)
         first.step += 1
         if first.step == stop:
             first.save()

@@ -18,7 +18,6 @@ class Teacher(nn.Module):
     def __init__(self, student: nn.Module):
         super().__init__()
         self.network = copy.deepcopy(student).requires_grad_(False)
-        self.move = approach  # may be replaced by the same thing compiled
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
@@ -27,11 +26,7 @@ class Teacher(nn.Module):
     @torch.no_grad()
     def update(self, student: Iterable[Tensor], momentum: Tensor) -> None:
         """`student` are the parameters of the network that was copied, in its order."""
-        self.move(list(self.network.parameters()), list(student), 1 - momentum)
-
-
-def approach(mine: list[Tensor], others: list[Tensor], part: Tensor) -> None:
-    """Move each of mine a part of the way to the other."""
-    steps = list(torch._foreach_sub(others, mine))
-    torch._foreach_mul_(steps, part)
-    torch._foreach_add_(mine, steps)
+        mine: list[Tensor] = list(self.network.parameters())
+        steps = list(torch._foreach_sub(list(student), mine))
+        torch._foreach_mul_(steps, 1 - momentum)
+        torch._foreach_add_(mine, steps)

@@ -20,7 +20,7 @@ class LARS(Optimizer):
 
     def __init__(self, params: Iterable[dict[str, Any]], lr: Tensor | float, momentum: float, eta: float):
         super().__init__(params, {"lr": lr, "momentum": momentum, "eta": eta, "weight_decay": 0.0, "adapt": True})
-        self.move = lars_step  # may be replaced by the same thing compiled
+        self.adapted_step = lars_step  # the fused kernel takes its place on CUDA
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -34,8 +34,29 @@ class LARS(Optimizer):
                     self.state[w]["momentum"] = torch.zeros_like(w)
             slopes = [w.grad for w in weights if w.grad is not None]
             buffers = [self.state[w]["momentum"] for w in weights]
-            eta = group["eta"] if group["adapt"] else None
-            self.move(weights, slopes, buffers, group["lr"], group["momentum"], group["weight_decay"], eta)
+            rest = group["lr"], group["momentum"], group["weight_decay"]
+            if group["adapt"]:
+                self.adapted_step(weights, slopes, buffers, *rest, group["eta"])
+            else:
+                momentum_step(weights, slopes, buffers, *rest)
+
+
+def momentum_step(
+    weights: list[Tensor],
+    slopes: list[Tensor],
+    buffers: list[Tensor],
+    lr: Tensor,
+    momentum: float,
+    weight_decay: float,
+    ratios: list[Tensor] | None = None,
+) -> None:
+    """m ← momentum · m + ratio · (∇ + λw), w ← w − lr · m."""
+    gradients = torch._foreach_add(slopes, weights, alpha=weight_decay)
+    if ratios is not None:
+        torch._foreach_mul_(gradients, ratios)
+    torch._foreach_mul_(buffers, momentum)
+    torch._foreach_add_(buffers, gradients)
+    torch._foreach_sub_(weights, torch._foreach_mul(buffers, lr))
 
 
 def lars_step(
@@ -45,28 +66,14 @@ def lars_step(
     lr: Tensor,
     momentum: float,
     weight_decay: float,
-    eta: float | None,
+    eta: float,
 ) -> None:
-    """For all weights at once, without `eta` plain momentum. Lists throughout: a compiler makes few kernels of them."""
-    gradients = torch._foreach_add(slopes, weights, alpha=weight_decay)
-    if eta is not None:
-        torch._foreach_mul_(gradients, trust_ratios(weights, slopes, lr, weight_decay, eta))
-    torch._foreach_mul_(buffers, momentum)
-    torch._foreach_add_(buffers, gradients)
-    torch._foreach_sub_(weights, torch._foreach_mul(buffers, lr))
-
-
-def trust_ratios(
-    weights: list[Tensor], slopes: list[Tensor], lr: Tensor, weight_decay: float, eta: float
-) -> list[Tensor]:
-    """min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1) for each weight."""
-    size, slope = torch._foreach_norm(weights), torch._foreach_norm(slopes)
-    bound = torch._foreach_add(torch._foreach_add(slope, torch._foreach_mul(size, weight_decay)), 1e-12)
-    ratio = torch._foreach_div(torch._foreach_mul(size, eta), bound)
-    ratio = torch._foreach_clamp_max(torch._foreach_div(ratio, lr), 1.0)
+    """The same with the ratio min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1) of each weight."""
+    size, slope = torch.stack(torch._foreach_norm(weights)), torch.stack(torch._foreach_norm(slopes))
+    ratio = eta * size / (slope + weight_decay * size + 1e-12)
     # A weight or gradient of exactly 0 has no direction to scale: it takes the plain step.
-    directed = torch._foreach_mul(torch._foreach_sign(size), torch._foreach_sign(slope))
-    return list(torch._foreach_lerp([torch.ones_like(value) for value in ratio], ratio, directed))
+    ratio = torch.where((size > 0) & (slope > 0), (ratio / lr).clamp(max=1), 1.0)
+    momentum_step(weights, slopes, buffers, lr, momentum, weight_decay, list(ratio.unbind()))
 
 
 def parameter_groups(config: Config, parameters: Iterable[tuple[str, nn.Parameter]]) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,9 +10,12 @@ import torch
 from torch import Tensor
 
 from twofold.data import cache
+from twofold.data.loader import Loader
 from twofold.errors import TwofoldError
 from twofold.types import Batch
 
+MakeViews = Callable[[Tensor, Tensor, Tensor], Tensor]  # images, positions, step → views
+Train = Callable[[Batch, Tensor], None]
 LEAST_STEPS = 2000  # compiling takes up to a minute, and saves about 20 ms a step
 WARM_UP = 3  # steps before the recording: kernels are compiled and chosen, and the optimizer makes its state
 
@@ -58,67 +60,74 @@ class Beside:
 
 
 class Replay:
-    """`replay(batch)` does what `step(batch)` does, from the fourth time on as a graph.
+    """`replay(step)` trains on the batch of that step, from the fourth time on as a graph.
 
-    The first calls are steps like all others, so nothing has to be undone. A batch of another size takes `step`
-    itself, and so do all where the step cannot be recorded; `refused` then says why.
+    The first calls are steps like all others, so nothing has to be undone. While one batch is trained on, the views of
+    the next are made beside it. Batches of another size, and all where the step cannot be recorded, go the plain way;
+    `refused` then says why.
     """
 
-    def __init__(self, step: Callable[[Batch], None]):
-        self.step = step
-        self.batch: Batch | None = None  # where the graph reads
+    def __init__(self, loader: Loader, make_views: MakeViews, train: Train, clock: Tensor, beside: Beside):
+        self.loader, self.make_views, self.train = loader, make_views, train
+        self.clock, self.beside = clock, beside
         self.graph: torch.cuda.CUDAGraph | None = None
         self.calls = 0
+        self.ready: int | None = None  # the step whose views are made
         self.refused: str | None = None
-        self.started = time.monotonic()
+        self.batch, self.ahead = loader.batch(0), loader.batch(0)
+        self.views = torch.empty(0)
 
-    def __call__(self, batch: Batch) -> None:
-        if self.batch is None:
-            labels = None if batch.labels is None else batch.labels.clone()
-            self.batch = Batch(batch.images.clone(), batch.index.clone(), batch.position.clone(), labels)
-        if self.refused or batch.images.shape != self.batch.images.shape:
-            self.step(batch)
+    def __call__(self, step: int) -> None:
+        size = self.loader.order.size
+        if self.refused or size(step) != len(self.batch.images):
+            batch = self.loader.batch(step)
+            self.train(batch, self.make_views(batch.images, batch.position, self.clock))
             return
-        _copy(batch, self.batch)
-        if self.calls == WARM_UP:
-            self._record()
+        if self.ready != step:
+            self.loader.fill(step, self.batch)
+            views = self.make_views(self.batch.images, self.batch.position, self.clock)
+            # The graph reads where these first lie.
+            self.views = self.views.copy_(views) if self.views.numel() else views.clone()
+        self.ready = None
+        if size(step + 1) == len(self.batch.images):
+            self.loader.fill(step + 1, self.ahead)
+            self.ready = step + 1
         self.calls += 1
+        if self.calls > WARM_UP and self.graph is None:
+            self._record()
         if self.graph is not None:
             self.graph.replay()
         else:
-            self._on_a_stream_of_its_own()
+            self._first_steps()
 
-    def _on_a_stream_of_its_own(self) -> None:
-        """As the recording will be: autograd remembers the stream on which a parameter was first used."""
+    def _train_and_look_ahead(self) -> None:
+        position, next_clock = self.ahead.position, self.clock + 1
+        with self.beside():
+            views = self.make_views(self.ahead.images, position, next_clock)
+        self.train(self.batch, self.views)
+        self.beside.join()
+        self.views.copy_(views)
+        self.batch.index.copy_(self.ahead.index)
+        if self.batch.labels is not None and self.ahead.labels is not None:
+            self.batch.labels.copy_(self.ahead.labels)
+
+    def _first_steps(self) -> None:
+        """On a stream of their own, as the recording will be: autograd remembers where a parameter was first used."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            assert self.batch is not None
-            self.step(self.batch)
+            self._train_and_look_ahead()
         torch.cuda.current_stream().wait_stream(stream)
 
     def _record(self) -> None:
-        assert self.batch is not None
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # what the first steps used: the graph has memory of its own
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self.step(self.batch)
+                self._train_and_look_ahead()
         except RuntimeError as error:
             self.refused = str(error).splitlines()[0]
             torch.cuda.synchronize()
             return
         self.graph = graph
-        self.seconds = time.monotonic() - self.started
-
-
-def _copy(source: Batch, target: Batch) -> None:
-    pairs: list[tuple[Tensor | None, Tensor | None]] = [
-        (source.images, target.images),
-        (source.index, target.index),
-        (source.labels, target.labels),
-    ]
-    for new, old in pairs:
-        if new is not None and old is not None:
-            old.copy_(new, non_blocking=True)

@@ -26,6 +26,7 @@ from twofold.methods import Method, Parts, find
 from twofold.methods.relations import file_fingerprint
 from twofold.models import build_encoder, feature_dimension, fuse
 from twofold.train import checkpoint
+from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
 from twofold.train.optim import (
     LARS,
@@ -55,8 +56,12 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def uses_bf16(config: Config, device: torch.device) -> bool:
+    return config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+
+
 def autocast_of(config: Config, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-    bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+    bf16 = uses_bf16(config, device)
     return lambda: torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
 
 
@@ -110,22 +115,26 @@ class Trainer:
         self.started = self.last_save = time.monotonic()
         self.measured_from = self.started, self.step
         self.beside: Beside | None = None  # on the device, where observers work while gradients are computed
-        self.take_step: Callable[[Batch], None] = self.training_step
+        self.narrow: NarrowWeights | None = None
+        self.replay: Replay | None = None
         if worth_compiling(config.compile, self.device, self.total_steps):
             self.compile()
 
     def compile(self) -> None:
         """Fused and compiled kernels where they pay, and the whole step as one graph."""
+        from twofold.train.lars_kernels import lars_step  # Triton is there only where CUDA is
+
         keep_compiled_code()
         torch.backends.cudnn.benchmark = True
         fuse(self.method)
-        self.make_views = torch.compile(self.make_views, dynamic=False)  # type: ignore[method-assign]
         if isinstance(self.optimizer, LARS):
-            self.optimizer.move = torch.compile(self.optimizer.move, dynamic=False)
-        if self.method.teacher is not None:
-            self.method.teacher.move = torch.compile(self.method.teacher.move, dynamic=False)
+            self.optimizer.adapted_step = lars_step
+        if uses_bf16(self.config, self.device):
+            self.narrow = NarrowWeights(self.method, torch.bfloat16)
+        self.make_views = torch.compile(self.make_views, dynamic=False)  # type: ignore[method-assign]
+        self.method.objective = torch.compile(self.method.objective, dynamic=False)
         self.beside = Beside(self.device)
-        self.take_step = Replay(self.training_step)
+        self.replay = Replay(self.loader, self.make_views, self.training_step, self.clock, Beside(self.device))
 
     @torch.no_grad()
     def try_objective(self, batch_size: int, features: int, dimension: int) -> None:
@@ -148,12 +157,12 @@ class Trainer:
         ):
             self.started = time.monotonic()
             self.measured_from = self.started, self.step
-            if isinstance(self.take_step, Replay):
+            if self.replay is not None:
                 stage.note(self.step, "compiling: up to a minute the first time, then kept")
             while self.step < self.total_steps:
                 # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout.
                 torch.manual_seed((self.config.seed * 1_000_003 + self.step) % 2**63)
-                self.take_step(self.loader.batch(self.step))
+                self.take_step(self.step)
                 self.step += 1
                 if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
                     self.log(stage)
@@ -164,11 +173,17 @@ class Trainer:
                     raise Interrupted(folder.path, stop[0])
             self.save()
 
-    def training_step(self, batch: Batch) -> None:
+    def take_step(self, step: int) -> None:
+        if self.replay is not None:
+            self.replay(step)
+        else:
+            batch = self.loader.batch(step)
+            self.training_step(batch, self.make_views(batch.images, batch.position, self.clock))
+
+    def training_step(self, batch: Batch, views: Tensor) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
-        views = self.make_views(batch.images, batch.position, self.clock)
         with self.autocast():
-            embeddings = self.method(views, batch)
+            embeddings = (self.narrow or self.method)(views, batch)
         self.method.prepare(embeddings)
         loss = self.method.objective(embeddings)
         rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
@@ -177,6 +192,8 @@ class Trainer:
 
         self.optimizer.zero_grad()
         loss.total.backward()
+        if self.narrow is not None:
+            self.narrow.collect_gradients()
         if self.config.clip > 0:
             nn.utils.clip_grad_norm_((parameter for _, parameter in self.method.trained_parameters()), self.config.clip)
         set_learning_rate(self.optimizer, rate)
