@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -41,9 +41,42 @@ def covariance(x: Tensor) -> Tensor:
 
 def gram_norm_squared(x: Tensor) -> Tensor:
     """‖xᵀx‖²_F = ‖xxᵀ‖²_F, from whichever matrix is smaller; batched over leading axes."""
+    return _GramNorm.apply(x, False)
+
+
+def off_diagonal_norm_squared(x: Tensor) -> Tensor:
+    """Σ_{i≠j} (xᵀx)_ij², from the smaller of xᵀx and xxᵀ; batched over leading axes."""
     n, d = x.shape[-2:]
-    product = x @ x.mT if n < d else x.mT @ x
-    return product.square().sum(dim=(-2, -1))
+    if n < d:
+        return gram_norm_squared(x) - x.square().sum(dim=-2).square().sum(dim=-1)
+    return _GramNorm.apply(x, True)
+
+
+class _GramNorm(torch.autograd.Function):
+    """Its gradient is 4x(xᵀx) = 4(xxᵀ)x: one product, with the matrix at hand, where autograd would take two."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, without_diagonal: bool) -> Tensor:
+        product = _smaller_gram(x, without_diagonal)
+        ctx.without_diagonal = without_diagonal
+        ctx.save_for_backward(x, product)
+        return product.square().sum(dim=(-2, -1))
+
+    @staticmethod
+    @full_precision
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        x, product = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is asked for, and the product is a function of x too
+            product = _smaller_gram(x, ctx.without_diagonal)
+        cubed = product @ x if x.shape[-2] < x.shape[-1] else x @ product
+        return cubed * (4 * gradient)[..., None, None], None
+
+
+def _smaller_gram(x: Tensor, without_diagonal: bool) -> Tensor:
+    product = x @ x.mT if x.shape[-2] < x.shape[-1] else x.mT @ x
+    if without_diagonal:
+        product.diagonal(dim1=-2, dim2=-1).zero_()
+    return product
 
 
 def normalized(x: Tensor, minimum: float = 1e-8) -> Tensor:
