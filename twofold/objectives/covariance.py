@@ -8,6 +8,7 @@ Where N < D they gather the embeddings, which are fewer numbers than the moments
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -98,8 +99,32 @@ def _spread(z: Tensor) -> Tensor:
 
 def _columns(z: Tensor, epsilon: float = 0.0) -> Tensor:
     """z with its columns centred and of unit norm over the samples; `epsilon` adds to the variances."""
-    x = centred(z)
-    return x / _norms(x.square().sum(dim=1, keepdim=True), z.shape[1], epsilon)
+    columns, _ = _Standardize.apply(z, epsilon)
+    return columns
+
+
+class _Standardize(torch.autograd.Function):
+    """Centred columns over their norms, and the norms; as BatchNorm, it keeps nothing but its result for the gradient.
+
+    With z_c = z − mean, n = ‖z_c‖ and y = z_c/n: ∂n/∂z_c = y, and ∂y/∂z_c takes from a gradient its part along y.
+    A column that is shorter than the smallest norm is divided by a constant.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        columns = centred(z)
+        squares = columns.square().sum(dim=-2, keepdim=True) + z.shape[-2] * epsilon
+        norms = squares.clamp_min(SMALLEST_NORM**2).sqrt()
+        columns /= norms
+        ctx.save_for_backward(columns, norms, squares >= SMALLEST_NORM**2)
+        return columns, norms
+
+    @staticmethod
+    @full_precision
+    def backward(ctx: Any, by_columns: Tensor, by_norms: Tensor) -> tuple[Tensor, None]:
+        columns, norms, alive = ctx.saved_tensors
+        along = ((by_columns * columns).sum(dim=-2, keepdim=True) - by_norms * norms) * alive
+        return centred(torch.addcmul(by_columns, columns, along, value=-1)) / norms, None
 
 
 def _products(one_PND: Tensor, other_PND: Tensor) -> Tensor:
