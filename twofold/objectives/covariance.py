@@ -6,6 +6,7 @@ shards, which merge into those of the batch, and take the loss of these: the sam
 Where N < D they gather the embeddings, which are fewer numbers than the moments.
 """
 
+import functools
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -224,12 +225,31 @@ def _between(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """The diagonal of oneᵀother [D, D], and the sum of its other entries' squares."""
     N, D = one.shape
     if D <= 2 * N:
+        return _Between.apply(one, other)
+    diagonal = (one * other).sum(dim=0)
+    return diagonal, ((one @ one.T) * (other @ other.T)).sum() - diagonal.square().sum()  # the first = ‖oneᵀother‖²
+
+
+class _Between(torch.autograd.Function):
+    """Its gradient with respect to oneᵀother is that of the diagonal, and twice the entries elsewhere: one matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
         product = one.T @ other
         diagonal = product.diagonal().clone()
         product.diagonal().zero_()
+        ctx.save_for_backward(one, other, product)
         return diagonal, product.square().sum()
-    diagonal = (one * other).sum(dim=0)
-    return diagonal, ((one @ one.T) * (other @ other.T)).sum() - diagonal.square().sum()  # the first = ‖oneᵀother‖²
+
+    @staticmethod
+    @full_precision
+    def backward(ctx: Any, by_diagonal: Tensor, by_squares: Tensor) -> tuple[Tensor, Tensor]:
+        one, other, product = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is asked for, and the product is a function of both too
+            product = one.T @ other
+        by_product = product * (2 * by_squares)
+        by_product.diagonal().copy_(by_diagonal)
+        return other @ by_product.T, one @ by_product
 
 
 def barlow_twins_of_moments(moments: Moments, *, weight: float, scale: float, epsilon: float) -> LossTerms:
@@ -306,4 +326,5 @@ def _off_diagonal(matrix: Tensor) -> Tensor:
 
 
 def _total(**terms: Tensor) -> LossTerms:
-    return LossTerms(torch.stack(list(terms.values())).sum(), {name: term.detach() for name, term in terms.items()})
+    total = functools.reduce(torch.add, terms.values())
+    return LossTerms(total, {name: term.detach() for name, term in terms.items()})
