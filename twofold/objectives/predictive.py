@@ -9,6 +9,7 @@ from twofold.linalg import full_precision, normalized
 from twofold.types import LossTerms
 
 Distance = Literal["cosine", "euclidean"]
+SMALLEST_NORM = 1e-8
 
 
 @full_precision
@@ -48,7 +49,9 @@ def mean_distance(prediction: Tensor, target: Tensor, distance: str) -> LossTerm
         shapes = f"{list(prediction.shape)} and {list(target.shape)}"
         raise TwofoldError(f"predictions and targets have shapes {shapes}: give both as [N, D], N at least 1")
     if distance == "cosine":
-        total = -(normalized(prediction) * normalized(target)).sum(dim=-1).mean()
+        # cos = p·t/(‖p‖‖t‖), with ‖p‖ taken out of the sum: only the target is divided entry by entry.
+        length = prediction.norm(dim=-1).clamp_min(SMALLEST_NORM)
+        total = -((prediction * normalized(target, SMALLEST_NORM)).sum(dim=-1) / length).mean()
     elif distance == "euclidean":
         total = 0.5 * (prediction - target).square().sum(dim=-1).mean()
     else:
