@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -22,7 +23,8 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         tensor = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        with torch.autocast(tensor.device.type, enabled=False):
+        device = tensor.device.type
+        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             return function(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})  # type: ignore
 
     return wrapper
@@ -81,7 +83,7 @@ def _smaller_gram(x: Tensor, without_diagonal: bool) -> Tensor:
 
 def normalized(x: Tensor, minimum: float = 1e-8) -> Tensor:
     """x with rows of unit length; a row shorter than `minimum` is divided by it instead."""
-    return torch.nn.functional.normalize(x, dim=-1, eps=minimum)
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(minimum)
 
 
 SQUARINGS = 26

@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from twofold.errors import TwofoldError, nearest
@@ -50,7 +51,7 @@ def mean_distance(prediction: Tensor, target: Tensor, distance: str) -> LossTerm
         raise TwofoldError(f"predictions and targets have shapes {shapes}: give both as [N, D], N at least 1")
     if distance == "cosine":
         # cos = p·t/(‖p‖‖t‖), with ‖p‖ taken out of the sum: only the target is divided entry by entry.
-        length = prediction.norm(dim=-1).clamp_min(SMALLEST_NORM)
+        length = torch.linalg.vector_norm(prediction, dim=-1).clamp_min(SMALLEST_NORM)
         total = -((prediction * normalized(target, SMALLEST_NORM)).sum(dim=-1) / length).mean()
     elif distance == "euclidean":
         total = 0.5 * (prediction - target).square().sum(dim=-1).mean()
