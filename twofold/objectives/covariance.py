@@ -118,14 +118,18 @@ class _Standardize(torch.autograd.Function):
         norms = squares.clamp_min(SMALLEST_NORM**2).sqrt()
         columns /= norms
         ctx.save_for_backward(columns, norms, squares >= SMALLEST_NORM**2)
+        ctx.set_materialize_grads(False)
         return columns, norms
 
     @staticmethod
-    @full_precision
-    def backward(ctx: Any, by_columns: Tensor, by_norms: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, by_columns: Tensor | None, by_norms: Tensor | None) -> tuple[Tensor, None]:
         columns, norms, alive = ctx.saved_tensors
-        along = ((by_columns * columns).sum(dim=-2, keepdim=True) - by_norms * norms) * alive
-        return centred(torch.addcmul(by_columns, columns, along, value=-1)) / norms, None
+        if by_columns is None:
+            by_columns = torch.zeros_like(columns)
+        along = (by_columns * columns).sum(dim=-2, keepdim=True)
+        if by_norms is not None:  # only a second derivative reads them
+            along = along - by_norms * norms
+        return centred(torch.addcmul(by_columns, columns, along * alive, value=-1)) / norms, None
 
 
 def _products(one_PND: Tensor, other_PND: Tensor) -> Tensor:
@@ -217,39 +221,45 @@ def barlow_twins(z: Tensor, *, weight: float = 5e-3, scale: float = 1.0, epsilon
     """
     _, N, _ = _shape(z)
     pairs = [_between(*pair) for pair in combinations(_columns(z, epsilon).unbind(), 2)]
-    diagonals, off_diagonals = zip(*pairs, strict=True)
-    return _barlow_twins(N, torch.stack(diagonals), torch.stack(off_diagonals).sum(), weight, scale)
+    deviation, off_diagonal = (functools.reduce(torch.add, values) for values in zip(*pairs, strict=True))
+    return _barlow_twins(N, len(pairs), deviation, off_diagonal, weight, scale)
 
 
 def _between(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """The diagonal of oneᵀother [D, D], and the sum of its other entries' squares."""
+    """Σ_i (1 − c_ii)² and Σ_{i≠j} c_ij² of c = oneᵀother [D, D]."""
     N, D = one.shape
     if D <= 2 * N:
         return _Between.apply(one, other)
     diagonal = (one * other).sum(dim=0)
-    return diagonal, ((one @ one.T) * (other @ other.T)).sum() - diagonal.square().sum()  # the first = ‖oneᵀother‖²
+    everything = ((one @ one.T) * (other @ other.T)).sum()  # = ‖oneᵀother‖²
+    return (1 - diagonal).square().sum(), everything - diagonal.square().sum()
 
 
 class _Between(torch.autograd.Function):
-    """Its gradient with respect to oneᵀother is that of the diagonal, and twice the entries elsewhere: one matrix."""
+    """Keeps c without its diagonal, and 1 − c_ii: the gradient with respect to c is made of them, in one matrix."""
 
     @staticmethod
     def forward(ctx: Any, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        product = one.T @ other
-        diagonal = product.diagonal().clone()
-        product.diagonal().zero_()
-        ctx.save_for_backward(one, other, product)
-        return diagonal, product.square().sum()
+        missing, elsewhere = _apart(one.T @ other)
+        ctx.save_for_backward(one, other, missing, elsewhere)
+        return missing.square().sum(), elsewhere.square().sum()
 
     @staticmethod
     @full_precision
-    def backward(ctx: Any, by_diagonal: Tensor, by_squares: Tensor) -> tuple[Tensor, Tensor]:
-        one, other, product = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is asked for, and the product is a function of both too
-            product = one.T @ other
-        by_product = product * (2 * by_squares)
-        by_product.diagonal().copy_(by_diagonal)
+    def backward(ctx: Any, by_deviation: Tensor, by_off_diagonal: Tensor) -> tuple[Tensor, Tensor]:
+        one, other, missing, elsewhere = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is asked for, and these are functions of both too
+            missing, elsewhere = _apart(one.T @ other)
+        by_product = elsewhere * (2 * by_off_diagonal)
+        by_product.diagonal().copy_(missing * (-2 * by_deviation))
         return other @ by_product.T, one @ by_product
+
+
+def _apart(product: Tensor) -> tuple[Tensor, Tensor]:
+    """1 − its diagonal, and the matrix itself, with zeros there."""
+    missing = 1 - product.diagonal()
+    product.diagonal().zero_()
+    return missing, product
 
 
 def barlow_twins_of_moments(moments: Moments, *, weight: float, scale: float, epsilon: float) -> LossTerms:
@@ -258,14 +268,16 @@ def barlow_twins_of_moments(moments: Moments, *, weight: float, scale: float, ep
         raise TwofoldError("these moments lack the matrices between views: take moments(z, between=True)")
     one, other = view_pairs(moments.norms(epsilon))
     correlation_PDD = moments.between_PDD / (one[:, :, None] * other[:, None, :])
-    diagonal_PD = correlation_PDD.diagonal(dim1=1, dim2=2)
-    return _barlow_twins(moments.count, diagonal_PD, _off_diagonal(correlation_PDD).square().sum(), weight, scale)
+    deviation = (1 - correlation_PDD.diagonal(dim1=1, dim2=2)).square().sum()
+    off_diagonal = _off_diagonal(correlation_PDD).square().sum()
+    return _barlow_twins(moments.count, len(one), deviation, off_diagonal, weight, scale)
 
 
-def _barlow_twins(count: int, diagonal_PD: Tensor, off_diagonal: Tensor, weight: float, scale: float) -> LossTerms:
+def _barlow_twins(
+    count: int, pairs: int, deviation: Tensor, off_diagonal: Tensor, weight: float, scale: float
+) -> LossTerms:
     _at_least_two(count, "barlow_twins")
-    scale = scale / len(diagonal_PD)
-    return _total(invariance=scale * (1 - diagonal_PD).square().sum(), redundancy=scale * weight * off_diagonal)
+    return _total(invariance=scale / pairs * deviation, redundancy=scale / pairs * weight * off_diagonal)
 
 
 @full_precision
