@@ -65,17 +65,19 @@ def total(loss: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[Tens
     return lambda _: lambda z: loss(z, *args, **kwargs).total
 
 
-def both_orders(one_order: Callable[[Tensor, Tensor], Tensor]) -> Step:
+def both_orders(objective: Callable[..., Any], with_matrix: bool = False) -> Callable[[Tensor], Step]:
     """What a predictive method sums: each view meets the other, held fixed."""
-    return lambda z: one_order(z[0], z[1].detach()) + one_order(z[1], z[0].detach())
 
-
-def with_matrix(objective: Callable[..., Any]) -> Callable[[Tensor], Step]:
     def make(z: Tensor) -> Step:
-        matrix = torch.eye(z.shape[-1], device=z.device, dtype=z.dtype) / 2
-        return both_orders(lambda one, other: objective(one, other, matrix).total)
+        matrix = [torch.eye(z.shape[-1], device=z.device, dtype=z.dtype) / 2] if with_matrix else []
+        return lambda z: VIEWS * objective(z, z.detach().roll(-1, dims=0), *matrix).total
 
     return make
+
+
+def lightly_cosine(loss: type, _: Tensor) -> Step:
+    module = loss()
+    return lambda z: module(z[0], z[1].detach()) + module(z[1], z[0].detach())
 
 
 def diet(z: Tensor) -> Step:
@@ -134,10 +136,7 @@ def frossl_of_lightly(value: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 NT_XENT = Peer("ntx_ent_loss.NTXentLoss", of_two(temperature=0.2))
 DECOUPLED = Peer("dcl_loss.DCLLoss", of_two(temperature=0.2), "1/τ times ours", lambda v, g: (0.2 * v, 0.2 * g))
-COSINE = Peer(
-    "negative_cosine_similarity.NegativeCosineSimilarity",
-    lambda loss, _: both_orders(loss()),
-)
+COSINE = Peer("negative_cosine_similarity.NegativeCosineSimilarity", lightly_cosine)
 CASES = [
     Case("info_nce", total(objectives.info_nce, 0.2), NT_XENT),
     Case(
@@ -177,9 +176,9 @@ CASES = [
         Peer("wmse_loss.WMSELoss", lightly_w_mse, "equal, with the same sub-batches of 2D samples"),
         multiple=2,
     ),
-    Case("asymmetric", lambda _: both_orders(lambda z, t: objectives.asymmetric(z, t).total), COSINE),
-    Case("asymmetric with a matrix", with_matrix(objectives.asymmetric)),
-    Case("isoloss", with_matrix(objectives.isoloss)),
+    Case("asymmetric", both_orders(objectives.asymmetric), COSINE),
+    Case("asymmetric with a matrix", both_orders(objectives.asymmetric, with_matrix=True)),
+    Case("isoloss", both_orders(objectives.isoloss, with_matrix=True)),
     Case("batch_cross_entropy", diet),
     Case("ridge_graph", with_graph(objectives.ridge_graph, 0.1)),
     Case("graph_vicreg", with_graph(objectives.graph_vicreg, 1.0)),

@@ -22,9 +22,10 @@ def asymmetric(
     distance: Distance = "cosine",
     stop_gradient: bool = True,
 ) -> LossTerms:
-    """d(W_P z, sg(target)) for one ordered pair of views z[N, D], target[N, D] (IsoLoss eq 1 and 2).
+    """d(W_P z, sg(target)) for one ordered pair of views z[..., N, D], target[..., N, D] (IsoLoss eq 1 and 2).
 
-    d is −cos, or ½‖·‖²; the mean over samples. Where the predictor is a network, z is its output and W_P is left out.
+    d is −cos, or ½‖·‖²; the mean over samples, and over pairs where several are given at once. Where the predictor is a
+    network, z is its output and W_P is left out.
     """
     prediction = z if predictor_matrix is None else predicted(z, predictor_matrix)
     return mean_distance(prediction, target.detach() if stop_gradient else target, distance)
