@@ -116,12 +116,13 @@ class Additive:
     psi: Curve
 
     def weigh(self, scores_RR: Tensor, positive_PR: Tensor) -> Weighed:
-        losses, slopes, weights_RR = [], [], torch.zeros_like(scores_RR)
-        for positive_R in positive_PR:
-            psi_RR, slope_RR = self.psi(scores_RR - positive_R[:, None])
+        curves = (self.psi(scores_RR - positive_R[:, None]) for positive_R in positive_PR)
+        psi_RR, weights_RR = next(curves)
+        losses, slopes = [psi_RR.sum(dim=1)], [weights_RR.sum(dim=1)]
+        for psi_RR, slope_RR in curves:
             losses.append(psi_RR.sum(dim=1))
             slopes.append(slope_RR.sum(dim=1))
-            weights_RR += slope_RR
+            weights_RR = weights_RR + slope_RR
         factor_R = torch.full_like(positive_PR[0], 1 / len(positive_PR))
         return Weighed(torch.stack(losses), torch.stack(slopes), weights_RR, factor_R)
 
