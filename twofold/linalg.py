@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ def covariance(x: Tensor) -> Tensor:
 
 def gram_norm_squared(x: Tensor) -> Tensor:
     """‖xᵀx‖²_F = ‖xxᵀ‖²_F, from whichever matrix is smaller; batched over leading axes."""
-    return _GramNorm.apply(x, False)
+    return _GramNorm.apply(x, "as it is")
 
 
 def off_diagonal_norm_squared(x: Tensor) -> Tensor:
@@ -51,34 +51,49 @@ def off_diagonal_norm_squared(x: Tensor) -> Tensor:
     n, d = x.shape[-2:]
     if n < d:
         return gram_norm_squared(x) - x.square().sum(dim=-2).square().sum(dim=-1)
-    return _GramNorm.apply(x, True)
+    return _GramNorm.apply(x, "zero")
+
+
+def distance_from_orthonormal(x: Tensor) -> Tensor:
+    """‖xᵀx − I‖²_F, from the smaller of xᵀx and xxᵀ; batched over leading axes."""
+    n, d = x.shape[-2:]
+    # Both share their eigenvalues, less the zeros, each of which is 1 away from the identity.
+    return _GramNorm.apply(x, "less one") + max(d - n, 0)
+
+
+Diagonal = Literal["as it is", "zero", "less one"]
 
 
 class _GramNorm(torch.autograd.Function):
-    """Its gradient is 4x(xᵀx) = 4(xxᵀ)x: one product, with the matrix at hand, where autograd would take two."""
+    """The squared norm of G = xᵀx, or of xxᵀ if that is smaller, with its diagonal changed.
+
+    The gradient is 4xG, or 4Gx: one product, with the matrix at hand, where autograd would take two.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, without_diagonal: bool) -> Tensor:
-        product = _smaller_gram(x, without_diagonal)
-        ctx.without_diagonal = without_diagonal
-        ctx.save_for_backward(x, product)
-        return product.square().sum(dim=(-2, -1))
+    def forward(ctx: Any, x: Tensor, diagonal: Diagonal) -> Tensor:
+        gram = _smaller_gram(x, diagonal)
+        ctx.diagonal = diagonal
+        ctx.save_for_backward(x, gram)
+        return gram.square().sum(dim=(-2, -1))
 
     @staticmethod
     @full_precision
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        x, product = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is asked for, and the product is a function of x too
-            product = _smaller_gram(x, ctx.without_diagonal)
-        cubed = product @ x if x.shape[-2] < x.shape[-1] else x @ product
-        return cubed * (4 * gradient)[..., None, None], None
+        x, gram = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is asked for, and the matrix is a function of x too
+            gram = _smaller_gram(x, ctx.diagonal)
+        product = gram @ x if x.shape[-2] < x.shape[-1] else x @ gram
+        return product * (4 * gradient)[..., None, None], None
 
 
-def _smaller_gram(x: Tensor, without_diagonal: bool) -> Tensor:
-    product = x @ x.mT if x.shape[-2] < x.shape[-1] else x.mT @ x
-    if without_diagonal:
-        product.diagonal(dim1=-2, dim2=-1).zero_()
-    return product
+def _smaller_gram(x: Tensor, diagonal: Diagonal) -> Tensor:
+    gram = x @ x.mT if x.shape[-2] < x.shape[-1] else x.mT @ x
+    if diagonal == "zero":
+        gram.diagonal(dim1=-2, dim2=-1).zero_()
+    elif diagonal == "less one":
+        gram.diagonal(dim1=-2, dim2=-1).sub_(1)
+    return gram
 
 
 def normalized(x: Tensor, minimum: float = 1e-8) -> Tensor:
