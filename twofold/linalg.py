@@ -226,8 +226,9 @@ def whitened(x: Tensor, shrinkage: float = 0.0) -> Tensor:
     Solved in float64. Without shrinkage the result has covariance I, in as many dimensions as x has variance in.
     """
     wide = centred(double(x))
+    variances = wide.mT @ wide / max(x.shape[-2] - 1, 1)
     identity = torch.eye(x.shape[-1], dtype=wide.dtype, device=x.device)
-    factor = cholesky((1 - shrinkage) * covariance(wide) + shrinkage * identity, SMALLEST_VARIANCE)
+    factor = cholesky((1 - shrinkage) * variances + shrinkage * identity, SMALLEST_VARIANCE)
     return torch.linalg.solve_triangular(factor, wide.mT, upper=False).mT.to(x.dtype)
 
 
