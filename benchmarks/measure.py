@@ -122,5 +122,9 @@ def machine(device: str) -> str:
 
 
 def head_commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    """Empty where there is no repository, or no git."""
+    try:
+        found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
     return found.stdout.strip()

@@ -110,12 +110,8 @@ def w_mse(z: Tensor) -> Step:
 def lightly_w_mse(loss: type, z: Tensor) -> Step:
     D = z.shape[-1]
     module = loss(embedding_dim=D, w_size=2 * D, num_samples=VIEWS).to(z.device, z.dtype)
-
-    def step(z: Tensor) -> Tensor:
-        torch.manual_seed(0)  # what it draws its sub-batches from
-        return module(z.flatten(0, 1))
-
-    return step
+    torch.manual_seed(0)  # its first step draws the sub-batches that ours are
+    return lambda z: module(z.flatten(0, 1))
 
 
 def of_two(**parameters: Any) -> Callable[[type, Tensor], Step]:
@@ -126,6 +122,11 @@ def of_two(**parameters: Any) -> Callable[[type, Tensor], Step]:
         return lambda z: module(z[0], z[1])
 
     return make
+
+
+def lightly_frossl(loss: type, _: Tensor) -> Step:
+    module = loss()
+    return lambda z: module(list(z))
 
 
 def frossl_of_lightly(value: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +154,7 @@ CASES = [
         total(objectives.frossl),
         Peer(
             "frossl_loss.FroSSLLoss",
-            lambda loss, _: lambda z: loss()(list(z)),
+            lightly_frossl,
             "ours − 2V log D, for centred z; gradient centred",
             frossl_of_lightly,
         ),
