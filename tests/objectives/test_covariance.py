@@ -406,3 +406,14 @@ def test_a_column_without_variance_moves_like_one_divided_by_a_constant(name: st
     statistics, of_moments = OF_MOMENTS[name][1:]
     expected = value_and_gradient(lambda z: of_moments(statistics(z)), z)[1]
     torch.testing.assert_close(gradient, expected, rtol=1e-7, atol=1e-7 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("name", OF_MOMENTS)
+@pytest.mark.parametrize("shape", [(2, 9, 4), (2, 4, 9)])
+def test_compiling_traces_through(name: str, shape: tuple[int, int, int]) -> None:
+    z = views(*shape, mean=0.0)
+    compiled = torch.compile(lambda z: LOSSES[name](z), fullgraph=True, backend="aot_eager")
+    value, gradient = value_and_gradient(compiled, z)
+    expected, expected_gradient = value_and_gradient(LOSSES[name], z)
+    assert value == pytest.approx(expected, rel=1e-12)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10)
