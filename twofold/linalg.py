@@ -3,7 +3,8 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from contextlib import nullcontext
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,7 +23,8 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         tensor = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        with torch.autocast(tensor.device.type, enabled=False):
+        device = tensor.device.type
+        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             return function(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})  # type: ignore
 
     return wrapper
@@ -41,14 +43,62 @@ def covariance(x: Tensor) -> Tensor:
 
 def gram_norm_squared(x: Tensor) -> Tensor:
     """‖xᵀx‖²_F = ‖xxᵀ‖²_F, from whichever matrix is smaller; batched over leading axes."""
+    return _GramNorm.apply(x, "as it is")
+
+
+def off_diagonal_norm_squared(x: Tensor) -> Tensor:
+    """Σ_{i≠j} (xᵀx)_ij², from the smaller of xᵀx and xxᵀ; batched over leading axes."""
     n, d = x.shape[-2:]
-    product = x @ x.mT if n < d else x.mT @ x
-    return product.square().sum(dim=(-2, -1))
+    if n < d:
+        return gram_norm_squared(x) - x.square().sum(dim=-2).square().sum(dim=-1)
+    return _GramNorm.apply(x, "zero")
+
+
+def distance_from_orthonormal(x: Tensor) -> Tensor:
+    """‖xᵀx − I‖²_F, from the smaller of xᵀx and xxᵀ; batched over leading axes."""
+    n, d = x.shape[-2:]
+    # Both share their eigenvalues, less the zeros, each of which is 1 away from the identity.
+    return _GramNorm.apply(x, "less one") + max(d - n, 0)
+
+
+Diagonal = Literal["as it is", "zero", "less one"]
+
+
+class _GramNorm(torch.autograd.Function):
+    """The squared norm of G = xᵀx, or of xxᵀ if that is smaller, with its diagonal changed.
+
+    The gradient is 4xG, or 4Gx: one product, with the matrix at hand, where autograd would take two.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, diagonal: Diagonal) -> Tensor:
+        gram = _smaller_gram(x, diagonal)
+        ctx.diagonal = diagonal
+        ctx.save_for_backward(x, gram)
+        return gram.square().sum(dim=(-2, -1))
+
+    @staticmethod
+    @full_precision
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        x, gram = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is asked for, and the matrix is a function of x too
+            gram = _smaller_gram(x, ctx.diagonal)
+        product = gram @ x if x.shape[-2] < x.shape[-1] else x @ gram
+        return product * (4 * gradient)[..., None, None], None
+
+
+def _smaller_gram(x: Tensor, diagonal: Diagonal) -> Tensor:
+    gram = x @ x.mT if x.shape[-2] < x.shape[-1] else x.mT @ x
+    if diagonal == "zero":
+        gram.diagonal(dim1=-2, dim2=-1).zero_()
+    elif diagonal == "less one":
+        gram.diagonal(dim1=-2, dim2=-1).sub_(1)
+    return gram
 
 
 def normalized(x: Tensor, minimum: float = 1e-8) -> Tensor:
     """x with rows of unit length; a row shorter than `minimum` is divided by it instead."""
-    return torch.nn.functional.normalize(x, dim=-1, eps=minimum)
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(minimum)
 
 
 SQUARINGS = 26
@@ -176,8 +226,9 @@ def whitened(x: Tensor, shrinkage: float = 0.0) -> Tensor:
     Solved in float64. Without shrinkage the result has covariance I, in as many dimensions as x has variance in.
     """
     wide = centred(double(x))
+    variances = wide.mT @ wide / max(x.shape[-2] - 1, 1)
     identity = torch.eye(x.shape[-1], dtype=wide.dtype, device=x.device)
-    factor = cholesky((1 - shrinkage) * covariance(wide) + shrinkage * identity, SMALLEST_VARIANCE)
+    factor = cholesky((1 - shrinkage) * variances + shrinkage * identity, SMALLEST_VARIANCE)
     return torch.linalg.solve_triangular(factor, wide.mT, upper=False).mT.to(x.dtype)
 
 

@@ -387,3 +387,33 @@ def test_moments_that_lack_a_matrix_say_so() -> None:
         frossl_of_moments(moments(torch.randn(2, 5, 3), within=False))
     with pytest.raises(TwofoldError, match="between=True"):
         barlow_twins_of_moments(moments(torch.randn(2, 5, 3)), **BARLOW)
+
+
+@pytest.mark.parametrize("name", OF_MOMENTS)
+@pytest.mark.parametrize("shape", [(2, 6, 3), (2, 3, 7), (3, 4, 3)])
+def test_second_derivatives(name: str, shape: tuple[int, int, int]) -> None:
+    z = views(*shape, mean=0.0).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda z: LOSSES[name](z).total, (z,))
+
+
+@pytest.mark.parametrize("name", ["frossl", "barlow_twins"])
+@pytest.mark.parametrize("shape", [(2, 9, 4), (2, 4, 9)])
+def test_a_column_without_variance_moves_like_one_divided_by_a_constant(name: str, shape: tuple[int, int, int]) -> None:
+    z = views(*shape, mean=0.0)
+    z[0, :, 1] = 0.5
+    z[0, 0, 1] += 1e-8
+    gradient = value_and_gradient(LOSSES[name], z)[1]
+    statistics, of_moments = OF_MOMENTS[name][1:]
+    expected = value_and_gradient(lambda z: of_moments(statistics(z)), z)[1]
+    torch.testing.assert_close(gradient, expected, rtol=1e-7, atol=1e-7 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("name", OF_MOMENTS)
+@pytest.mark.parametrize("shape", [(2, 9, 4), (2, 4, 9)])
+def test_compiling_traces_through(name: str, shape: tuple[int, int, int]) -> None:
+    z = views(*shape, mean=0.0)
+    compiled = torch.compile(lambda z: LOSSES[name](z), fullgraph=True, backend="aot_eager")
+    value, gradient = value_and_gradient(compiled, z)
+    expected, expected_gradient = value_and_gradient(LOSSES[name], z)
+    assert value == pytest.approx(expected, rel=1e-12)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10)

@@ -51,7 +51,7 @@ def contrastive(
 def importance_of(z: Tensor, family: "Family", *, negatives: Negatives = "anchors", normalize: bool = True) -> Tensor:
     """α_ij = φ'(ξ_i) ψ'(d_i² − d_ij²) (eq 4) of `contrastive(..., reduction="sum")`; [R, R], 0 within an image."""
     rows, columns, positive_PR = _pairs(z, family, negatives, normalize)
-    weighed = family.weigh(_scores(rows, columns, z.shape[1]), positive_PR)
+    weighed = family.weigh(_scores(rows, columns, z.shape[1], family), positive_PR)
     return weighed.weights_RR * (family.rate * weighed.factor_R)[:, None]
 
 
@@ -116,12 +116,13 @@ class Additive:
     psi: Curve
 
     def weigh(self, scores_RR: Tensor, positive_PR: Tensor) -> Weighed:
-        losses, slopes, weights_RR = [], [], torch.zeros_like(scores_RR)
-        for positive_R in positive_PR:
-            psi_RR, slope_RR = self.psi(scores_RR - positive_R[:, None])
+        curves = (self.psi(scores_RR - positive_R[:, None]) for positive_R in positive_PR)
+        psi_RR, weights_RR = next(curves)
+        losses, slopes = [psi_RR.sum(dim=1)], [weights_RR.sum(dim=1)]
+        for psi_RR, slope_RR in curves:
             losses.append(psi_RR.sum(dim=1))
             slopes.append(slope_RR.sum(dim=1))
-            weights_RR += slope_RR
+            weights_RR = weights_RR + slope_RR
         factor_R = torch.full_like(positive_PR[0], 1 / len(positive_PR))
         return Weighed(torch.stack(losses), torch.stack(slopes), weights_RR, factor_R)
 
@@ -224,7 +225,7 @@ class _Contrast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, columns: Tensor, positive_PR: Tensor, samples: int, family: Family) -> Tensor:
-        weighed = family.weigh(_scores(rows, columns, samples), positive_PR)
+        weighed = family.weigh(_scores(rows, columns, samples, family), positive_PR)
         ctx.samples, ctx.family = samples, family
         ctx.save_for_backward(rows, columns, positive_PR, weighed.slope_PR, weighed.weights_RR, weighed.factor_R)
         return weighed.loss_PR.mean(dim=0).sum()
@@ -234,22 +235,22 @@ class _Contrast(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         rows, columns, positive_PR, slope_PR, weights_RR, factor_R = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is asked for, and α is a function of z too
-            weighed = ctx.family.weigh(_scores(rows, columns, ctx.samples), positive_PR)
+            weighed = ctx.family.weigh(_scores(rows, columns, ctx.samples, ctx.family), positive_PR)
             slope_PR, weights_RR, factor_R = weighed.slope_PR, weighed.weights_RR, weighed.factor_R
-        factor_R1 = (gradient * factor_R)[:, None]
+        factor_R1 = (ctx.family.rate * gradient * factor_R)[:, None]
         by_positive = -gradient / len(slope_PR) * slope_PR
         return factor_R1 * (weights_RR @ columns), weights_RR.T @ (factor_R1 * rows), by_positive, None, None
 
 
-def _scores(rows: Tensor, columns: Tensor, samples: int) -> Tensor:
-    """[R, R], −∞ within an image."""
-    scores_RR = rows @ columns.T
+def _scores(rows: Tensor, columns: Tensor, samples: int, family: Family) -> Tensor:
+    """[R, R], times rate; −∞ within an image."""
+    scores_RR = torch.addmm(rows.new_zeros(()), rows, columns.T, beta=0, alpha=family.rate)
     same_image(scores_RR, samples).fill_(-inf)
     return scores_RR
 
 
 def _pairs(z: Tensor, family: Family, negatives: Negatives, normalize: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """rows and columns whose products are the anchors' scores [R, R], and the positives' scores [P, R]; times rate."""
+    """rows and columns whose products are the anchors' scores [R, R], and the positives' scores [P, R] times rate."""
     if negatives not in ("all", "anchors"):
         raise TwofoldError(f"negatives={negatives!r} is unknown{nearest(negatives, ['all', 'anchors'])}")
     anchors = checked(z).shape[0] if negatives == "all" else 1
@@ -259,8 +260,8 @@ def _pairs(z: Tensor, family: Family, negatives: Negatives, normalize: bool) -> 
         z = z - z.detach().mean(dim=(0, 1))  # distances do not change, and their rounding errors shrink
         half_square = z.square().sum(dim=-1, keepdim=True) / 2
         query, key = torch.cat([z, torch.ones_like(half_square)], dim=-1), torch.cat([z, -half_square], dim=-1)
-    key = key * family.rate
-    return query[:anchors].flatten(0, 1), key[:anchors].flatten(0, 1), positive_scores(query, key, anchors)
+    positive_PR = positive_scores(query, key, anchors) * family.rate
+    return query[:anchors].flatten(0, 1), key[:anchors].flatten(0, 1), positive_PR
 
 
 def positive_scores(query: Tensor, key: Tensor, anchors: int) -> Tensor:

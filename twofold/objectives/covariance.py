@@ -1,19 +1,28 @@
 """Covariance objectives: decorrelate the dimensions of the embedding instead of comparing images.
 
-V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; z[V, N, D]. Written as statistics(z) →
-loss(statistics): `Moments` of shards of a batch merge into those of the whole, so several processes reduce D×D numbers,
-never embeddings, and get the value and gradient of one. Where N < D the same losses come from the smaller N×N matrices;
-several processes then gather the embeddings, which are fewer numbers than the moments.
+V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; z[V, N, D]. A loss of a whole batch comes from the
+embeddings themselves, by the smaller of the D×D and N×N matrices. Several processes instead reduce `Moments` of their
+shards, which merge into those of the batch, and take the loss of these: the same value and gradient, from D×D numbers.
+Where N < D they gather the embeddings, which are fewer numbers than the moments.
 """
 
+import functools
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from twofold.errors import TwofoldError
-from twofold.linalg import centred, full_precision, gram_norm_squared, normalized, whitened
+from twofold.linalg import (
+    centred,
+    full_precision,
+    gram_norm_squared,
+    normalized,
+    off_diagonal_norm_squared,
+    whitened,
+)
 from twofold.types import LossTerms
 
 SMALLEST_NORM = 1e-6  # of a column over the batch; a dead column is divided by it
@@ -47,14 +56,17 @@ class Moments:
 
     def norms(self, epsilon: float = 0.0) -> Tensor:
         """[V, D]: norms of the centred columns over the batch, never under 1e-6; `epsilon` adds to the variances."""
-        squares = self.cross_VVD.diagonal().mT + self.count * epsilon
-        return squares.clamp_min(SMALLEST_NORM**2).sqrt()
+        return _norms(self.cross_VVD.diagonal().mT, self.count, epsilon)
 
 
 def _merged(a: Tensor | None, b: Tensor | None, weight: float, left: Tensor, right: Tensor) -> Tensor | None:
     if a is None or b is None:
         return None
     return a + b + weight * left[:, :, None] * right[:, None, :]
+
+
+def _norms(squares: Tensor, count: int, epsilon: float = 0.0) -> Tensor:
+    return (squares + count * epsilon).clamp_min(SMALLEST_NORM**2).sqrt()
 
 
 def view_pairs(x_V: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,17 +78,53 @@ def view_pairs(x_V: Tensor) -> tuple[Tensor, Tensor]:
 @full_precision
 def moments(z: Tensor, *, within: bool = True, between: bool = False) -> Moments:
     """The statistics of z[V, N, D]: FroSSL and VICReg need `within`, Barlow Twins needs `between` alone."""
-    V, N, _ = _shape(z)
+    _, N, _ = _shape(z)
     x = centred(z)
-    apart = z - z[:1]  # views are close to each other, not to 0: their mean would round more than they differ
     return Moments(
         count=N,
         mean_VD=z.mean(dim=1),
         cross_VVD=torch.einsum("vnd,wnd->vwd", x, x),
-        spread=V * (apart - apart.mean(dim=0)).square().sum(),  # = Σ_{v<w} ‖z_v − z_w‖²
+        spread=_spread(z),
         within_VDD=x.mT @ x if within else None,
         between_PDD=_products(*view_pairs(x)) if between else None,
     )
+
+
+def _spread(z: Tensor) -> Tensor:
+    """Σ_{v<w} ‖z_v − z_w‖²."""
+    # Views are close to each other, not to 0: their mean would round more than they differ. What is taken from all of
+    # them alike has no gradient.
+    apart = z - z[:1].detach()
+    return len(z) * (apart - apart.mean(dim=0)).square().sum()
+
+
+def _columns(z: Tensor, epsilon: float = 0.0) -> Tensor:
+    """z with its columns centred and of unit norm over the samples; `epsilon` adds to the variances."""
+    columns, _ = _Standardize.apply(z, epsilon)
+    return columns
+
+
+class _Standardize(torch.autograd.Function):
+    """Centred columns over their norms, and the norms; as BatchNorm, it keeps nothing but its result for the gradient.
+
+    With z_c = z − mean, n = ‖z_c‖ and y = z_c/n: ∂n/∂z_c = y, and ∂y/∂z_c takes from a gradient its part along y.
+    A column that is shorter than the smallest norm is divided by a constant.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        columns = centred(z)
+        squares = columns.square().sum(dim=-2, keepdim=True) + z.shape[-2] * epsilon
+        norms = squares.clamp_min(SMALLEST_NORM**2).sqrt()
+        columns /= norms
+        ctx.save_for_backward(columns, norms, squares >= SMALLEST_NORM**2)
+        return columns, norms
+
+    @staticmethod
+    def backward(ctx: Any, by_columns: Tensor, by_norms: Tensor) -> tuple[Tensor, None]:
+        columns, norms, alive = ctx.saved_tensors  # by_norms is 0, except in a second derivative, which reads them
+        along = (by_columns * columns).sum(dim=-2, keepdim=True) - by_norms * norms
+        return centred(torch.addcmul(by_columns, columns, along * alive, value=-1)) / norms, None
 
 
 def _products(one_PND: Tensor, other_PND: Tensor) -> Tensor:
@@ -89,28 +137,24 @@ def frossl(z: Tensor, *, logarithm: bool = True) -> LossTerms:
 
     `logarithm=False` is the paper's ablation, ‖·‖²_F alone.
     """
-    _, N, D = _shape(z)
-    if D <= N:
-        return frossl_of_moments(moments(z), logarithm=logarithm)
-    statistics = moments(z, within=False)
-    columns = centred(z) / statistics.norms()[:, None]
-    return _frossl(statistics, gram_norm_squared(columns), logarithm)
+    _, N, _ = _shape(z)
+    columns = _columns(z)
+    return _frossl(N, gram_norm_squared(columns), _spread(columns), logarithm)
 
 
 def frossl_of_moments(moments: Moments, *, logarithm: bool = True) -> LossTerms:
     """The same loss from D×D moments: log‖R_11‖² + log‖R_22‖² + (2/N)(D − tr R_12) for two views."""
     norm_VD = moments.norms()
     correlation = _within(moments) / (norm_VD[:, :, None] * norm_VD[:, None, :])
-    return _frossl(moments, correlation.square().sum(dim=(1, 2)), logarithm)
-
-
-def _frossl(moments: Moments, frobenius_V: Tensor, logarithm: bool) -> LossTerms:
-    _at_least_two(moments, "frossl")
-    norm_VD = moments.norms()
     traces_VV = (moments.cross_VVD / (norm_VD[:, None] * norm_VD[None])).sum(dim=2)
     spread = len(traces_VV) * traces_VV.diagonal().sum() - traces_VV.sum()  # = Σ_{v<w} ‖Z_v − Z_w‖²
+    return _frossl(moments.count, correlation.square().sum(dim=(1, 2)), spread, logarithm)
+
+
+def _frossl(count: int, frobenius_V: Tensor, spread: Tensor, logarithm: bool) -> LossTerms:
+    _at_least_two(count, "frossl")
     variance = (frobenius_V.clamp_min(SMALLEST_LOG).log() if logarithm else frobenius_V).sum()
-    return _total(variance=variance, invariance=spread / moments.count)
+    return _total(variance=variance, invariance=spread / count)
 
 
 @full_precision
@@ -129,34 +173,37 @@ def vicreg(
     their sums, so that V = 2 is the paper's value. (The authors' code halves v, as if variance were 12.5.)
     """
     weights = {"invariance": invariance, "variance": variance, "covariance": covariance, "epsilon": epsilon}
-    _, N, D = _shape(z)
-    if D <= N:
-        return vicreg_of_moments(moments(z), **weights)
-    statistics = moments(z, within=False)
-    diagonal_V = statistics.cross_VVD.diagonal().square().sum(dim=0)
-    return _vicreg(statistics, gram_norm_squared(centred(z)) - diagonal_V, **weights)
+    _, N, _ = _shape(z)
+    x = centred(z)
+    return _vicreg(N, x.square().sum(dim=1), _spread(z), off_diagonal_norm_squared(x), **weights)
 
 
 def vicreg_of_moments(
     moments: Moments, *, invariance: float, variance: float, covariance: float, epsilon: float
 ) -> LossTerms:
     """The same loss from D×D moments."""
+    squares_VD = moments.cross_VVD.diagonal().mT
     off_diagonal_V = _off_diagonal(_within(moments)).square().sum(dim=(1, 2))
-    return _vicreg(moments, off_diagonal_V, invariance, variance, covariance, epsilon)
+    return _vicreg(moments.count, squares_VD, moments.spread, off_diagonal_V, invariance, variance, covariance, epsilon)
 
 
 def _vicreg(
-    moments: Moments, off_diagonal_V: Tensor, invariance: float, variance: float, covariance: float, epsilon: float
+    count: int,
+    squares_VD: Tensor,
+    spread: Tensor,
+    off_diagonal_V: Tensor,
+    invariance: float,
+    variance: float,
+    covariance: float,
+    epsilon: float,
 ) -> LossTerms:
-    _at_least_two(moments, "vicreg")
-    V, D = moments.mean_VD.shape
-    freedom = moments.count - 1
-    variance_DV = moments.cross_VVD.diagonal() / freedom
-    hinge_V = torch.relu(1 - (variance_DV + epsilon).sqrt()).mean(dim=0)
+    _at_least_two(count, "vicreg")
+    V, D = squares_VD.shape
+    hinge_VD = torch.relu(1 - (squares_VD / (count - 1) + epsilon).sqrt())
     return _total(
-        invariance=invariance * moments.spread / (V * (V - 1) / 2 * moments.count * D),
-        variance=variance * (2 / V) * hinge_V.sum(),
-        covariance=covariance * (2 / V) * off_diagonal_V.sum() / (freedom**2 * D),
+        invariance=invariance * spread / (V * (V - 1) / 2 * count * D),
+        variance=variance * (2 / V) / D * hinge_VD.sum(),
+        covariance=covariance * (2 / V) * off_diagonal_V.sum() / ((count - 1) ** 2 * D),
     )
 
 
@@ -167,15 +214,47 @@ def barlow_twins(z: Tensor, *, weight: float = 5e-3, scale: float = 1.0, epsilon
     For V views the mean over pairs. `epsilon` is added to the variances: 0 is the paper's eq 2; its authors' code
     normalises with BatchNorm, whose epsilon is 1e-5.
     """
-    _, N, D = _shape(z)
-    if D <= N:
-        statistics = moments(z, within=False, between=True)
-        return barlow_twins_of_moments(statistics, weight=weight, scale=scale, epsilon=epsilon)
-    statistics = moments(z, within=False)
-    one, other = view_pairs(centred(z) / statistics.norms(epsilon)[:, None])
-    diagonal_PD = (one * other).sum(dim=1)
-    everything = ((one @ one.mT) * (other @ other.mT)).sum()  # = Σ_{v<w} ‖Z_vᵀZ_w‖²
-    return _barlow_twins(statistics, diagonal_PD, everything - diagonal_PD.square().sum(), weight, scale)
+    _, N, _ = _shape(z)
+    pairs = [_between(*pair) for pair in combinations(_columns(z, epsilon).unbind(), 2)]
+    deviation, off_diagonal = (functools.reduce(torch.add, values) for values in zip(*pairs, strict=True))
+    return _barlow_twins(N, len(pairs), deviation, off_diagonal, weight, scale)
+
+
+def _between(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_i (1 − c_ii)² and Σ_{i≠j} c_ij² of c = oneᵀother [D, D]."""
+    N, D = one.shape
+    if D <= 2 * N:
+        return _Between.apply(one, other)
+    diagonal = (one * other).sum(dim=0)
+    everything = ((one @ one.T) * (other @ other.T)).sum()  # = ‖oneᵀother‖²
+    return (1 - diagonal).square().sum(), everything - diagonal.square().sum()
+
+
+class _Between(torch.autograd.Function):
+    """Keeps c without its diagonal, and 1 − c_ii: the gradient with respect to c is made of them, in one matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        missing, elsewhere = _apart(one.T @ other)
+        ctx.save_for_backward(one, other, missing, elsewhere)
+        return missing.square().sum(), elsewhere.square().sum()
+
+    @staticmethod
+    @full_precision
+    def backward(ctx: Any, by_deviation: Tensor, by_off_diagonal: Tensor) -> tuple[Tensor, Tensor]:
+        one, other, missing, elsewhere = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is asked for, and these are functions of both too
+            missing, elsewhere = _apart(one.T @ other)
+        by_product = elsewhere * (2 * by_off_diagonal)
+        by_product.diagonal().copy_(missing * (-2 * by_deviation))
+        return other @ by_product.T, one @ by_product
+
+
+def _apart(product: Tensor) -> tuple[Tensor, Tensor]:
+    """1 − its diagonal, and the matrix itself, with zeros there."""
+    missing = 1 - product.diagonal()
+    product.diagonal().zero_()
+    return missing, product
 
 
 def barlow_twins_of_moments(moments: Moments, *, weight: float, scale: float, epsilon: float) -> LossTerms:
@@ -184,16 +263,16 @@ def barlow_twins_of_moments(moments: Moments, *, weight: float, scale: float, ep
         raise TwofoldError("these moments lack the matrices between views: take moments(z, between=True)")
     one, other = view_pairs(moments.norms(epsilon))
     correlation_PDD = moments.between_PDD / (one[:, :, None] * other[:, None, :])
-    diagonal_PD = correlation_PDD.diagonal(dim1=1, dim2=2)
-    return _barlow_twins(moments, diagonal_PD, _off_diagonal(correlation_PDD).square().sum(), weight, scale)
+    deviation = (1 - correlation_PDD.diagonal(dim1=1, dim2=2)).square().sum()
+    off_diagonal = _off_diagonal(correlation_PDD).square().sum()
+    return _barlow_twins(moments.count, len(one), deviation, off_diagonal, weight, scale)
 
 
 def _barlow_twins(
-    moments: Moments, diagonal_PD: Tensor, off_diagonal: Tensor, weight: float, scale: float
+    count: int, pairs: int, deviation: Tensor, off_diagonal: Tensor, weight: float, scale: float
 ) -> LossTerms:
-    _at_least_two(moments, "barlow_twins")
-    scale = scale / len(diagonal_PD)
-    return _total(invariance=scale * (1 - diagonal_PD).square().sum(), redundancy=scale * weight * off_diagonal)
+    _at_least_two(count, "barlow_twins")
+    return _total(invariance=scale / pairs * deviation, redundancy=scale / pairs * weight * off_diagonal)
 
 
 @full_precision
@@ -237,11 +316,9 @@ def _shape(z: Tensor) -> tuple[int, int, int]:
     return V, N, D
 
 
-def _at_least_two(moments: Moments, objective: str) -> None:
-    if moments.count < 2:
-        raise TwofoldError(
-            f"{objective} needs the variance of a batch: give it two samples or more, not {moments.count}"
-        )
+def _at_least_two(count: int, objective: str) -> None:
+    if count < 2:
+        raise TwofoldError(f"{objective} needs the variance of a batch: give it two samples or more, not {count}")
 
 
 def _within(moments: Moments) -> Tensor:
@@ -256,4 +333,5 @@ def _off_diagonal(matrix: Tensor) -> Tensor:
 
 
 def _total(**terms: Tensor) -> LossTerms:
-    return LossTerms(torch.stack(list(terms.values())).sum(), {name: term.detach() for name, term in terms.items()})
+    total = functools.reduce(torch.add, terms.values())
+    return LossTerms(total, {name: term.detach() for name, term in terms.items()})

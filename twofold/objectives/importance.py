@@ -37,7 +37,7 @@ def alpha_cl(
     z = normalized(z)
     rows = z.flatten(0, 1)
     with torch.set_grad_enabled(through_importance and torch.is_grad_enabled()):
-        distances = (1 - rows @ rows.T).clamp_min(0)
+        distances = torch.addmm(rows.new_ones(()), rows, rows.T, alpha=-1).clamp_min(0)  # 1 − rows rowsᵀ in one pass
         same_image(distances, N).fill_(inf)
         alpha = importance(distances, rule, **parameters)
     # Σ_ij α_ij z_i·z_j through αz: the backward pass then needs no other matrix of all rows by all rows.
@@ -98,8 +98,9 @@ def _inverse(distances: Tensor, temperature: float = 0.5, gamma: float = 2.0) ->
 
 def _direct(distances: Tensor, temperature: float = 0.5, exponent: float = 4.0, normalized: bool = True) -> Tensor:
     """exp(−d^p/τ), normalised (eq 12) or not (eq 44)."""
-    # An exponent below 2 has no derivative at distance 0.
-    powers = distances.clamp_min(torch.finfo(distances.dtype).tiny).pow(exponent / 2) / -temperature
+    if exponent < 2:  # has no derivative at distance 0
+        distances = distances.clamp_min(torch.finfo(distances.dtype).tiny)
+    powers = distances.pow(exponent / 2) / -temperature
     return powers.softmax(dim=-1) if normalized else powers.exp()
 
 

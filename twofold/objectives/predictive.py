@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from twofold.errors import TwofoldError, nearest
@@ -9,6 +10,7 @@ from twofold.linalg import full_precision, normalized
 from twofold.types import LossTerms
 
 Distance = Literal["cosine", "euclidean"]
+SMALLEST_NORM = 1e-8
 
 
 @full_precision
@@ -20,9 +22,10 @@ def asymmetric(
     distance: Distance = "cosine",
     stop_gradient: bool = True,
 ) -> LossTerms:
-    """d(W_P z, sg(target)) for one ordered pair of views z[N, D], target[N, D] (IsoLoss eq 1 and 2).
+    """d(W_P z, sg(target)) for one ordered pair of views z[..., N, D], target[..., N, D] (IsoLoss eq 1 and 2).
 
-    d is −cos, or ½‖·‖²; the mean over samples. Where the predictor is a network, z is its output and W_P is left out.
+    d is −cos, or ½‖·‖²; the mean over samples, and over pairs where several are given at once. Where the predictor is a
+    network, z is its output and W_P is left out.
     """
     prediction = z if predictor_matrix is None else predicted(z, predictor_matrix)
     return mean_distance(prediction, target.detach() if stop_gradient else target, distance)
@@ -48,7 +51,9 @@ def mean_distance(prediction: Tensor, target: Tensor, distance: str) -> LossTerm
         shapes = f"{list(prediction.shape)} and {list(target.shape)}"
         raise TwofoldError(f"predictions and targets have shapes {shapes}: give both as [N, D], N at least 1")
     if distance == "cosine":
-        total = -(normalized(prediction) * normalized(target)).sum(dim=-1).mean()
+        # cos = p·t/(‖p‖‖t‖), with ‖p‖ taken out of the sum: only the target is divided entry by entry.
+        length = torch.linalg.vector_norm(prediction, dim=-1).clamp_min(SMALLEST_NORM)
+        total = -((prediction * normalized(target, SMALLEST_NORM)).sum(dim=-1) / length).mean()
     elif distance == "euclidean":
         total = 0.5 * (prediction - target).square().sum(dim=-1).mean()
     else:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from twofold.errors import TwofoldError
-from twofold.linalg import centred, cholesky, double, full_precision, polar_factor
+from twofold.linalg import centred, cholesky, distance_from_orthonormal, double, full_precision, polar_factor
 from twofold.objectives.graphs import label_matrix
 from twofold.types import LossTerms
 
@@ -53,14 +53,11 @@ def graph_vicreg(features: Tensor, graph: Tensor, weight: float) -> LossTerms:
 
     The features that it asks for have centred columns of norm 1 over the batch (not variance 1), at right angles.
     """
-    N, K = _shape(features, graph)
+    N, _ = _shape(features, graph)
     g = _graph(graph, features)
     f = centred(features)
-    smaller = f @ f.T if N < K else f.T @ f
-    # FFᵀ and FᵀF share their eigenvalues, less the zeros, each of which is 1 away from the identity.
-    apart = (smaller - torch.eye(len(smaller), dtype=f.dtype, device=f.device)).square().sum() + max(K - N, 0)
     alignment = -((g @ f) * f).sum() / N
-    orthogonality = weight * apart
+    orthogonality = weight * distance_from_orthonormal(f)
     terms = {"alignment": alignment.detach(), "orthogonality": orthogonality.detach()}
     return LossTerms(alignment + orthogonality, terms)
 

@@ -48,7 +48,7 @@ def simclr(parts: Parts, *, temperature: Positive = 0.2, projector: Widths = (20
     ),
     source="Adam, learning rate 0.01, batch 128, τ 0.5, p 4: the paper, section 6; weight decay and widths are ours",
     state="none",
-    memory="two (V·N)² matrices",
+    memory="three (V·N)² matrices; seven for square and inverse",
     choose="Contrastive learning at small batches; `rule` says which negatives count.",
 )
 def alpha_cl(
@@ -81,7 +81,7 @@ def alpha_cl(
     formula="φ(Σ_j ψ(d_i² − d_ij²)), the mean over anchors; `family` names φ and ψ",
     source="as alpha-cl; margins without a published value are ours",
     state="none",
-    memory="one (V·N)² matrix; three for triplet, modified_triplet and linear",
+    memory="one (V·N)² matrix; five for triplet, modified_triplet and linear",
     choose="Comparing contrastive losses under one loop.",
 )
 def contrastive_family(
@@ -112,7 +112,7 @@ def contrastive_family(
     formula="Σ_j (d_i² − d_ij²), the mean over anchors",
     source="as alpha-cl",
     state="none",
-    memory="three (V·N)² matrices",
+    memory="five (V·N)² matrices",
     choose="As the negative control that it is in the paper: it keeps few dimensions.",
 )
 def quadratic(parts: Parts, *, projector: Widths = (512, 128)) -> Method:

@@ -64,7 +64,7 @@ def vicreg(
     formula="Σ_i (1 − c_ii)² + λ Σ_{i≠j} c_ij², c the correlations between two views",
     source="solo barlow.yaml and its scale of 0.1; λ 5e-3: the paper",
     state="none",
-    memory="min(N, D)² for each pair of views",
+    memory="min(2N², D²) for each pair of views",
     choose="A covariance method with one weight; more views cost pairs of views.",
 )
 def barlow_twins(

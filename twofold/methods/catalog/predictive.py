@@ -215,17 +215,18 @@ def predictive(
         target = e.z if e.target is None else e.target
         matrix = None if direct is None else direct.matrix()
 
-        def one_order(v: int, w: int) -> Tensor:
-            if isotropic and matrix is not None:
-                return objectives.isoloss(source[v], target[w], matrix, distance=distance).total
-            return objectives.asymmetric(
-                source[v], target[w], matrix, distance=distance, stop_gradient=stop_gradient
-            ).total
-
         V = len(source)
         if V < 2:
             raise TwofoldError("one view has no other to predict: use views=2 or more")
-        total = torch.stack([one_order(v, w) for v in range(V) for w in range(V) if v != w]).sum() / (V - 1)
+
+        def met_by(step: int) -> Tensor:
+            """The mean over all views, each with the one that many places after it."""
+            other = target.roll(-step, dims=0)
+            if isotropic and matrix is not None:
+                return objectives.isoloss(source, other, matrix, distance=distance).total
+            return objectives.asymmetric(source, other, matrix, distance=distance, stop_gradient=stop_gradient).total
+
+        total = V * torch.stack([met_by(step) for step in range(1, V)]).mean()
         return LossTerms(total, {distance: total.detach()})
 
     return Method(parts, projector, objective, predictor=predictor, direct=direct, teacher_momentum=teacher_momentum)
