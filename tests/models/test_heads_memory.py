@@ -12,6 +12,10 @@ def test_mlp_has_norm_and_relu_between_layers_only() -> None:
     assert kinds == [*block, *block, nn.Linear]
     assert [type(layer) for layer in mlp(8, (4,), last_norm=True)] == [nn.Linear, nn.BatchNorm1d]
     assert mlp(8, ())(torch.eye(8)).equal(torch.eye(8))
+    assert [type(layer) for layer in mlp(8, (6, 4), norm=False, activation=nn.GELU)] == [nn.Linear, nn.GELU, nn.Linear]
+    assert [layer.bias is not None for layer in mlp(8, (6, 4), norm=False) if isinstance(layer, nn.Linear)] == [
+        True
+    ] * 2
 
 
 def test_teacher_is_the_exponential_average() -> None:

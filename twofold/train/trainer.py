@@ -66,7 +66,7 @@ def build_method(config: Config, images: ImageStore, encoder: nn.Module | None =
         torch.manual_seed(config.seed)
         encoder = encoder or build_encoder(config.encoder, channels=channels, stem=config.stem)
         features = feature_dimension(encoder, channels, config.image_size)
-        return find(config.method).build(Parts(encoder, features, images), **config.parameters), features
+        return find(config.method).build(Parts(encoder, features, images, config.views), **config.parameters), features
 
 
 class Trainer:
@@ -160,7 +160,7 @@ class Trainer:
         self.optimizer.step()
 
         self.clock += 1
-        self.method.update(self.clock / self.total_steps)
+        self.method.update(embeddings, self.clock / self.total_steps)
         self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
 
     def log(self, stage: Stage) -> None:
