@@ -20,7 +20,7 @@ FAMILIES = {
     "covariance": "Dimensions against dimensions: decorrelated, so that none is wasted.",
     "predictive": "One view meets the other through a predictor; asymmetry prevents collapse.",
     "relational": "The supervised theory: any graph of which images belong together is an objective.",
-    "assignment": "Every image is its own class.",
+    "assignment": "Images meet classes: each image its own, prototypes that views agree on, or labels.",
 }
 HEAD = """# Methods
 

@@ -15,8 +15,8 @@ from twofold.types import Batch
 
 # On digits the weights of all pairs alike leave few dimensions, as Theorem 3 of α-CL lets expect; the others keep most.
 LEAST_RANK = {"quadratic": 3.0}
-# DIET sees one view in a step, and Barlow Twins first spends its time on the correlations.
-EPOCHS = {"diet": 30, "barlow-twins": 25}
+# DIET sees one view in a step, Barlow Twins first spends its time on the correlations, SwAV on finding clusters.
+EPOCHS = {"diet": 30, "barlow-twins": 25, "swav": 30}
 
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
@@ -61,6 +61,12 @@ VARIANTS = [
     ("graph-vicreg", {"graph.source": "labels", "graph.labelled_fraction": 0.1, "graph.balance": True}),
     ("orthogonal-head", {"graph.source": "labels"}),
     ("w-mse", {"sub_batch": 256}),
+    ("moco", {"views": 3}),
+    ("corinfomax", {"views": 3}),
+    ("swav", {"queue": 0}),
+    ("swav", {"views": 3}),
+    ("dino", {"views": 3}),
+    ("supervised", {"views": 2}),
 ]
 
 
@@ -137,4 +143,4 @@ def test_builders_take_parts_and_keywords_only() -> None:
         names = list(entry.build.__code__.co_varnames[: entry.build.__code__.co_argcount])
         assert names == ["parts"], entry.name
         assert entry.summary.endswith("."), entry.name
-    assert {"encoder", "features", "images"} == set(Parts.__dataclass_fields__)
+    assert {"encoder", "features", "images", "views"} == set(Parts.__dataclass_fields__)
