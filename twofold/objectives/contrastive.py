@@ -80,7 +80,7 @@ def moco(
     positive_TVN = torch.einsum("vnd,wnd->wvn", query, key) / temperature
     scores_VNQ = query @ normalized(queue.detach()).T / temperature
     if negatives is not None:
-        # Finite: where nothing counts, the gradient of a sum of −∞ alone would be NaN.
+        # Finite, so that a sample without negatives never meets −∞ − (−∞).
         scores_VNQ = scores_VNQ.masked_fill(~negatives, torch.finfo(z.dtype).min / 2)
     # The queue's sum is taken once for all positives: log(e^p + e^q) − p = softplus(q − p).
     loss_TVN = softplus(scores_VNQ.logsumexp(dim=-1) - positive_TVN)
