@@ -63,6 +63,15 @@ def test_running_covariance_follows_each_view() -> None:
     torch.testing.assert_close(memory.means, torch.stack(mean), rtol=1e-12, atol=1e-14)
 
 
+def test_running_covariance_stays_in_float64() -> None:
+    memory = RunningCovariance(2, 3, 0.25)
+    memory.update(torch.randn(2, 8, 3))
+    before = memory.covariances.clone()
+    for moved in (memory.half(), memory.to(torch.bfloat16), memory.to("cpu"), nn.Sequential(memory).float()[0]):
+        assert moved.covariances.dtype == moved.means.dtype == torch.float64
+        assert torch.equal(moved.covariances, before)
+
+
 MEMORIES: dict[str, nn.Module] = {
     "queue": Queue(7, 3),
     "centre": Centre(3, 0.9),

@@ -114,6 +114,8 @@ def test_corinfomax_is_that_of_the_formula(shape: tuple[int, int, int]) -> None:
     found = corinfomax(z, covariances, means, momentum=0.1, weight=25.0, epsilon=1e-3)
     expected = naive_corinfomax(z.numpy(), covariances.numpy(), means.numpy())
     assert found.total.item() == pytest.approx(expected, rel=1e-10)
+    from_zero = corinfomax(z, covariances, momentum=0.1, weight=25.0, epsilon=1e-3).total.item()
+    assert from_zero == pytest.approx(naive_corinfomax(z.numpy(), covariances.numpy(), np.zeros((V, D))), rel=1e-10)
     assert sum(term.item() for term in found.terms.values()) == pytest.approx(found.total.item(), rel=1e-12)
 
 

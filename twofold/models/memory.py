@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +100,15 @@ class RunningCovariance(nn.Module):
         self.momentum = momentum
         self.register_buffer("covariances", torch.eye(dim, dtype=torch.float64).repeat(views, 1, 1))
         self.register_buffer("means", torch.zeros(views, dim, dtype=torch.float64))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """`to`, `half` and the like move them but never narrow them, but for a device without float64 (MPS)."""
+        wide = dict(self.named_buffers())
+        self._buffers.update({name: buffer.float() for name, buffer in wide.items()})
+        super()._apply(fn, recurse)
+        for name, buffer in self.named_buffers():
+            self._buffers[name] = buffer if buffer.device.type == "mps" else wide[name].to(buffer.device)
+        return self
 
     @torch.no_grad()
     def update(self, z_VND: Tensor) -> None:

@@ -243,7 +243,7 @@ def w_mse(
 def corinfomax(
     z: Tensor,
     covariances: Tensor,
-    means: Tensor,
+    means: Tensor | None = None,
     *,
     momentum: float = 0.01,
     weight: float = 250.0,
@@ -251,12 +251,13 @@ def corinfomax(
 ) -> LossTerms:
     """CorInfoMax (Ozsoy et al. 2022): weight · MSE(z, z') − [log det(R + εI) + log det(R' + εI)]/D.
 
-    R[V, D, D] are `covariances`, of the steps before and about `means`[V, D], after the batch has moved them; the
-    gradient flows through the batch's part. MSE is the mean over samples, dimensions and pairs of views; for V views
-    the log determinants are 2/V times their sum. In float64: the last eigenvalues are as small as epsilon. The authors
-    give z unit rows; without, the determinants grow with its scale.
+    R[V, D, D] are `covariances`, of the steps before and about `means`[V, D] (default: 0), after the batch has moved
+    them; the gradient flows through the batch's part. MSE is the mean over samples, dimensions and pairs of views; for
+    V views the log determinants are 2/V times their sum. In float64: the last eigenvalues are as small as epsilon. The
+    authors give z unit rows; without, the determinants grow with its scale.
     """
     V, N, D = _shape(z)
+    means = covariances.new_zeros(V, D) if means is None else means
     if covariances.shape != (V, D, D) or means.shape != (V, D):
         shapes = f"{list(covariances.shape)} and {list(means.shape)}"
         raise TwofoldError(f"corinfomax got covariances and means {shapes}: give [{V}, {D}, {D}] and [{V}, {D}]")
