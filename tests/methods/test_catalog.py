@@ -67,6 +67,9 @@ VARIANTS = [
     ("swav", {"views": 3}),
     ("dino", {"views": 3}),
     ("supervised", {"views": 2}),
+    ("moco", {"augment.local_views": 2}),
+    ("swav", {"augment.local_views": 3, "augment.local_size": 5}),
+    ("dino", {"augment.local_views": 2, "augment.local_scale": (0.1, 0.3)}),
 ]
 
 
@@ -143,4 +146,4 @@ def test_builders_take_parts_and_keywords_only() -> None:
         names = list(entry.build.__code__.co_varnames[: entry.build.__code__.co_argcount])
         assert names == ["parts"], entry.name
         assert entry.summary.endswith("."), entry.name
-    assert {"encoder", "features", "images", "views"} == set(Parts.__dataclass_fields__)
+    assert {"encoder", "features", "images", "views", "local_views"} == set(Parts.__dataclass_fields__)

@@ -33,8 +33,8 @@ def steps(trainer: Trainer, count: int) -> list[tuple[Embeddings, Tensor]]:
     forward, objective = trainer.method.forward, trainer.method.objective
     embeddings: list[Embeddings] = []
 
-    def spy_forward(views: Tensor, batch: Batch) -> Embeddings:
-        embeddings.append(forward(views, batch))
+    def spy_forward(views: Tensor, batch: Batch, *small: Tensor) -> Embeddings:
+        embeddings.append(forward(views, batch, *small))
         return embeddings[-1]
 
     def spy_objective(e: Embeddings) -> object:
@@ -193,3 +193,61 @@ def test_supervised_without_labels_is_refused() -> None:
     unlabelled = dataclasses.replace(data, train=dataclasses.replace(data.train, labels=None), test=None, classes=None)
     with pytest.raises(TwofoldError, match="needs labelled images"):
         Trainer(config, unlabelled, Display(quiet=True))
+
+
+LOCAL = {"augment.local_views": 3, "augment.local_size": 5}
+
+
+@pytest.mark.parametrize("method", ["moco", "swav", "dino"])
+def test_small_crops_have_no_targets(method: str) -> None:
+    made = trainer(method, **LOCAL)
+    batch = made.loader.batch(0)
+    small = made.small_crops(batch.images, batch.position, made.clock)
+    assert small.shape == (3, 64, 1, 5, 5)
+    expected = made.method.encoder(small[1])
+    (e, _), *_ = steps(made, 2)
+    assert e.z.shape == (5, 64, 64)
+    torch.testing.assert_close(e.features[3], expected)
+    assert e.target is None or e.target.shape == (2, 64, 64)
+    queue = made.method.memory if method == "moco" else made.method.memory["queue"] if method == "swav" else None
+    if queue is not None:
+        assert queue.filled.sum() == 200
+        assert queue.position == 2 * 2 * 64 % 200, "only views are remembered"
+
+
+def test_loss_of_dino_with_small_crops_is_over_targets_of_views() -> None:
+    made = trainer("dino", **LOCAL)
+    prototypes = nn.functional.normalize(made.method.head.weight.detach().clone(), dim=-1)
+    ((e, loss),) = steps(made, 1)
+    scores = nn.functional.normalize(e.z.detach(), dim=-1) @ prototypes.T / 0.1
+    targets = (nn.functional.normalize(e.target, dim=-1) @ prototypes.T / 0.07).softmax(dim=-1)
+    losses = [nn.functional.cross_entropy(scores[v], targets[t]) for t in range(2) for v in range(5) if t != v]
+    assert loss.item() == pytest.approx(sum(losses).item() / 8, rel=1e-5)
+
+
+def test_loss_of_swav_with_small_crops_is_over_codes_of_views() -> None:
+    made = trainer("swav", queue=0, **LOCAL)
+    prototypes = nn.functional.normalize(made.method.head.weight.detach().double(), dim=-1)
+    ((e, loss),) = steps(made, 1)
+    scores = nn.functional.normalize(e.z.detach().double(), dim=-1) @ prototypes.T
+    losses = []
+    for t in range(2):
+        codes = (scores[t] / 0.05).exp()
+        for _ in range(3):
+            codes = codes / codes.sum(dim=0)
+            codes = codes / codes.sum(dim=1, keepdim=True)
+        losses += [nn.functional.cross_entropy(scores[v] / 0.1, codes) for v in range(5) if v != t]
+    assert loss.item() == pytest.approx(sum(losses).item() / 8, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["frossl", "byol", "simclr", "corinfomax", "diet", "supervised", "ridge-graph"])
+def test_small_crops_are_refused_where_they_have_no_meaning(method: str) -> None:
+    with pytest.raises(TwofoldError, match="choose dino, swav or moco"):
+        trainer(method, **LOCAL)
+
+
+def test_small_crops_are_refused_where_the_encoder_does_not_take_them() -> None:
+    config, source = api.configure("digits", "dino", running.small("dino", **LOCAL))
+    data = api.read_data(config, source, Display(quiet=True))
+    with pytest.raises(TwofoldError, match=r"does not take images \(1, 5, 5\)"):
+        Trainer(config, data, Display(quiet=True), nn.Sequential(nn.Flatten(), nn.Linear(64, 8)))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from twofold.data.store import ImageStore
+from twofold.errors import TwofoldError
 from twofold.models import DirectPredictor, Teacher, rising_momentum
 from twofold.types import Batch, Embeddings, LossTerms
 
@@ -23,6 +24,7 @@ class Parts:
     features: int  # K, what the encoder puts out
     images: ImageStore  # the training set, for methods that keep something for each image or know relations of images
     views: int = 2  # V, for methods that keep something for each view
+    local_views: int = 0  # L, small crops beside them
 
 
 class Method(nn.Module):
@@ -43,10 +45,17 @@ class Method(nn.Module):
         teacher_momentum: float | None = None,
         memory: nn.Module | None = None,
         remember: Remember | None = None,
+        multi_crop: bool = False,
     ):
         """`direct`, `head` and `memory` are held for the objective: a predictor in closed form, rows of a classifier or
-        prototypes, and what outlives a step; `remember` moves the last, after each step."""
+        prototypes, and what outlives a step; `remember` moves the last, after each step. `multi_crop`: small crops,
+        which have no targets, are of use to the objective."""
         super().__init__()
+        if parts.local_views and not multi_crop:
+            raise TwofoldError(
+                "this method treats all its views alike, and small crops do not show what whole images do: set "
+                "augment.local_views=0, or choose dino, swav or moco, where small crops only predict whole images"
+            )
         self.encoder = parts.encoder
         self.projector = projector
         self.predictor = predictor
@@ -58,8 +67,9 @@ class Method(nn.Module):
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
 
-    def forward(self, views_VNCHW: Tensor, batch: Batch) -> Embeddings:
-        features = [self.encoder(view) for view in views_VNCHW]
+    def forward(self, views_VNCHW: Tensor, batch: Batch, local_LNCHW: Tensor | None = None) -> Embeddings:
+        """Small crops follow the views in features, z and prediction; only the views have targets."""
+        features = [self.encoder(view) for view in chain(views_VNCHW, () if local_LNCHW is None else local_LNCHW)]
         z = [self.projector(rows) for rows in features]
         return Embeddings(
             features=torch.stack(features),

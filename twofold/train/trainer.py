@@ -66,7 +66,8 @@ def build_method(config: Config, images: ImageStore, encoder: nn.Module | None =
         torch.manual_seed(config.seed)
         encoder = encoder or build_encoder(config.encoder, channels=channels, stem=config.stem)
         features = feature_dimension(encoder, channels, config.image_size)
-        return find(config.method).build(Parts(encoder, features, images, config.views), **config.parameters), features
+        parts = Parts(encoder, features, images, config.views, config.augment.local_views)
+        return find(config.method).build(parts, **config.parameters), features
 
 
 class Trainer:
@@ -87,8 +88,11 @@ class Trainer:
         self.augment = Augmenter(
             config.augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed
         ).to(self.device)
+        self.small_crops = self.augment.small_crops()
 
         method, features = build_method(config, self.data.train, encoder)
+        if self.small_crops is not None:  # refuses an encoder that takes images of one size only
+            feature_dimension(method.encoder, len(mean), self.small_crops.image_size)
         self.untrained = copy.deepcopy(method.encoder)  # stays as it was before the first step, to compare with
         memory_format = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
@@ -110,10 +114,11 @@ class Trainer:
     @torch.no_grad()
     def try_objective(self, batch_size: int, features: int, dimension: int) -> None:
         """What an objective refuses (too few views, a batch too small to whiten) is refused before a run begins."""
-        shape = (self.config.views, batch_size)
+        views = self.config.views
+        shape = (views + self.config.augment.local_views, batch_size)
         z = torch.linspace(-1, 1, shape[0] * shape[1] * dimension, device=self.device).view(*shape, dimension)
         index = self.data.train.index[:batch_size]
-        self.method.objective(Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z))
+        self.method.objective(Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z[:views]))
 
     def train(self, folder: RunFolder) -> None:
         """Train to the end, or until a signal; either way the last thing done is a checkpoint in the run folder."""
@@ -143,11 +148,10 @@ class Trainer:
 
     def training_step(self, batch: Batch) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
-        views = self.augment(batch.images, batch.position, self.clock)
-        if self.device.type == "cuda":
-            views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
+        views = self.make_views(self.augment, batch)
+        small = [] if self.small_crops is None else [self.make_views(self.small_crops, batch)]
         with self.autocast():
-            embeddings = self.method(views, batch)
+            embeddings = self.method(views, batch, *small)
         self.method.prepare(embeddings)
         loss = self.method.objective(embeddings)
 
@@ -162,6 +166,13 @@ class Trainer:
         self.clock += 1
         self.method.update(embeddings, self.clock / self.total_steps)
         self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
+
+    def make_views(self, augment: Augmenter, batch: Batch) -> Tensor:
+        """[V, N, C, S, S], on CUDA with the channels innermost."""
+        views = augment(batch.images, batch.position, self.clock)
+        if self.device.type == "cuda":
+            views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
+        return views
 
     def log(self, stage: Stage) -> None:
         """Write what the observers gathered since the last log point. The only place that waits for the device."""

@@ -102,7 +102,8 @@ def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
     ),
     state="queue (if any), part of the run done",
     memory="V·(N + Q)·P codes for P prototypes and a queue of Q",
-    choose="Clusters instead of pairs. `queue=0` where the batch is larger than the number of prototypes.",
+    choose="Clusters instead of pairs. `queue=0` where the batch is larger than the number of prototypes; "
+    "`augment.local_views=6` for multi-crop.",
 )
 def swav(
     parts: Parts,
@@ -126,6 +127,7 @@ def swav(
             head(e.z, progress.done < frozen),
             None if former is None else head(former.rows),
             None if former is None else (former.filled & (progress.done >= queue_from)).float(),
+            targets=parts.views,
             temperature=temperature,
             epsilon=epsilon,
             iterations=iterations,
@@ -134,10 +136,18 @@ def swav(
     def remember(e: Embeddings, done: Tensor) -> None:
         progress.update(done)
         if former is not None:
-            former.update(e.z, e.index)
+            former.update(e.z[: parts.views], e.index)
 
     memory = nn.ModuleDict({"progress": progress} | ({} if former is None else {"queue": former}))
-    return Method(parts, mlp(parts.features, projector), objective, head=head, memory=memory, remember=remember)
+    return Method(
+        parts,
+        mlp(parts.features, projector),
+        objective,
+        head=head,
+        memory=memory,
+        remember=remember,
+        multi_crop=True,
+    )
 
 
 @entry(
@@ -151,7 +161,8 @@ def swav(
     source="solo dino.yaml, augmentations/asymmetric.yaml; its 1 epoch of frozen prototypes is a part of its 1000",
     state="teacher, its prototypes, centre, part of the run done",
     memory="2·V·N·P scores, a second network and its forward pass",
-    choose="The method behind the well-known vision transformers; slow to start, so for long runs.",
+    choose="The method behind the well-known vision transformers; slow to start, so for long runs. "
+    "`augment.local_views=6 augment.crop_scale=0.4,1` for multi-crop.",
 )
 def dino(
     parts: Parts,
@@ -191,4 +202,5 @@ def dino(
         teacher_momentum=teacher_momentum,
         memory=nn.ModuleDict({"head": teacher_head, "centre": centre, "progress": progress}),
         remember=remember,
+        multi_crop=True,
     )

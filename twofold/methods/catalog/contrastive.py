@@ -78,7 +78,15 @@ def moco(
         keys.update(e.target, e.index)
 
     network = mlp(parts.features, projector, norm=False)
-    return Method(parts, network, objective, teacher_momentum=teacher_momentum, memory=keys, remember=remember)
+    return Method(
+        parts,
+        network,
+        objective,
+        teacher_momentum=teacher_momentum,
+        memory=keys,
+        remember=remember,
+        multi_crop=True,
+    )
 
 
 @entry(
