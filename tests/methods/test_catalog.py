@@ -11,7 +11,7 @@ from twofold import api
 from twofold.methods import CATALOG, Parts
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
-from twofold.types import Batch
+from twofold.types import Batch, Embeddings
 
 # On digits the weights of all pairs alike leave few dimensions, as Theorem 3 of α-CL lets expect; the others keep most.
 LEAST_RANK = {"quadratic": 3.0}
@@ -126,6 +126,21 @@ def test_teacher_follows_the_cosine_of_its_momentum(method: str) -> None:
         expected = [tau * t + (1 - tau) * s.detach().double() for t, s in zip(expected, student, strict=True)]
     for ours, theirs in zip(trainer.method.teacher.parameters(), expected, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("method, scale", [("simsiam", 0.5), ("byol", 1.0)])
+@pytest.mark.parametrize("views", [2, 3])
+def test_orders_of_views_are_averaged_by_simsiam_and_added_by_byol(method: str, scale: float, views: int) -> None:
+    """Each as its paper has it; for more views the loss is as large as for two."""
+    method_of = running.trainer(method, **running.quick(method, batch_size=64, views=views)).method
+    z, prediction, target = torch.randn(3, views, 64, 64).unbind()
+    found = method_of.objective(Embeddings(z, z, torch.arange(64), prediction, None if method == "simsiam" else target))
+    other = z if method == "simsiam" else target
+    cosines = [
+        nn.functional.cosine_similarity(prediction[v], other[w]) for v in range(views) for w in range(views) if v != w
+    ]
+    expected = -2 * scale * torch.stack(cosines).mean()
+    torch.testing.assert_close(found.total, expected)
 
 
 def test_diet_rows_belong_to_images_not_to_places_in_the_batch() -> None:

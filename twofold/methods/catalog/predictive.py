@@ -231,7 +231,7 @@ def predictive(
         V = len(source)
         if V < 2:
             raise TwofoldError("one view has no other to predict: use views=2 or more")
-        total = torch.stack([one_order(v, w) for v in range(V) for w in range(V) if v != w]).sum() * (scale / (V - 1))
+        total = torch.stack([one_order(v, w) for v in range(V) for w in range(V) if v != w]).mean() * (2 * scale)
         return LossTerms(total, {distance: total.detach()})
 
     return Method(parts, projector, objective, predictor=predictor, direct=direct, teacher_momentum=teacher_momentum)
