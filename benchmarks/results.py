@@ -2,13 +2,13 @@
 
 import datetime
 import json
-import platform
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from benchmarks.measure import head_commit, machine
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -26,33 +26,26 @@ class Table:
 
 
 def shown(value: Any) -> str:
-    if value is None or value != value:
+    if value is None:
         return "—"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return str(value)
 
 
-def machine() -> dict[str, str]:
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
-    return {"device": device, "torch": torch.__version__, "python": platform.python_version()}
-
-
-def commit() -> str:
-    try:
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=FOLDER.parent, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def keep(name: str, table: Table, settings: Mapping[str, Any], path: Path | None = None) -> Path:
+def keep(name: str, table: Table, settings: Mapping[str, Any], device: str, commit: str, path: Path | None) -> Path:
     """Write the rows beside what they were measured with and on."""
     today = datetime.date.today().isoformat()
     path = path or FOLDER / f"{name}-{today}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    record = {"benchmark": name, "date": today, "commit": commit(), **machine()}
-    record |= {"settings": {key: str(value) for key, value in settings.items()}, "rows": table.rows}
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    record = {
+        "benchmark": name,
+        "date": today,
+        "commit": commit or head_commit(),
+        "machine": machine(device),
+        "torch": torch.__version__,
+        "settings": {key: str(value) for key, value in settings.items()},
+        "rows": table.rows,
+    }
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     return path

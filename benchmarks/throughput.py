@@ -1,6 +1,6 @@
 """Views per second of the whole training step, beside the bare network and beside lightly's pipeline.
 
-    python benchmarks/throughput.py [--methods frossl,simclr] [--encoder resnet18] [--size 32] [--host] [--lightly]
+    python -m benchmarks.throughput [--methods frossl,simclr] [--encoder resnet18] [--size 32] [--host] [--lightly]
 
 The ceiling is the same network, with the same batch and precision, doing nothing but forward, backward and SGD on
 views that lie ready, as one CUDA graph; a teacher's forward passes are part of it where the method has one. The product
@@ -8,7 +8,6 @@ step is all that `twofold pretrain` does in a step. All are measured in one run,
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.results import Table, keep
 from twofold.api import configure, read_data
@@ -127,7 +124,7 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     synchronize()
     start_up = time.perf_counter() - start
     ours = seconds_per_step(step, options.steps)
-    memory = torch.cuda.max_memory_allocated() / 2**20 if options.device == "cuda" else float("nan")
+    memory = torch.cuda.max_memory_allocated() / 2**20 if options.device == "cuda" else None
     refused = trainer.replay and trainer.replay.refused
     if refused:
         print(f"{method}: the step could not be recorded: {refused}")
@@ -169,9 +166,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--host", action="store_true", help="keep the images in host memory, as if they did not fit")
-    parser.add_argument("--lightly", action="store_true", help="also lightly's pipeline (SimCLR)")
+    parser.add_argument("--lightly", action="store_true", help="also lightly's pipeline")
     parser.add_argument("--profile", action="store_true", help="print the kernels of the step")
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--commit", default="", help="where git cannot be asked")
     parser.add_argument("override", nargs="*", help="key=value for every method")
     options = parser.parse_args()
     options.override = dict(item.split("=", 1) for item in options.override)
@@ -190,7 +188,8 @@ def main() -> None:
         from benchmarks.lightly_pipeline import measure_lightly
 
         table.add(measure_lightly(options))
-    keep("throughput", table, vars(options), options.out)
+    settings = {name: value for name, value in vars(options).items() if name not in ("out", "commit")}
+    keep("throughput", table, settings, options.device, options.commit, options.out)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,12 @@ class Augment:
     blur_sigma: Annotated[tuple[Positive, Positive], "its standard deviation in pixels"] = (0.1, 2.0)
     solarize: Annotated[PerView, "probability of inverting the pixels brighter than one half"] = 0.0
     noise: Annotated[Probability, "standard deviation of Gaussian pixel noise (images are 0 to 1)"] = 0.0
+    local_views: Annotated[int, Bounds(0), "small crops of each image beside its views (multi-crop)"] = 0
+    local_size: Annotated[Count | None, "side of the small crops; none: half of image_size"] = None
+    local_scale: Annotated[tuple[Probability, Probability], "area of the small crops, as a part of the image"] = (
+        0.05,
+        0.4,
+    )
 
 
 @dataclass(frozen=True)
@@ -324,12 +330,13 @@ def _build(values: Mapping[str, Any], origin: Mapping[str, str]) -> Config:
 
 
 def _check(config: Config) -> None:
-    for name in ("crop_scale", "crop_ratio", "scale", "blur_sigma"):
+    for name in ("crop_scale", "crop_ratio", "scale", "blur_sigma", "local_scale"):
         low, high = getattr(config.augment, name)
         if low > high:
             raise TwofoldError(f"augment.{name}={low:g},{high:g}: the first is larger than the second")
-    if config.augment.crop_scale[0] <= 0:
-        raise TwofoldError("augment.crop_scale must be above 0: a crop without pixels has nothing to show")
+    for name in ("crop_scale", "local_scale"):
+        if getattr(config.augment, name)[0] <= 0:
+            raise TwofoldError(f"augment.{name} must be above 0: a crop without pixels has nothing to show")
     for name in ("flip", "jitter", "grayscale", "blur", "solarize"):
         value = getattr(config.augment, name)
         # A shorter list is repeated: 0,0.2 is BYOL's pair of views, for any number of them.

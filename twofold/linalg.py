@@ -246,3 +246,28 @@ def polar_factor(a: Tensor) -> Tensor:
     for scale in POLAR_SCALES:
         x = 0.5 * scale * (3 * x - scale**2 * (x @ x.mT @ x))
     return (x if a.shape[0] <= a.shape[1] else x.mT).to(a.dtype)
+
+
+def sinkhorn(scores: Tensor, iterations: int, weights: Tensor | None = None) -> Tensor:
+    """Shares of rows in columns from scores[..., B, P] by Sinkhorn–Knopp: rows of sum 1, columns of nearly equal sums.
+
+    Each iteration gives every column the same sum, then every row the sum 1; in logarithms, so nothing overflows.
+    `weights`[B] say how much a row counts in the columns' sums; a row of weight 0 does not touch the others.
+    """
+    counted = 0.0 if weights is None else weights.to(scores.dtype).log()[:, None]
+    shares = scores
+    for _ in range(iterations):
+        shares = shares - (shares + counted).logsumexp(dim=-2, keepdim=True)
+        shares = shares.log_softmax(dim=-1)
+    return shares.exp()
+
+
+def running_moments(x: Tensor, covariance: Tensor, mean: Tensor, momentum: float) -> tuple[Tensor, Tensor]:
+    """Covariance [..., D, D] and mean [..., D], moved by the batch x[..., N, D]: m·old + (1−m)·batch.
+
+    The batch's covariance is about the new mean, and over N, as CorInfoMax has it. In the dtype of the old ones.
+    """
+    x = x.to(covariance.dtype)
+    mean = momentum * mean + (1 - momentum) * x.mean(dim=-2)
+    apart = x - mean[..., None, :]
+    return momentum * covariance + (1 - momentum) * (apart.mT @ apart) / x.shape[-2], mean

@@ -1,6 +1,7 @@
 """Frozen records that pass between layers.
 
-N samples, V views of each, C channels, H height, W width, K feature dimension, D embedding dimension.
+N samples, V views of each, C channels, H height, W width, K feature dimension, D embedding dimension. Where there are
+small crops beside the views, V is the number of both, and T that of the views alone, which come first; else T = V.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ class Embeddings:
     z: Tensor  # [V, N, D] projector output
     index: Tensor  # int64 [N], the samples' stable numbers
     prediction: Tensor | None = None  # [V, N, D] predictor output
-    target: Tensor | None = None  # [V, N, D] teacher's projector output, without gradient
+    target: Tensor | None = None  # [T, N, D] teacher's projector output, without gradient
 
 
 @dataclass(frozen=True)

@@ -344,3 +344,29 @@ def test_moving_to_a_device_changes_nothing_else() -> None:
     assert torch.equal(views.to("cpu")(images, torch.arange(4), at(0)), views(images, torch.arange(4), at(0)))
     plain = Plain(8, torch.full((3,), 0.5), torch.full((3,), 0.25))
     assert torch.equal(plain.to("cpu")(images), plain(images))
+
+
+def test_small_crops_are_further_views() -> None:
+    """Of their own size and share of the image, drawn as if they had come after the others, which stay as they are."""
+    images, position = images_of(6, 3, 20, 26), torch.arange(6)
+    whole = augmenter(EVERYTHING, size=8, views=5)
+    multi = augmenter(
+        dataclasses.replace(EVERYTHING, local_views=2, local_scale=EVERYTHING.crop_scale), size=8, views=3
+    )
+    expected = whole(images, position, at(3))
+    assert torch.equal(multi(images, position, at(3)), expected[:3])
+    same_size = augmenter(dataclasses.replace(multi.augment, local_size=8), size=8, views=3).small_crops()
+    for small in (same_size, same_size.to("cpu")):
+        torch.testing.assert_close(small(images, position, at(3)), expected[3:])
+    assert multi.small_crops()(images, position, at(3)).shape == (2, 6, 3, 4, 4)
+    assert whole.small_crops() is None
+
+
+def test_small_crops_show_a_small_part() -> None:
+    """Of a ramp from left to right, a crop of 1 to 4 % of the area shows at most a fifth (ratio 1) of the range."""
+    ramp = torch.arange(200, dtype=torch.uint8).expand(50, 1, 200, 200)
+    small = augmenter(only(local_views=3, local_scale=(0.01, 0.04), local_size=10), channels=1, size=20).small_crops()
+    shown = small.pixels(ramp, torch.arange(50), at(0)) * 255
+    width = (shown.amax(dim=(2, 3, 4)) - shown.amin(dim=(2, 3, 4))) * 10 / 9
+    assert width.min() > 15
+    assert width.max() < 42

@@ -11,12 +11,12 @@ from twofold import api
 from twofold.methods import CATALOG, Parts
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
-from twofold.types import Batch
+from twofold.types import Batch, Embeddings
 
 # On digits the weights of all pairs alike leave few dimensions, as Theorem 3 of α-CL lets expect; the others keep most.
 LEAST_RANK = {"quadratic": 3.0}
-# DIET sees one view in a step, and Barlow Twins first spends its time on the correlations.
-EPOCHS = {"diet": 30, "barlow-twins": 25}
+# DIET sees one view in a step, Barlow Twins first spends its time on the correlations, SwAV on finding clusters.
+EPOCHS = {"diet": 30, "barlow-twins": 25, "swav": 30}
 
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
@@ -61,6 +61,15 @@ VARIANTS = [
     ("graph-vicreg", {"graph.source": "labels", "graph.labelled_fraction": 0.1, "graph.balance": True}),
     ("orthogonal-head", {"graph.source": "labels"}),
     ("w-mse", {"sub_batch": 256}),
+    ("moco", {"views": 3}),
+    ("corinfomax", {"views": 3}),
+    ("swav", {"queue": 0}),
+    ("swav", {"views": 3}),
+    ("dino", {"views": 3}),
+    ("supervised", {"views": 2}),
+    ("moco", {"augment.local_views": 2}),
+    ("swav", {"augment.local_views": 3, "augment.local_size": 5}),
+    ("dino", {"augment.local_views": 2, "augment.local_scale": (0.1, 0.3)}),
 ]
 
 
@@ -119,6 +128,21 @@ def test_teacher_follows_the_cosine_of_its_momentum(method: str) -> None:
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("method, scale", [("simsiam", 0.5), ("byol", 1.0)])
+@pytest.mark.parametrize("views", [2, 3])
+def test_orders_of_views_are_averaged_by_simsiam_and_added_by_byol(method: str, scale: float, views: int) -> None:
+    """Each as its paper has it; for more views the loss is as large as for two."""
+    method_of = running.trainer(method, **running.quick(method, batch_size=64, views=views)).method
+    z, prediction, target = torch.randn(3, views, 64, 64).unbind()
+    found = method_of.objective(Embeddings(z, z, torch.arange(64), prediction, None if method == "simsiam" else target))
+    other = z if method == "simsiam" else target
+    cosines = [
+        nn.functional.cosine_similarity(prediction[v], other[w]) for v in range(views) for w in range(views) if v != w
+    ]
+    expected = -2 * scale * torch.stack(cosines).mean()
+    torch.testing.assert_close(found.total, expected)
+
+
 def test_diet_rows_belong_to_images_not_to_places_in_the_batch() -> None:
     trainer = running.trainer("diet", batch_size=64)
     batch = trainer.loader.batch(0)
@@ -137,4 +161,4 @@ def test_builders_take_parts_and_keywords_only() -> None:
         names = list(entry.build.__code__.co_varnames[: entry.build.__code__.co_argcount])
         assert names == ["parts"], entry.name
         assert entry.summary.endswith("."), entry.name
-    assert {"encoder", "features", "images"} == set(Parts.__dataclass_fields__)
+    assert {"encoder", "features", "images", "views", "local_views"} == set(Parts.__dataclass_fields__)

@@ -26,6 +26,10 @@ def test_mlp_can_end_in_a_norm_without_parameters() -> None:
 
 def test_mlp_without_layers_changes_nothing() -> None:
     assert mlp(8, ())(torch.eye(8)).equal(torch.eye(8))
+    assert [type(layer) for layer in mlp(8, (6, 4), norm=False, activation=nn.GELU)] == [nn.Linear, nn.GELU, nn.Linear]
+    assert [layer.bias is not None for layer in mlp(8, (6, 4), norm=False) if isinstance(layer, nn.Linear)] == [
+        True
+    ] * 2
 
 
 def test_teacher_is_the_exponential_average() -> None:

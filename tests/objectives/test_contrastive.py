@@ -175,6 +175,10 @@ def test_spectral_by_hand_and_by_loops() -> None:
         torch.testing.assert_close(gradient(loss.total, z), gradient(expected, z), rtol=1e-9, atol=1e-10)
         torch.testing.assert_close(sum(loss.terms.values()), expected.detach(), rtol=1e-10, atol=1e-10)
     assert torch.autograd.gradcheck(lambda z: spectral_contrastive(z).total, embeddings(2, 3, 2))
+    cut = torch.tensor([[[3.0, 4.0], [0.3, 0.0]]] * 2, dtype=torch.float64)  # of lengths 5 and 0.3
+    short = torch.tensor([[[1.2, 1.6], [0.3, 0.0]]] * 2, dtype=torch.float64)
+    expected = spectral_contrastive(short).total.item()
+    assert spectral_contrastive(cut, radius=2.0).total.item() == pytest.approx(expected, rel=1e-12)
 
 
 OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -7,7 +7,7 @@ configuration turns off is left out when the Augmenter is made, and costs nothin
 N images, V views of each, B = V·N (view by view), C channels, H×W the stored size, S the side of the views.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -43,9 +43,19 @@ class Plain:
 class Augmenter:
     """`augmenter(images, position, step)` makes the views that the network sees; `plain(images)` is for evaluation."""
 
-    def __init__(self, augment: Augment, *, views: int, image_size: int, mean: Tensor, std: Tensor, seed: int) -> None:
-        """`mean` and `std` `[C]` lie where the images will be; see also `to`."""
-        self.augment, self.image_size, self.seed = augment, image_size, seed
+    def __init__(
+        self,
+        augment: Augment,
+        *,
+        views: int,
+        image_size: int,
+        mean: Tensor,
+        std: Tensor,
+        seed: int,
+        first_view: int = 0,
+    ) -> None:
+        """`mean` and `std` `[C]` lie where the images will be (see `to`). `first_view` is the number of the first."""
+        self.augment, self.image_size, self.seed, self.first_view = augment, image_size, seed, first_view
         self.plain = Plain(image_size, mean.to(torch.float32), std.to(torch.float32))
         coloured = len(mean) == len(colour.LUMA)
         self.crops = not augment.crop_scale == augment.crop_ratio == (1, 1)
@@ -58,20 +68,40 @@ class Augmenter:
         if coloured:
             chances["grayscale"] = augment.grayscale
 
-        every = {name: per_view(value, views) for name, value in chances.items()}
+        every = {name: per_view(value, first_view + views)[first_view:] for name, value in chances.items()}
         device = mean.device
         self.chance = {name: torch.tensor([p], device=device).float().T for name, p in every.items() if any(p)}
         self.drawn = self._purposes()
         hashes = [counter.purpose(f"augment.{name}") for name in self.drawn]
         self.purpose = torch.tensor(hashes, dtype=torch.int64, device=device).view(-1, 1, 1)
-        self.view = torch.arange(views, device=device).view(-1, 1)
+        self.view = torch.arange(first_view, first_view + views, device=device).view(-1, 1)
         # Kept, not made where it is used: a compiler would count it in 32 bits, and the hash needs 64.
         self.element = torch.arange(len(mean) * image_size**2 if augment.noise > 0 else 0, device=device)
 
     def to(self, device: torch.device | str) -> "Augmenter":
         mean, std = self.plain.mean.to(device), self.plain.std.to(device)
         return Augmenter(
-            self.augment, views=len(self.view), image_size=self.image_size, mean=mean, std=std, seed=self.seed
+            self.augment,
+            views=len(self.view),
+            image_size=self.image_size,
+            mean=mean,
+            std=std,
+            seed=self.seed,
+            first_view=self.first_view,
+        )
+
+    def small_crops(self) -> "Augmenter | None":
+        """Another that makes the small crops of multi-crop, numbered after these views; None where there are none."""
+        if self.augment.local_views == 0:
+            return None
+        return Augmenter(
+            replace(self.augment, crop_scale=self.augment.local_scale),
+            views=self.augment.local_views,
+            image_size=self.augment.local_size or max(self.image_size // 2, 1),
+            mean=self.plain.mean,
+            std=self.plain.std,
+            seed=self.seed,
+            first_view=len(self.view),
         )
 
     def __call__(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:

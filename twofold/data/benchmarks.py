@@ -45,6 +45,8 @@ DIGITS_DEFAULTS: dict[str, Any] = {
     "weight_decay": 1e-4,
     "projector": (512, 512, 64),
     "predictor_width": 512,
+    "prototypes": 256,
+    "queue": 1024,
     **_SMALL_DISTORTIONS,
     "augment.noise": 0.1,
 }

@@ -1,6 +1,5 @@
 """The composition that every method is: views → encoder → projector → [predictor, teacher, head] → objective."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
@@ -9,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from twofold.data.store import ImageStore
-from twofold.models import DirectPredictor, Teacher, may_go_together, together
+from twofold.errors import TwofoldError
+from twofold.models import DirectPredictor, Teacher, may_go_together, rising_momentum, together
 from twofold.types import Batch, Embeddings, LossTerms
 
 Objective = Callable[[Embeddings], LossTerms]
+Remember = Callable[[Embeddings, Tensor], None]  # (the step's embeddings, the part of the run done): moves memory
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Parts:
     encoder: nn.Module
     features: int  # K, what the encoder puts out
     images: ImageStore  # the training set, for methods that keep something for each image or know relations of images
+    views: int = 2  # V, for methods that keep something for each view
+    local_views: int = 0  # L, small crops beside them
 
 
 class Method(nn.Module):
@@ -40,22 +43,37 @@ class Method(nn.Module):
         direct: DirectPredictor | None = None,
         head: nn.Module | None = None,
         teacher_momentum: float | None = None,
+        memory: nn.Module | None = None,
+        remember: Remember | None = None,
+        multi_crop: bool = False,
     ):
-        """`direct` and `head` are held for the objective: a predictor in closed form, and rows of a classifier."""
+        """`direct`, `head` and `memory` are held for the objective: a predictor in closed form, rows of a classifier or
+        prototypes, and what outlives a step; `remember` moves the last, after each step. `multi_crop`: small crops,
+        which have no targets, are of use to the objective."""
         super().__init__()
+        if parts.local_views and not multi_crop:
+            raise TwofoldError(
+                "this method treats all its views alike, and small crops do not show what whole images do: set "
+                "augment.local_views=0, or choose dino, swav or moco, where small crops only predict whole images"
+            )
         self.encoder = parts.encoder
         self.projector = projector
         self.predictor = predictor
         self.direct = direct
         self.head = head
+        self.memory = memory
+        self.remember = remember
         self.objective = objective
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
         networks = (self.encoder, self.projector, self.predictor, self.teacher)
         self.together = all(may_go_together(network) for network in networks if network is not None)
 
-    def forward(self, views_VNCHW: Tensor, batch: Batch) -> Embeddings:
+    def forward(self, views_VNCHW: Tensor, batch: Batch, local_LNCHW: Tensor | None = None) -> Embeddings:
+        """Small crops follow the views in features, z and prediction; only the views have targets."""
         features = self.through(self.encoder, views_VNCHW)
+        if local_LNCHW is not None:
+            features = torch.cat([features, self.through(self.encoder, local_LNCHW)])
         z = self.through(self.projector, features)
         return Embeddings(
             features=features,
@@ -81,9 +99,10 @@ class Method(nn.Module):
             self.direct.update(embeddings.z.detach())
 
     @torch.no_grad()
-    def update(self, progress: Tensor) -> None:
+    def update(self, embeddings: Embeddings, progress: Tensor) -> None:
         """Move the other untrained state, after the optimizer's step; `progress` is the part of the run done."""
+        if self.remember is not None:
+            self.remember(embeddings, progress)
         if self.teacher is not None and self.teacher_momentum is not None:
-            # τ rises from its start to 1 along a cosine (BYOL).
-            distance = (1 - self.teacher_momentum) * (torch.cos(math.pi * progress) + 1) / 2
-            self.teacher.update(chain(self.encoder.parameters(), self.projector.parameters()), 1 - distance)
+            student = chain(self.encoder.parameters(), self.projector.parameters())
+            self.teacher.update(student, rising_momentum(self.teacher_momentum, progress))

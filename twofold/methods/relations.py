@@ -30,7 +30,7 @@ def graph_of(graph: Graph, images: ImageStore) -> Relation:
     groups = group_numbers(graph, images)
     known = int(groups.max()) + 1
     weights = balanced_weights(groups, known).to(images.device) if graph.balance and known > 0 else None
-    members = _looked_up(groups, images)
+    members = looked_up(groups, images)
 
     def of(index: Tensor, views: int) -> Tensor:
         return across_views(label_graph(members(index), weights), views)
@@ -46,7 +46,7 @@ def classes_of(graph: Graph, images: ImageStore) -> Relation:
         )
     groups = group_numbers(graph, images)
     known = int(groups.max()) + 1
-    members = _looked_up(groups, images)
+    members = looked_up(groups, images)
 
     def of(index: Tensor, views: int) -> Tensor:
         groups_N = members(index)
@@ -56,7 +56,8 @@ def classes_of(graph: Graph, images: ImageStore) -> Relation:
     return of
 
 
-def _looked_up(values: Tensor, images: ImageStore) -> Callable[[Tensor], Tensor]:
+def looked_up(values: Tensor, images: ImageStore) -> Callable[[Tensor], Tensor]:
+    """index[N] → the values[n] of those images of the store."""
     values, own = values.to(images.device), images.index.to(images.device)
     return lambda index: values.index_select(0, torch.searchsorted(own, index))
 

@@ -1,20 +1,27 @@
 """Networks and the state beside them."""
 
 from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension
-from twofold.models.heads import mlp
-from twofold.models.memory import Teacher
+from twofold.models.heads import Prototypes, Unit, mlp
+from twofold.models.memory import Centre, Progress, Queue, RunningCovariance, Teacher, rising_momentum
 from twofold.models.norm import BatchNorm, fuse, may_go_together, together
 from twofold.models.predictors import DirectPredictor
 
 __all__ = [
     "ENCODERS",
     "BatchNorm",
+    "Centre",
     "DirectPredictor",
+    "Progress",
+    "Prototypes",
+    "Queue",
+    "RunningCovariance",
     "Teacher",
+    "Unit",
     "build_encoder",
     "feature_dimension",
     "fuse",
     "may_go_together",
     "mlp",
+    "rising_momentum",
     "together",
 ]

@@ -66,6 +66,7 @@ def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
 
 class ResNet(nn.Module):
     treats_samples_apart = True
+    fused = False  # set by `fuse`
 
     def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, ...], channels: int, stem: str):
         super().__init__()
@@ -89,12 +90,20 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        x, skip = self.bn1.forked(self.conv1(x))
+        x, skip = self.bn1.forked(self.first_convolution(x))
         if not isinstance(self.maxpool, nn.Identity):
             x = skip = self.maxpool(x)
         for stage in range(1, 5):
             x, skip = self.get_submodule(f"layer{stage}")((x, skip))
         return x.mean(dim=(2, 3))
+
+    def first_convolution(self, x: Tensor) -> Tensor:
+        if self.fused and self.training:
+            from twofold.models import stem_kernels  # Triton is there only where CUDA is
+
+            if stem_kernels.applies(self.conv1, x):
+                return stem_kernels.stem(self.conv1, x)
+        return self.conv1(x)
 
 
 class TinyConv(nn.Module):

@@ -1,10 +1,14 @@
 """State that outlives a step and is moved only by its `update`."""
 
 import copy
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
+
+from twofold.linalg import running_moments
 
 
 class Teacher(nn.Module):
@@ -30,3 +34,100 @@ class Teacher(nn.Module):
         steps = list(torch._foreach_sub(list(student), mine))
         torch._foreach_mul_(steps, 1 - momentum)
         torch._foreach_add_(mine, steps)
+
+
+def rising_momentum(start: float, progress: Tensor) -> Tensor:
+    """τ of a teacher, from its start to 1 along a cosine (BYOL); `progress` is the part of the run done."""
+    return 1 - (1 - start) * (torch.cos(math.pi * progress) + 1) / 2
+
+
+class Queue(nn.Module):
+    """The last `size` embeddings (MoCo, SwAV), and which images they are of; new ones take the place of the oldest."""
+
+    rows: Tensor
+    index: Tensor
+    position: Tensor
+
+    def __init__(self, size: int, dim: int):
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(size, dim))
+        self.register_buffer("index", torch.full((size,), -1))  # stable numbers of the images; −1: still empty
+        self.register_buffer("position", torch.zeros((), dtype=torch.int64))  # of the oldest, where the next one goes
+
+    @property
+    def filled(self) -> Tensor:
+        """bool [size]"""
+        return self.index >= 0
+
+    def others(self, index_N: Tensor) -> Tensor:
+        """bool [N, size]: entries that are of another image than the sample."""
+        return self.filled & (self.index != index_N[:, None])
+
+    @torch.no_grad()
+    def update(self, z_VND: Tensor, index_N: Tensor) -> None:
+        """The embeddings of one training step, of all views."""
+        size = len(self.rows)
+        rows, index = z_VND.flatten(0, 1), index_N.repeat(len(z_VND))
+        offset = torch.arange(len(rows), device=rows.device)[-size:]  # of more than fit, the last stay
+        place = (self.position + offset) % size
+        self.rows.index_copy_(0, place, rows[-size:].to(self.rows.dtype))
+        self.index.index_copy_(0, place, index[-size:])
+        self.position.add_(len(rows)).remainder_(size)
+
+
+class Centre(nn.Module):
+    """A running mean of the teacher's scores (DINO): c ← m c + (1−m) mean; it starts at 0."""
+
+    mean: Tensor
+
+    def __init__(self, dim: int, momentum: float):
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("mean", torch.zeros(dim))
+
+    @torch.no_grad()
+    def update(self, scores: Tensor) -> None:
+        """One training step's scores[..., D], of all views and samples."""
+        self.mean.lerp_(scores.reshape(-1, len(self.mean)).to(self.mean.dtype).mean(dim=0), 1 - self.momentum)
+
+
+class RunningCovariance(nn.Module):
+    """Covariance and mean of each view's embeddings (CorInfoMax), in float64; they start at the identity and 0."""
+
+    covariances: Tensor
+    means: Tensor
+
+    def __init__(self, views: int, dim: int, momentum: float):
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("covariances", torch.eye(dim, dtype=torch.float64).repeat(views, 1, 1))
+        self.register_buffer("means", torch.zeros(views, dim, dtype=torch.float64))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """`to`, `half` and the like move them but never narrow them, but for a device without float64 (MPS)."""
+        wide = dict(self.named_buffers())
+        self._buffers.update({name: buffer.float() for name, buffer in wide.items()})
+        super()._apply(fn, recurse)
+        for name, buffer in self.named_buffers():
+            self._buffers[name] = buffer if buffer.device.type == "mps" else wide[name].to(buffer.device)
+        return self
+
+    @torch.no_grad()
+    def update(self, z_VND: Tensor) -> None:
+        covariances, means = running_moments(z_VND, self.covariances, self.means, self.momentum)
+        self.covariances.copy_(covariances)
+        self.means.copy_(means)
+
+
+class Progress(nn.Module):
+    """The part of the run that is done, for objectives that change on the way."""
+
+    done: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("done", torch.zeros(()))
+
+    @torch.no_grad()
+    def update(self, progress: Tensor) -> None:
+        self.done.copy_(progress)

@@ -49,7 +49,7 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 # What treats every sample by itself; classes of our own say so by `treats_samples_apart`.
-APART = (nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.Identity, nn.Sequential, BatchNorm)
+APART = (nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.ReLU, nn.GELU, nn.Identity, nn.Sequential, BatchNorm)
 
 
 def may_go_together(network: nn.Module) -> bool:
@@ -72,5 +72,5 @@ def together(network: nn.Module, x_VN: Tensor) -> Tensor:
 def fuse(network: nn.Module) -> None:
     """Use the fused kernels from here on."""
     for part in network.modules():
-        if isinstance(part, BatchNorm):
-            part.fused = True
+        if hasattr(type(part), "fused"):
+            part.fused = True  # type: ignore[assignment]

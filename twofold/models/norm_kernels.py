@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from twofold.models.norm import BatchNorm
 
 PROGRAMS = 264  # two for each multiprocessor of a large GPU; with loads ahead of their use they keep its memory busy
-AHEAD = 4  # tiles
-ROWS, CHANNELS, PARTS, FEW = 128, 64, 32, 16  # sides of tiles; FEW channels where there is little else to divide
+AHEAD = 3  # tiles
+CHANNELS = 64  # of a tile
+SUM_ROWS, ROWS = 64, 256  # of a tile that is summed over, and of one that is not
+PARTS, FEW = 32, 8  # rows and channels of a tile of partial sums, of which there is little
 
 
 @triton.jit
@@ -202,11 +204,11 @@ class Grid:
         self.V, self.C = views, x.shape[1]
         self.R = x.numel() // self.C // views
         blocks = triton.cdiv(self.C, CHANNELS)
-        tiles = triton.cdiv(self.R, ROWS)
+        tiles = triton.cdiv(self.R, SUM_ROWS)
         each = triton.cdiv(tiles, max(1, min(tiles, PROGRAMS // (views * blocks))))
-        self.span, self.P = each * ROWS, triton.cdiv(tiles, each)
+        self.span, self.P = each * SUM_ROWS, triton.cdiv(tiles, each)
         self.sums = (views, self.P, blocks)
-        self.tiles = (views, tiles, blocks)
+        self.tiles = (views, triton.cdiv(self.R, ROWS), blocks)
         self.channels = (triton.cdiv(self.C, FEW),)
 
     def partial(self, like: Tensor) -> Tensor:
@@ -233,13 +235,13 @@ class FusedNorm(torch.autograd.Function):
         grid, affine, add, relu = Grid(x, norm.views), weight is not None, residual is not None, norm.relu
         R, C, P = grid.R, grid.C, grid.P
         partial, mean, rstd, y = grid.partial(x), grid.of_views(x), grid.of_views(x), torch.empty_like(x)
-        _sums[grid.sums](x, partial, R, C, P, grid.span, AHEAD, ROWS, CHANNELS, num_warps=8)
+        _sums[grid.sums](x, partial, R, C, P, grid.span, AHEAD, SUM_ROWS, CHANNELS, num_warps=4)
         _statistics[grid.channels](
             x, partial, mean, rstd, norm.running_mean, norm.running_var, norm.num_batches_tracked, R, C, P,
-            norm.momentum, norm.eps, grid.V, PARTS, FEW,
+            norm.momentum, norm.eps, grid.V, PARTS, FEW, num_warps=8,
         )  # fmt: skip
         _apply[grid.tiles](
-            x, residual, y, mean, rstd, weight, bias, R, C, affine, add, relu, ROWS, CHANNELS, num_warps=8
+            x, residual, y, mean, rstd, weight, bias, R, C, affine, add, relu, ROWS, CHANNELS, num_warps=4
         )
         # The ReLU's mask is computed again from x; with a residual it is read from y, which is kept for the next layer.
         ctx.save_for_backward(x, y if add and relu else None, mean, rstd, weight, bias)
@@ -262,14 +264,14 @@ class FusedNorm(torch.autograd.Function):
         dweight, dbias = (torch.empty_like(weight), torch.empty_like(bias)) if affine else (None, None)
         _gradient_sums[grid.sums](
             dy, more, x, y, masked, partial, mean, rstd, weight, bias, R, C, P, grid.span,
-            affine, add, more is not None, relu, written, AHEAD, ROWS, CHANNELS, num_warps=8,
+            affine, add, more is not None, relu, written, AHEAD, SUM_ROWS, CHANNELS, num_warps=4,
         )  # fmt: skip
         _gradient_statistics[grid.channels](
-            partial, rstd, dmean, dvar, dweight, dbias, R, C, P, grid.V, affine, PARTS, FEW
+            partial, rstd, dmean, dvar, dweight, dbias, R, C, P, grid.V, affine, PARTS, FEW, num_warps=8
         )
         g = dy if masked is None else masked
         _gradient[grid.tiles](
             g, x, dx, mean, rstd, weight, bias, dmean, dvar, R, C, affine, relu and masked is None, ROWS, CHANNELS,
-            num_warps=8,
+            num_warps=4,
         )  # fmt: skip
         return dx, dweight, dbias, g if add else None, None

@@ -1,11 +1,19 @@
 """Objectives: pure functions of tensors that return `LossTerms`, and the graphs and weights that some of them take."""
 
-from twofold.objectives.assignment import batch_cross_entropy
-from twofold.objectives.contrastive import contrastive, family, importance_of, info_nce, spectral_contrastive
+from twofold.objectives.assignment import batch_cross_entropy, dino, swav
+from twofold.objectives.contrastive import (
+    contrastive,
+    family,
+    importance_of,
+    info_nce,
+    moco,
+    spectral_contrastive,
+)
 from twofold.objectives.covariance import (
     Moments,
     barlow_twins,
     barlow_twins_of_moments,
+    corinfomax,
     frossl,
     frossl_of_moments,
     moments,
@@ -40,6 +48,8 @@ __all__ = [
     "combine",
     "contrastive",
     "contrastive_covariance",
+    "corinfomax",
+    "dino",
     "energy",
     "family",
     "frossl",
@@ -52,6 +62,7 @@ __all__ = [
     "isoloss",
     "knn_graph",
     "label_graph",
+    "moco",
     "moments",
     "nearest_neighbours",
     "neighbour_graph",
@@ -59,6 +70,7 @@ __all__ = [
     "ridge_graph",
     "ridge_labels",
     "spectral_contrastive",
+    "swav",
     "vicreg",
     "vicreg_of_moments",
     "view_graph",

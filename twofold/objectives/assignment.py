@@ -1,6 +1,7 @@
-"""Assignment objectives: every image is its own class, one row of a head per image.
+"""Assignment objectives: images meet classes, of which each image is its own, or prototypes that views agree on.
 
-N samples, D dimensions, R rows of the head at hand, n rows in all.
+N samples, D dimensions, R rows of the head at hand, n rows in all; V views, the first T of them with targets,
+P prototypes, Q entries of a queue.
 """
 
 import math
@@ -10,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from twofold.errors import TwofoldError
-from twofold.linalg import full_precision
+from twofold.linalg import full_precision, sinkhorn
+from twofold.objectives.pairs import check_targets, mean_over_pairs
 from twofold.types import LossTerms
 
 
@@ -49,3 +51,56 @@ def _copies(rows: int, population: int | None) -> float:
     if population < rows or rows < 2:
         raise TwofoldError(f"population={population} must be at least the number of rows, which are {rows}, at least 2")
     return (population - 1) / (rows - 1)
+
+
+@full_precision
+def swav(
+    scores: Tensor,
+    queue: Tensor | None = None,
+    queue_weights: Tensor | None = None,
+    *,
+    targets: int | None = None,
+    temperature: float = 0.1,
+    epsilon: float = 0.05,
+    iterations: int = 3,
+) -> LossTerms:
+    """SwAV (Caron et al. 2020): −Σ_p q_t log softmax(s_v/τ), from scores[V, N, P], cosines with the prototypes.
+
+    The codes q_t of a view share its samples equally among the prototypes (Sinkhorn–Knopp on s_t/ε), without gradient.
+    Scores of a queue[Q, P] take part in that with `queue_weights`[Q] (default: 1, as much as a sample). The mean over
+    samples and ordered pairs of views t ≠ v; only the first `targets` views (default: all) give codes.
+    """
+    check_targets("swav", scores, scores[:targets])
+    with torch.no_grad():
+        N = scores.shape[1]
+        rows, weights = scores[:targets], None
+        if queue is not None:
+            rows = torch.cat([rows, queue.expand(len(rows), -1, -1)], dim=1)
+        if queue is not None and queue_weights is not None:
+            weights = torch.cat([queue_weights.new_ones(N), queue_weights])
+        codes_TNP = sinkhorn(rows / epsilon, iterations, weights)[:, :N]
+    return _agreement("swav", codes_TNP, scores / temperature)
+
+
+@full_precision
+def dino(
+    scores: Tensor,
+    target: Tensor,
+    centre: Tensor,
+    *,
+    temperature: float = 0.1,
+    target_temperature: float = 0.07,
+) -> LossTerms:
+    """DINO (Caron et al. 2021): −Σ_p softmax((t − c)/τ_t) log softmax(s/τ), scores[V, N, P], the teacher's t[T, N, P].
+
+    `centre`[P] keeps one prototype from taking all, the lower temperature of the targets keeps them from being uniform.
+    The mean over samples and ordered pairs of different views.
+    """
+    check_targets("dino", scores, target)
+    return _agreement("dino", ((target.detach() - centre) / target_temperature).softmax(dim=-1), scores / temperature)
+
+
+def _agreement(name: str, targets_TNP: Tensor, logits_VNP: Tensor) -> LossTerms:
+    loss_TVN = -torch.einsum("tnp,vnp->tvn", targets_TNP, logits_VNP.log_softmax(dim=-1))
+    total = mean_over_pairs(loss_TVN)
+    return LossTerms(total, {name: total.detach()})

@@ -13,10 +13,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, softplus
 
 from twofold.errors import TwofoldError, nearest
 from twofold.linalg import full_precision, gram_norm_squared, normalized
+from twofold.objectives.pairs import check_targets, mean_over_pairs
 from twofold.types import LossTerms
 
 Negatives = Literal["all", "anchors"]
@@ -66,12 +67,35 @@ def info_nce(z: Tensor, temperature: float, epsilon: float = 1.0) -> LossTerms:
 
 
 @full_precision
-def spectral_contrastive(z: Tensor) -> LossTerms:
-    """−2 E[z·z'] + E[(z·z⁻)²] (HaoChen et al. 2021), z not normalised.
+def moco(
+    z: Tensor, target: Tensor, queue: Tensor, temperature: float = 0.2, *, negatives: Tensor | None = None
+) -> LossTerms:
+    """MoCo: −log softmax of cos(z_v, t_w)/τ against cos(z_v, q)/τ, q over the queue[Q, D], t[T, N, D] the teacher's.
+
+    The mean over samples and ordered pairs of different views v, w < T. `negatives`[N, Q] says which entries of the
+    queue count for which sample (default: all); without any the loss is 0.
+    """
+    check_targets("moco", z, target)
+    query, key = normalized(z), normalized(target.detach())
+    positive_TVN = torch.einsum("vnd,wnd->wvn", query, key) / temperature
+    scores_VNQ = query @ normalized(queue.detach()).T / temperature
+    if negatives is not None:
+        # Finite, so that a sample without negatives never meets −∞ − (−∞).
+        scores_VNQ = scores_VNQ.masked_fill(~negatives, torch.finfo(z.dtype).min / 2)
+    # The queue's sum is taken once for all positives: log(e^p + e^q) − p = softplus(q − p).
+    loss_TVN = softplus(scores_VNQ.logsumexp(dim=-1) - positive_TVN)
+    total = mean_over_pairs(loss_TVN)
+    return LossTerms(total, {"moco": total.detach()})
+
+
+@full_precision
+def spectral_contrastive(z: Tensor, *, radius: float = inf) -> LossTerms:
+    """−2 E[z·z'] + E[(z·z⁻)²] (HaoChen et al. 2021), z not normalised, but rows longer than `radius` cut to it.
 
     z' runs over the other views of an image, z⁻ over all views of all other images.
     """
     V, N, _ = checked(z).shape
+    z = z / (z.norm(dim=-1, keepdim=True) / radius).clamp_min(1)
     attraction = -2 * positive_scores(z, z, V).mean()
     # All products, less those within an image: neither needs a matrix of all rows by all rows where D is small.
     others = gram_norm_squared(z.flatten(0, 1)) - gram_norm_squared(z.transpose(0, 1)).sum()

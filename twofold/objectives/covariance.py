@@ -17,10 +17,13 @@ from torch import Tensor
 from twofold.errors import TwofoldError
 from twofold.linalg import (
     centred,
+    cholesky,
+    double,
     full_precision,
     gram_norm_squared,
     normalized,
     off_diagonal_norm_squared,
+    running_moments,
     whitened,
 )
 from twofold.types import LossTerms
@@ -307,6 +310,37 @@ def w_mse(
     if normalize:
         return _total(cosine=2 - 2 * (one * other).sum(dim=-1).mean())
     return _total(euclidean=(one - other).square().mean())
+
+
+@full_precision
+def corinfomax(
+    z: Tensor,
+    covariances: Tensor,
+    means: Tensor | None = None,
+    *,
+    momentum: float = 0.01,
+    weight: float = 250.0,
+    epsilon: float = 1e-8,
+) -> LossTerms:
+    """CorInfoMax (Ozsoy et al. 2022): weight · MSE(z, z') − [log det(R + εI) + log det(R' + εI)]/D.
+
+    R[V, D, D] are `covariances`, of the steps before and about `means`[V, D] (default: 0), after the batch has moved
+    them; the gradient flows through the batch's part. MSE is the mean over samples, dimensions and pairs of views; for
+    V views the log determinants are 2/V times their sum. In float64: the last eigenvalues are as small as epsilon. The
+    authors give z unit rows; without, the determinants grow with its scale.
+    """
+    V, N, D = _shape(z)
+    means = covariances.new_zeros(V, D) if means is None else means
+    if covariances.shape != (V, D, D) or means.shape != (V, D):
+        shapes = f"{list(covariances.shape)} and {list(means.shape)}"
+        raise TwofoldError(f"corinfomax got covariances and means {shapes}: give [{V}, {D}, {D}] and [{V}, {D}]")
+    moved, _ = running_moments(z, double(covariances), double(means), momentum)
+    log_det_V = 2 * cholesky(moved, epsilon).diagonal(dim1=1, dim2=2).log().sum(dim=1)
+    apart = z - z[:1]  # views are close to each other, not to 0
+    spread = V * (apart - apart.mean(dim=0)).square().sum()  # = Σ_{v<w} ‖z_v − z_w‖²
+    invariance = weight * spread / (V * (V - 1) / 2 * N * D)
+    information = -(2 / V) * log_det_V.sum() / D
+    return _total(invariance=invariance, information=information.to(z.dtype))
 
 
 def _shape(z: Tensor) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 2048
+BLOCK = 1024
 
 
 @triton.jit
@@ -38,4 +38,4 @@ def lars_step(
         if g.stride() != w.stride():
             g = torch.empty_like(w).copy_(g)
         grid = (triton.cdiv(w.numel(), BLOCK),)
-        _move[grid](w, g, m, size, slope, lr, momentum, weight_decay, eta, w.numel(), BLOCK, num_warps=8)
+        _move[grid](w, g, m, size, slope, lr, momentum, weight_decay, eta, w.numel(), BLOCK, num_warps=4)

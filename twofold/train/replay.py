@@ -14,8 +14,8 @@ from twofold.data.loader import Loader
 from twofold.errors import TwofoldError
 from twofold.types import Batch
 
-MakeViews = Callable[[Tensor, Tensor, Tensor], Tensor]  # images, positions, step → views
-Train = Callable[[Batch, Tensor], None]
+MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # images, positions, step → views, and small crops
+Train = Callable[[Batch, list[Tensor]], None]
 LEAST_STEPS = 2000  # compiling takes up to a minute, and saves about 20 ms a step
 WARM_UP = 3  # steps before the recording: kernels are compiled and chosen, and the optimizer makes its state
 
@@ -40,23 +40,47 @@ def keep_compiled_code() -> None:
         os.environ.setdefault(variable, str(cache.folder() / "compiled" / name))
 
 
-class Beside:
-    """`with beside():` runs what is in it on a second stream; `join` waits for it, on the device.
-
-    What the block reads must be kept until then.
-    """
+class Streams:
+    """What CUDA can do with work besides doing it at once: beside other work, and again from a recording."""
 
     def __init__(self, device: torch.device):
-        self.stream = torch.cuda.Stream(device)
+        self.side = torch.cuda.Stream(device)
 
     @contextmanager
-    def __call__(self) -> Iterator[None]:
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
+    def beside(self) -> Iterator[None]:
+        """Run what is in the block on a second stream; what it reads must be kept until `join`."""
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
             yield
 
     def join(self) -> None:
-        torch.cuda.current_stream().wait_stream(self.stream)
+        """Wait, on the device, for what was put beside."""
+        torch.cuda.current_stream().wait_stream(self.side)
+
+    def first(self, step: Callable[[], None]) -> None:
+        """On a stream of its own, as a recording is: autograd remembers where a parameter was first used."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            step()
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def record(self, step: Callable[[], None]) -> Callable[[], None]:
+        """The step as a graph, not yet run; an error where something in it waits for the device."""
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # what the first steps used: a graph has memory of its own
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                step()
+        except RuntimeError as error:
+            torch.cuda.synchronize()
+            raise CannotRecord(str(error).splitlines()[0]) from None
+        return graph.replay
+
+
+class CannotRecord(Exception):
+    pass
 
 
 class Replay:
@@ -67,15 +91,15 @@ class Replay:
     `refused` then says why.
     """
 
-    def __init__(self, loader: Loader, make_views: MakeViews, train: Train, clock: Tensor, beside: Beside):
+    def __init__(self, loader: Loader, make_views: MakeViews, train: Train, clock: Tensor, streams: Streams):
         self.loader, self.make_views, self.train = loader, make_views, train
-        self.clock, self.beside = clock, beside
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.clock, self.streams = clock, streams
+        self.recorded: Callable[[], None] | None = None
         self.calls = 0
         self.ready: int | None = None  # the step whose views are made
         self.refused: str | None = None
         self.batch, self.ahead = loader.batch(0), loader.batch(0)
-        self.views = torch.empty(0)
+        self.views: list[Tensor] = []  # where the graph reads them
 
     def __call__(self, step: int) -> None:
         size = self.loader.order.size
@@ -85,49 +109,38 @@ class Replay:
             return
         if self.ready != step:
             self.loader.fill(step, self.batch)
-            views = self.make_views(self.batch.images, self.batch.position, self.clock)
-            # The graph reads where these first lie.
-            self.views = self.views.copy_(views) if self.views.numel() else views.clone()
+            self._keep(self.make_views(self.batch.images, self.batch.position, self.clock))
         self.ready = None
         if size(step + 1) == len(self.batch.images):
             self.loader.fill(step + 1, self.ahead)
             self.ready = step + 1
         self.calls += 1
-        if self.calls > WARM_UP and self.graph is None:
+        if self.calls > WARM_UP and self.recorded is None:
             self._record()
-        if self.graph is not None:
-            self.graph.replay()
+        if self.recorded is not None:
+            self.recorded()
         else:
-            self._first_steps()
+            self.streams.first(self._train_and_look_ahead)
 
     def _train_and_look_ahead(self) -> None:
         position, next_clock = self.ahead.position, self.clock + 1
-        with self.beside():
+        with self.streams.beside():
             views = self.make_views(self.ahead.images, position, next_clock)
         self.train(self.batch, self.views)
-        self.beside.join()
-        self.views.copy_(views)
+        self.streams.join()
+        self._keep(views)
         self.batch.index.copy_(self.ahead.index)
         if self.batch.labels is not None and self.ahead.labels is not None:
             self.batch.labels.copy_(self.ahead.labels)
 
-    def _first_steps(self) -> None:
-        """On a stream of their own, as the recording will be: autograd remembers where a parameter was first used."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self._train_and_look_ahead()
-        torch.cuda.current_stream().wait_stream(stream)
+    def _keep(self, views: list[Tensor]) -> None:
+        if not self.views:
+            self.views = [view.clone() for view in views]
+        for kept, view in zip(self.views, views, strict=True):
+            kept.copy_(view)
 
     def _record(self) -> None:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # what the first steps used: the graph has memory of its own
-        graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self._train_and_look_ahead()
-        except RuntimeError as error:
-            self.refused = str(error).splitlines()[0]
-            torch.cuda.synchronize()
-            return
-        self.graph = graph
+            self.recorded = self.streams.record(self._train_and_look_ahead)
+        except CannotRecord as error:
+            self.refused = str(error)

@@ -38,7 +38,7 @@ from twofold.train.optim import (
 )
 from twofold.train.progress import Display, Stage, sentence
 from twofold.train.record import RunFolder
-from twofold.train.replay import Beside, Replay, keep_compiled_code, worth_compiling
+from twofold.train.replay import Replay, Streams, keep_compiled_code, worth_compiling
 from twofold.types import Batch, Embeddings
 
 LOG_POINTS = 64  # on a log scale over the run, beside the end of every epoch
@@ -73,7 +73,8 @@ def build_method(config: Config, images: ImageStore, encoder: nn.Module | None =
         torch.manual_seed(config.seed)
         encoder = encoder or build_encoder(config.encoder, channels=channels, stem=config.stem)
         features = feature_dimension(encoder, channels, config.image_size)
-        return find(config.method).build(Parts(encoder, features, images), **config.parameters), features
+        parts = Parts(encoder, features, images, config.views, config.augment.local_views)
+        return find(config.method).build(parts, **config.parameters), features
 
 
 class Trainer:
@@ -94,8 +95,11 @@ class Trainer:
         self.augment = Augmenter(
             config.augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed
         ).to(self.device)
+        self.small_crops = self.augment.small_crops()
 
         method, features = build_method(config, self.data.train, encoder)
+        if self.small_crops is not None:  # refuses an encoder that takes images of one size only
+            feature_dimension(method.encoder, len(mean), self.small_crops.image_size)
         self.untrained = copy.deepcopy(method.encoder)  # stays as it was before the first step, to compare with
         memory_format = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
@@ -114,7 +118,7 @@ class Trainer:
         self.spectrum_points = set(log_spaced(self.total_steps, LOG_POINTS))
         self.started = self.last_save = time.monotonic()
         self.measured_from = self.started, self.step
-        self.beside: Beside | None = None  # on the device, where observers work while gradients are computed
+        self.streams: Streams | None = None  # where observers can work while gradients are computed
         self.narrow: NarrowWeights | None = None
         self.replay: Replay | None = None
         if worth_compiling(config.compile, self.device, self.total_steps):
@@ -133,16 +137,17 @@ class Trainer:
             self.narrow = NarrowWeights(self.method, torch.bfloat16)
         self.make_views = torch.compile(self.make_views, dynamic=False)  # type: ignore[method-assign]
         self.method.objective = torch.compile(self.method.objective, dynamic=False)
-        self.beside = Beside(self.device)
-        self.replay = Replay(self.loader, self.make_views, self.training_step, self.clock, Beside(self.device))
+        self.streams = Streams(self.device)
+        self.replay = Replay(self.loader, self.make_views, self.training_step, self.clock, self.streams)
 
     @torch.no_grad()
     def try_objective(self, batch_size: int, features: int, dimension: int) -> None:
         """What an objective refuses (too few views, a batch too small to whiten) is refused before a run begins."""
-        shape = (self.config.views, batch_size)
+        views = self.config.views
+        shape = (views + self.config.augment.local_views, batch_size)
         z = torch.linspace(-1, 1, shape[0] * shape[1] * dimension, device=self.device).view(*shape, dimension)
         index = self.data.train.index[:batch_size]
-        self.method.objective(Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z))
+        self.method.objective(Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z[:views]))
 
     def train(self, folder: RunFolder) -> None:
         """Train to the end, or until a signal; either way the last thing done is a checkpoint in the run folder."""
@@ -180,14 +185,14 @@ class Trainer:
             batch = self.loader.batch(step)
             self.training_step(batch, self.make_views(batch.images, batch.position, self.clock))
 
-    def training_step(self, batch: Batch, views: Tensor) -> None:
+    def training_step(self, batch: Batch, views: list[Tensor]) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
         with self.autocast():
-            embeddings = (self.narrow or self.method)(views, batch)
+            embeddings = (self.narrow or self.method)(views[0], batch, *views[1:])
         self.method.prepare(embeddings)
         loss = self.method.objective(embeddings)
         rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
-        with nullcontext() if self.beside is None else self.beside():
+        with nullcontext() if self.streams is None else self.streams.beside():
             self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
 
         self.optimizer.zero_grad()
@@ -199,13 +204,17 @@ class Trainer:
         set_learning_rate(self.optimizer, rate)
         self.optimizer.step()
         self.clock += 1
-        self.method.update(self.clock / self.total_steps)
-        if self.beside is not None:
-            self.beside.join()
+        self.method.update(embeddings, self.clock / self.total_steps)
+        if self.streams is not None:
+            self.streams.join()
 
-    def make_views(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
-        """[V, N, C, S, S], on CUDA with the channels innermost."""
-        views = self.augment(images, position, step)
+    def make_views(self, images: Tensor, position: Tensor, step: Tensor) -> list[Tensor]:
+        """[V, N, C, S, S], and small crops [L, N, C, s, s] where there are any; on CUDA with the channels innermost."""
+        return [
+            self.arranged(augment(images, position, step)) for augment in (self.augment, self.small_crops) if augment
+        ]
+
+    def arranged(self, views: Tensor) -> Tensor:
         if self.device.type == "cuda":
             views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
         return views

@@ -1,12 +1,18 @@
-"""Assignment methods: every image is its own class."""
+"""Assignment methods: images meet classes, which are the images themselves, prototypes, or labels."""
+
+from typing import Annotated
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from twofold import objectives
-from twofold.config import Probability
+from twofold.config import Bounds, Count, Positive, Probability, Widths
+from twofold.errors import TwofoldError
+from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
+from twofold.methods.relations import looked_up
+from twofold.models import Centre, Progress, Prototypes, Queue, Teacher, mlp, rising_momentum
 from twofold.types import Embeddings, LossTerms
 
 
@@ -22,7 +28,7 @@ from twofold.types import Embeddings, LossTerms
         "augment.saturation": 0.4,
     },
     formula="cross entropy over all n images, label = the image's own number, label smoothing 0.8",
-    source="S-DIET section 6",
+    source="S-DIET, appendix C, which follows DIET's authors",
     state="one row for each image, trained",
     memory="N·n logits, 3·n·K numbers for head and moments",
     choose="Small sets; one view a step. The head grows with the data.",
@@ -39,3 +45,162 @@ def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
         )
 
     return Method(parts, nn.Identity(), objective, head=head)
+
+
+@entry(
+    family="assignment",
+    paper="Supervised learning: the ceiling",
+    recipe={
+        "views": 1,
+        "optimizer": "sgd",
+        "lr": 0.2,
+        "batch_size": 128,
+        "weight_decay": 5e-4,
+        "warmup_epochs": 0,
+        "augment.crop_scale": (1.0, 1.0),
+        "augment.crop_ratio": (1.0, 1.0),
+        "augment.shift": 0.125,
+        "augment.jitter": 0.0,
+        "augment.grayscale": 0.0,
+    },
+    formula="cross entropy with the labels",
+    source=(
+        "Zagoruyko and Komodakis 2016: SGD 0.9, learning rate 0.1 as used at batch 128, weight decay 5e-4, flips, "
+        "shifts of 4 of 32 pixels; but the cosine of the other methods"
+    ),
+    state="none",
+    memory="N·classes logits",
+    choose="To know what labels would give. Needs them.",
+)
+def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
+    """A linear classifier of the labels on the features, trained with the network: what the others are measured by."""
+    if parts.images.labels is None:
+        raise TwofoldError("supervised needs labelled images, and these have none: choose another method")
+    classes = int(parts.images.labels.max()) + 1
+    head = nn.Linear(parts.features, classes, bias=False)
+    labels = looked_up(parts.images.labels, parts.images)
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.batch_cross_entropy(
+            e.z, head.weight, labels(e.index).expand(len(e.z), -1), label_smoothing=label_smoothing
+        )
+
+    return Method(parts, nn.Identity(), objective, head=head)
+
+
+@entry(
+    family="assignment",
+    paper="SwAV (Caron et al. 2020)",
+    recipe=SOLO_LARS | SYMMETRIC | {"lr": 0.6, "weight_decay": 1e-6},
+    formula=(
+        "−Σ_p q_v log softmax(cos(z_w, c_p)/τ), c the prototypes, q_v the other view's codes: softmax(cos/ε) made to "
+        "use all prototypes alike by Sinkhorn–Knopp; the mean over ordered pairs of views"
+    ),
+    source=(
+        "solo swav.yaml, augmentations/symmetric.yaml; its 50 and 2 epochs are parts of its 1000; one queue for all "
+        "views; lengths of prototypes are not learnt, as in the paper"
+    ),
+    state="queue (if any), part of the run done",
+    memory="V·(N + Q)·P codes for P prototypes and a queue of Q",
+    choose="Clusters instead of pairs. `queue=0` where the batch is larger than the number of prototypes; "
+    "`augment.local_views=6` for multi-crop.",
+)
+def swav(
+    parts: Parts,
+    *,
+    prototypes: Count = 3000,
+    temperature: Positive = 0.1,
+    epsilon: Positive = 0.05,
+    iterations: Count = 3,
+    queue: Annotated[int, Bounds(0), "embeddings of former steps that take part in the assignment; 0: none"] = 3840,
+    queue_from: Annotated[Probability, "part of the run after which they do"] = 0.05,
+    frozen: Annotated[Probability, "part of the run in which the prototypes stay as they are"] = 0.002,
+    projector: Widths = (2048, 128),
+) -> Method:
+    """Views are assigned to prototypes, all of them used alike, and each view predicts the other's assignment."""
+    head = Prototypes(projector[-1], prototypes)
+    progress = Progress()
+    former = Queue(queue, projector[-1]) if queue else None
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.swav(
+            head(e.z, progress.done < frozen),
+            None if former is None else head(former.rows),
+            None if former is None else (former.filled & (progress.done >= queue_from)).float(),
+            targets=parts.views,
+            temperature=temperature,
+            epsilon=epsilon,
+            iterations=iterations,
+        )
+
+    def remember(e: Embeddings, done: Tensor) -> None:
+        progress.update(done)
+        if former is not None:
+            former.update(e.z[: parts.views], e.index)
+
+    memory = nn.ModuleDict({"progress": progress} | ({} if former is None else {"queue": former}))
+    return Method(
+        parts,
+        mlp(parts.features, projector),
+        objective,
+        head=head,
+        memory=memory,
+        remember=remember,
+        multi_crop=True,
+    )
+
+
+@entry(
+    family="assignment",
+    paper="DINO (Caron et al. 2021)",
+    recipe=SOLO_LARS | ASYMMETRIC | {"lr": 0.3, "weight_decay": 1e-6},
+    formula=(
+        "−Σ_p softmax((s'_p(t_v) − m_p)/0.07) log softmax(s_p(z_w)/0.1), s cosines with prototypes, s' and t the "
+        "teacher's, m the running mean of s'; the mean over ordered pairs of views"
+    ),
+    source="solo dino.yaml, augmentations/asymmetric.yaml; its 1 epoch of frozen prototypes is a part of its 1000",
+    state="teacher, its prototypes, centre, part of the run done",
+    memory="2·V·N·P scores, a second network and its forward pass",
+    choose="The method behind the well-known vision transformers; slow to start, so for long runs. "
+    "`augment.local_views=6 augment.crop_scale=0.4,1` for multi-crop.",
+)
+def dino(
+    parts: Parts,
+    *,
+    prototypes: Count = 4096,
+    temperature: Positive = 0.1,
+    target_temperature: Positive = 0.07,
+    centre_momentum: Probability = 0.9,
+    teacher_momentum: Probability = 0.9995,
+    frozen: Annotated[Probability, "part of the run in which the prototypes stay as they are"] = 0.001,
+    projector: Widths = (2048, 2048, 256),
+) -> Method:
+    """A slow teacher's sharpened and centred assignments to prototypes are predicted from other views."""
+    head = Prototypes(projector[-1], prototypes)
+    teacher_head, centre, progress = Teacher(head), Centre(prototypes, centre_momentum), Progress()
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.dino(
+            head(e.z, progress.done < frozen),
+            teacher_head(e.target),
+            centre.mean,
+            temperature=temperature,
+            target_temperature=target_temperature,
+        )
+
+    def remember(e: Embeddings, done: Tensor) -> None:
+        centre.update(teacher_head(e.target))
+        teacher_head.update(head.parameters(), rising_momentum(teacher_momentum, done))
+        progress.update(done)
+
+    network = mlp(parts.features, projector, norm=False, activation=nn.GELU)
+    return Method(
+        parts,
+        network,
+        objective,
+        head=head,
+        teacher_momentum=teacher_momentum,
+        memory=nn.ModuleDict({"head": teacher_head, "centre": centre, "progress": progress}),
+        remember=remember,
+        multi_crop=True,
+    )

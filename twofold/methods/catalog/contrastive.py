@@ -3,13 +3,14 @@
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from twofold import objectives
-from twofold.config import NonNegative, Positive, Widths
-from twofold.methods.catalog.recipes import SOLO_LARS, STRONG_COLOUR
+from twofold.config import Count, NonNegative, Positive, Probability, Widths
+from twofold.methods.catalog.recipes import SOLO_LARS, STRONG_COLOUR, SYMMETRIC_WEAK
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
-from twofold.models import mlp
+from twofold.models import Queue, mlp
 from twofold.types import Embeddings, LossTerms
 
 # α-CL section 6: Adam, learning rate 0.01 at batch 128, no rescaling.
@@ -36,6 +37,56 @@ def simclr(parts: Parts, *, temperature: Positive = 0.2, projector: Widths = (20
         return objectives.info_nce(e.z, temperature)
 
     return Method(parts, mlp(parts.features, projector), objective)
+
+
+@entry(
+    family="contrastive",
+    paper="MoCo v2 (Chen et al. 2020)",
+    recipe=SYMMETRIC_WEAK | {"optimizer": "sgd", "lr": 0.3, "weight_decay": 1e-4},
+    formula=(
+        "−log softmax of cos(z_v, t_w)/τ against cos(z_v, q)/τ, t the teacher's embedding of the other view, q the "
+        "queue's of other images; the mean over ordered pairs of views"
+    ),
+    source=(
+        "solo mocov2plus.yaml; its two queues of 32768, one for each view, are one here; its teacher's momentum ends "
+        "at 0.999, ours at 1"
+    ),
+    state="teacher, queue",
+    memory="V·N·Q logits for a queue of Q, a second network and its forward pass",
+    choose="Contrastive learning with many negatives at a small batch.",
+)
+def moco(
+    parts: Parts,
+    *,
+    queue: Count = 65536,
+    temperature: Positive = 0.2,
+    teacher_momentum: Probability = 0.99,
+    projector: Widths = (2048, 256),
+) -> Method:
+    """Each image against a long queue of a slow teacher's embeddings of other images.
+
+    Entries of the queue that show the same image do not count: in a small set there are many.
+    """
+    keys = Queue(queue, projector[-1])
+
+    def objective(e: Embeddings) -> LossTerms:
+        assert e.target is not None
+        return objectives.moco(e.z, e.target, keys.rows, temperature, negatives=keys.others(e.index))
+
+    def remember(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — others need it
+        assert e.target is not None
+        keys.update(e.target, e.index)
+
+    network = mlp(parts.features, projector, norm=False)
+    return Method(
+        parts,
+        network,
+        objective,
+        teacher_momentum=teacher_momentum,
+        memory=keys,
+        remember=remember,
+        multi_crop=True,
+    )
 
 
 @entry(
@@ -123,13 +174,26 @@ def quadratic(parts: Parts, *, projector: Widths = (512, 128)) -> Method:
 @entry(
     family="contrastive",
     paper="Spectral contrastive (HaoChen et al. 2021)",
-    recipe={"optimizer": "sgd", "lr": 0.03, "weight_decay": 5e-4},
-    formula="−2 E[z·z⁺] + E[(z·z⁻)²]",
-    source="SGD 0.9 and weight decay 5e-4: the paper; learning rate and widths are ours",
+    recipe={
+        "optimizer": "sgd",
+        "lr": 0.03,
+        "batch_size": 512,
+        "weight_decay": 5e-4,
+        "augment.saturation": 0.4,
+    },
+    formula="−2 E[z·z⁺] + E[(z·z⁻)²], rows of z longer than 1 cut to 1",
+    source=(
+        "the authors' configuration for CIFAR-10 (spectral_resnet_mlp1000_norelu_cifar10_lr003_mu1), whose learning "
+        "rate is for batch 256 and scaled to 512; its last BatchNorm has a scale"
+    ),
     state="none",
     memory="the smaller of D² and (V·N)²",
     choose="Where the theory matters: its minimiser factorises the augmentation graph.",
 )
-def spectral_contrastive(parts: Parts, *, projector: Widths = (2048, 1024)) -> Method:
+def spectral_contrastive(parts: Parts, *, radius: Positive = 1.0, projector: Widths = (2048, 1000)) -> Method:
     """Squared similarities of different images against similarities of views: factorises the augmentation graph."""
-    return Method(parts, mlp(parts.features, projector), lambda e: objectives.spectral_contrastive(e.z))
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.spectral_contrastive(e.z, radius=radius)
+
+    return Method(parts, mlp(parts.features, projector, last_norm=True), objective)

@@ -1,11 +1,13 @@
 """Covariance methods: dimensions against dimensions."""
 
+from torch import Tensor, nn
+
 from twofold import objectives
-from twofold.config import Count, NonNegative, Positive, Widths
-from twofold.methods.catalog.recipes import SOLARIZED, SOLO_LARS, STRONG_COLOUR
+from twofold.config import Count, NonNegative, Positive, Probability, Widths
+from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, STRONG_COLOUR
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
-from twofold.models import mlp
+from twofold.models import RunningCovariance, Unit, mlp
 from twofold.types import Embeddings, LossTerms
 
 
@@ -36,7 +38,7 @@ def frossl(parts: Parts, *, logarithm: bool = True, projector: Widths = (2048, 2
         "25 s(Z, Z') + 25 [v(Z) + v(Z')] + [c(Z) + c(Z')]: mean squared difference, hinge on deviations, "
         "squared covariances"
     ),
-    source="solo vicreg.yaml",
+    source="solo vicreg.yaml, its augmentations too",
     state="none",
     memory="V·min(N, D)²",
     choose="When its three terms should be watched or weighed one by one.",
@@ -60,9 +62,9 @@ def vicreg(
 @entry(
     family="covariance",
     paper="Barlow Twins (Zbontar et al. 2021)",
-    recipe=SOLO_LARS | SOLARIZED | {"lr": 0.3, "weight_decay": 1e-4},
+    recipe=SOLO_LARS | ASYMMETRIC | {"lr": 0.3, "weight_decay": 1e-4},
     formula="Σ_i (1 − c_ii)² + λ Σ_{i≠j} c_ij², c the correlations between two views",
-    source="solo barlow.yaml and its scale of 0.1; λ 5e-3: the paper",
+    source="solo barlow.yaml and its scale of 0.1, augmentations/asymmetric.yaml; λ 5e-3: the paper",
     state="none",
     memory="min(2N², D²) for each pair of views",
     choose="A covariance method with one weight; more views cost pairs of views.",
@@ -83,9 +85,9 @@ def barlow_twins(
     paper="W-MSE (Ermolov et al. 2021)",
     recipe=STRONG_COLOUR | {"optimizer": "adam", "lr": 2e-3, "weight_decay": 1e-6},
     formula=(
-        "2 − 2 cos(w_i, w_i'), w the embedding whitened by the Cholesky factor of its covariance over a sub- batch"
+        "2 − 2 cos(w_i, w_i'), w the embedding whitened by the Cholesky factor of its covariance over a sub-batch"
     ),
-    source="solo wmse.yaml",
+    source="solo wmse.yaml, its augmentations too",
     state="none",
     memory="V·D² for each sub-batch",
     choose="Small embeddings: a sub-batch must have more images than dimensions.",
@@ -93,3 +95,38 @@ def barlow_twins(
 def w_mse(parts: Parts, *, sub_batch: Count = 128, projector: Widths = (1024, 64)) -> Method:
     """The distance between views after each sub-batch is whitened."""
     return Method(parts, mlp(parts.features, projector), lambda e: objectives.w_mse(e.z, sub_batch=sub_batch))
+
+
+@entry(
+    family="covariance",
+    paper="CorInfoMax (Ozsoy et al. 2022)",
+    recipe=ASYMMETRIC | {"optimizer": "sgd", "lr": 0.25, "batch_size": 512, "weight_decay": 1e-4},
+    formula=(
+        "250 · MSE(z, z') − [log det(R + εI) + log det(R' + εI)]/D, R a view's running covariance, z of unit length"
+    ),
+    source="the authors' command for CIFAR-10 (learning rate 0.5 as used at batch 512) and their augmentations",
+    state="running covariance and mean of each view",
+    memory="V·D² in float64",
+    choose="Information written as a log determinant; small embeddings, of which no dimension may be lost.",
+)
+def corinfomax(
+    parts: Parts,
+    *,
+    weight: NonNegative = 250.0,
+    covariance_momentum: Probability = 0.01,
+    epsilon: Positive = 1e-8,
+    projector: Widths = (2048, 2048, 64),
+) -> Method:
+    """The log determinant of running covariances is made large, the distance between views small."""
+    memory = RunningCovariance(parts.views, projector[-1], covariance_momentum)
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.corinfomax(
+            e.z, memory.covariances, memory.means, momentum=covariance_momentum, weight=weight, epsilon=epsilon
+        )
+
+    def remember(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — others need it
+        memory.update(e.z)
+
+    network = nn.Sequential(mlp(parts.features, projector, norm=False), Unit())
+    return Method(parts, network, objective, memory=memory, remember=remember)

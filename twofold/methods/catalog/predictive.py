@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from twofold import objectives
 from twofold.config import Count, NonNegative, Probability, Widths
 from twofold.errors import TwofoldError
-from twofold.methods.catalog.recipes import SOLARIZED, SOLO_LARS
+from twofold.methods.catalog.recipes import SOLARIZED, SOLO_LARS, SYMMETRIC_WEAK
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
 from twofold.models import DirectPredictor, mlp
@@ -64,9 +64,12 @@ def byol(
 @entry(
     family="predictive",
     paper="SimSiam (Chen and He 2021)",
-    recipe={"optimizer": "sgd", "lr": 0.5, "weight_decay": 1e-5, "augment.saturation": 0.4},
-    formula="−cos(q(z_v), sg(z_w)); the sum over both orders",
-    source="solo simsiam.yaml",
+    recipe=SYMMETRIC_WEAK | {"optimizer": "sgd", "lr": 0.5, "weight_decay": 1e-5},
+    formula="−cos(q(z_v), sg(z_w)); the mean over both orders",
+    source=(
+        "solo simsiam.yaml, augmentations/symmetric_weak.yaml; solo's learning rate of the predictor does not decay, "
+        "ours does"
+    ),
     state="none",
     memory="embeddings only",
     choose="BYOL's idea at the cost of one network.",
@@ -87,6 +90,7 @@ def simsiam(
         predictor=mlp(projector[-1], (predictor_width, projector[-1])) if predictor else None,
         distance=distance,
         stop_gradient=stop_gradient,
+        scale=0.5,
     )
 
 
@@ -203,8 +207,10 @@ def predictive(
     distance: Distance = "cosine",
     stop_gradient: bool = True,
     isotropic: bool = False,
+    scale: float = 1.0,
 ) -> Method:
-    """Each view, through the predictor, meets each other view: the sum over both orders; more views at that scale."""
+    """Each view, through the predictor, meets each other view: `scale` times the sum over both orders; for more views
+    as much as for two."""
     if teacher_momentum is not None and not stop_gradient:
         raise TwofoldError(
             "a teacher gets no gradient that could be stopped: stop_gradient=false needs teacher_momentum=none"
@@ -226,7 +232,7 @@ def predictive(
                 return objectives.isoloss(source, other, matrix, distance=distance).total
             return objectives.asymmetric(source, other, matrix, distance=distance, stop_gradient=stop_gradient).total
 
-        total = V * torch.stack([met_by(step) for step in range(1, V)]).mean()
+        total = 2 * scale * torch.stack([met_by(step) for step in range(1, V)]).mean()
         return LossTerms(total, {distance: total.detach()})
 
     return Method(parts, projector, objective, predictor=predictor, direct=direct, teacher_momentum=teacher_momentum)

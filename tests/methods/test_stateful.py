@@ -1,0 +1,253 @@
+"""Queues, centres and running covariances through the trainer: written once a step, after the loss, and resumed."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import running
+from twofold import api
+from twofold.config import dump
+from twofold.errors import TwofoldError
+from twofold.methods import schema
+from twofold.train.progress import Display
+from twofold.train.record import RunFolder
+from twofold.train.trainer import Trainer
+from twofold.types import Batch, Embeddings
+
+SMALL = {"batch_size": 64, "prototypes": 24, "queue": 200}
+
+
+def trainer(method: str, **overrides: object) -> Trainer:
+    small = {key: value for key, value in SMALL.items() if key in schema(method)}
+    made = running.trainer(method, **running.quick(method, **(small | overrides)))
+    made.method.train()
+    return made
+
+
+def steps(trainer: Trainer, count: int) -> list[tuple[Embeddings, Tensor]]:
+    """Takes training steps; what the network made of each batch, and its loss as it was when it was computed."""
+    seen: list[tuple[Embeddings, Tensor]] = []
+    forward, objective = trainer.method.forward, trainer.method.objective
+    embeddings: list[Embeddings] = []
+
+    def spy_forward(views: Tensor, batch: Batch, *small: Tensor) -> Embeddings:
+        embeddings.append(forward(views, batch, *small))
+        return embeddings[-1]
+
+    def spy_objective(e: Embeddings) -> object:
+        loss = objective(e)
+        seen.append((e, loss.total.detach().clone()))
+        return loss
+
+    trainer.method.forward, trainer.method.objective = spy_forward, spy_objective
+    for _ in range(count):
+        trainer.take_step(trainer.step)
+        trainer.step += 1
+    trainer.method.forward, trainer.method.objective = forward, objective
+    assert len(embeddings) == len(seen) == count
+    return seen
+
+
+def look_at_test_images(trainer: Trainer) -> None:
+    trainer.method.eval()
+    trainer.features(trainer.data.test)
+    trainer.online_accuracy(trainer.data.test)
+    trainer.method.train()
+
+
+def test_queue_of_moco_has_the_teachers_embeddings_of_former_steps() -> None:
+    made = trainer("moco")
+    seen = steps(made, 4)
+    assert seen[0][1] == 0, "before the first step there is nothing to be told from"
+    e, _ = seen[-1]
+    assert not torch.equal(e.z, e.target), "the teacher is slow"
+    keys = torch.cat([e.target.flatten(0, 1) for e, _ in seen])[-200:]
+    assert sorted(made.method.memory.rows.tolist()) == sorted(keys.tolist())
+    # The next loss, by hand, against them.
+    ((e, loss),) = steps(made, 1)
+    z, target, keys = (nn.functional.normalize(x.detach().double(), dim=-1) for x in (e.z, e.target, keys))
+    index = torch.cat([e.index.repeat(2) for e, _ in seen])[-200:]
+    losses = []
+    for v, w in ((0, 1), (1, 0)):
+        own = index == e.index[:, None]
+        against = (z[v] @ keys.T).masked_fill(own, -torch.inf)
+        logits = torch.cat([(z[v] * target[w]).sum(-1, keepdim=True), against], dim=1) / 0.2
+        losses.append(nn.functional.cross_entropy(logits, torch.zeros(64, dtype=torch.int64)))
+    assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
+
+
+def test_own_image_in_the_queue_of_moco_is_no_negative() -> None:
+    made = trainer("moco")
+    ((e, _),) = steps(made, 1)
+    everybody_else = made.method.memory.others(e.index)
+    assert everybody_else[:, :128].sum(dim=1).tolist() == [126] * 64
+    assert not everybody_else[:, 128:].any()
+
+
+def test_centre_and_teachers_prototypes_of_dino() -> None:
+    made = trainer("dino", teacher_momentum=0.9)
+    memory = made.method.memory
+    prototypes = [memory["head"].network.weight.double().clone()]
+    centre = torch.zeros(24, dtype=torch.float64)
+    for number in range(1, 4):
+        ((e, loss),) = steps(made, 1)
+        target = nn.functional.normalize(e.target.double(), dim=-1) @ nn.functional.normalize(prototypes[-1], dim=-1).T
+        logits = ((target - centre) / 0.07).softmax(dim=-1)
+        assert loss > 0.9 * -(logits * logits.log()).sum(-1).mean()  # a cross entropy is at least the entropy
+        centre = 0.9 * centre + 0.1 * target.flatten(0, 1).mean(dim=0)
+        torch.testing.assert_close(memory["centre"].mean.double(), centre, rtol=1e-4, atol=1e-6)
+        tau = 1 - 0.1 * (torch.cos(torch.tensor(torch.pi * number / made.total_steps)).item() + 1) / 2
+        prototypes.append(tau * prototypes[-1] + (1 - tau) * made.method.head.weight.detach().double())
+        torch.testing.assert_close(memory["head"].network.weight.double(), prototypes[-1], rtol=1e-4, atol=1e-6)
+
+
+def test_covariances_of_corinfomax_are_those_of_unit_embeddings() -> None:
+    made = trainer("corinfomax", covariance_momentum=0.3)
+    covariance, mean = torch.eye(64).double().repeat(2, 1, 1), torch.zeros(2, 64).double()
+    for _ in range(3):
+        ((e, _),) = steps(made, 1)
+        z = e.z.detach().double()
+        torch.testing.assert_close(z.norm(dim=-1), torch.ones(2, 64).double(), rtol=1e-6, atol=0)
+        mean = 0.3 * mean + 0.7 * z.mean(dim=1)
+        apart = z - mean[:, None]
+        covariance = 0.3 * covariance + 0.7 * apart.mT @ apart / 64
+        torch.testing.assert_close(made.method.memory.covariances, covariance, rtol=1e-6, atol=1e-9)
+
+
+def test_queue_of_swav_takes_part_from_its_time_on() -> None:
+    with_queue, without, later = (
+        trainer("swav", queue_from=0.0),
+        trainer("swav", queue=0),
+        trainer("swav", queue_from=1),
+    )
+    losses = [[loss.item() for _, loss in steps(made, 2)] for made in (with_queue, without, later)]
+    assert losses[1] == pytest.approx(losses[2], rel=1e-5)
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5), "it is still empty"
+    assert losses[0][1] != pytest.approx(losses[1][1], rel=1e-4)
+    assert "queue" not in without.method.memory
+
+
+@pytest.mark.parametrize("method", ["swav", "dino"])
+def test_prototypes_are_held_at_the_start(method: str) -> None:
+    held, free = trainer(method, frozen=1.0, weight_decay=0), trainer(method, frozen=0.0, weight_decay=0)
+    before = held.method.head.weight.detach().clone()
+    assert torch.equal(before, free.method.head.weight)
+    for made in (held, free):
+        steps(made, 2)
+    assert torch.equal(held.method.head.weight, before)
+    assert not torch.equal(free.method.head.weight, before)
+
+
+STATEFUL = ["moco", "swav", "dino", "corinfomax"]
+
+
+@pytest.mark.parametrize("method", STATEFUL)
+def test_evaluation_moves_nothing(method: str) -> None:
+    made = trainer(method)
+    steps(made, 2)
+    before = {name: value.clone() for name, value in made.method.memory.state_dict().items()}
+    look_at_test_images(made)
+    for name, value in made.method.memory.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+@pytest.mark.parametrize("method", STATEFUL)
+def test_resumes_bit_by_bit(method: str, tmp_path: Path) -> None:
+    whole = trainer(method)
+    folder = RunFolder.create(tmp_path / "run", dump(whole.config))
+    whole.folder = folder
+    steps(whole, 3)
+    whole.save()
+    resumed = trainer(method)
+    resumed.restore(folder)
+    assert resumed.step == 3
+    for made in (whole, resumed):
+        steps(made, 3)
+    ours, theirs = whole.method.state_dict(), resumed.method.state_dict()
+    assert any(name.startswith("memory.") for name in ours)
+    for name, value in ours.items():
+        assert torch.equal(value, theirs[name]), name
+
+
+@pytest.mark.parametrize("method", STATEFUL)
+def test_one_view_has_nothing_to_meet(method: str) -> None:
+    with pytest.raises(TwofoldError, match="two views or more"):
+        trainer(method, views=1)
+
+
+def test_supervised_learns_the_labels_of_its_images() -> None:
+    made = trainer("supervised", label_smoothing=0.1)
+    batch = made.loader.batch(0)
+    ((e, loss),) = steps(made, 1)
+    weight = running.trainer("supervised", **running.quick("supervised", batch_size=64)).method.head.weight
+    expected = nn.functional.cross_entropy(e.z[0] @ weight.T, batch.labels, label_smoothing=0.1)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_supervised_without_labels_is_refused() -> None:
+    config, source = api.configure("digits", "supervised", {})
+    data = api.read_data(config, source, Display(quiet=True))
+    unlabelled = dataclasses.replace(data, train=dataclasses.replace(data.train, labels=None), test=None, classes=None)
+    with pytest.raises(TwofoldError, match="needs labelled images"):
+        Trainer(config, unlabelled, Display(quiet=True))
+
+
+LOCAL = {"augment.local_views": 3, "augment.local_size": 5}
+
+
+@pytest.mark.parametrize("method", ["moco", "swav", "dino"])
+def test_small_crops_have_no_targets(method: str) -> None:
+    made = trainer(method, **LOCAL)
+    batch = made.loader.batch(0)
+    small = made.small_crops(batch.images, batch.position, made.clock)
+    assert small.shape == (3, 64, 1, 5, 5)
+    expected = made.method.encoder(small[1])
+    (e, _), *_ = steps(made, 2)
+    assert e.z.shape == (5, 64, 64)
+    torch.testing.assert_close(e.features[3], expected)
+    assert e.target is None or e.target.shape == (2, 64, 64)
+    queue = made.method.memory if method == "moco" else made.method.memory["queue"] if method == "swav" else None
+    if queue is not None:
+        assert queue.filled.sum() == 200
+        assert queue.position == 2 * 2 * 64 % 200, "only views are remembered"
+
+
+def test_loss_of_dino_with_small_crops_is_over_targets_of_views() -> None:
+    made = trainer("dino", **LOCAL)
+    prototypes = nn.functional.normalize(made.method.head.weight.detach().clone(), dim=-1)
+    ((e, loss),) = steps(made, 1)
+    scores = nn.functional.normalize(e.z.detach(), dim=-1) @ prototypes.T / 0.1
+    targets = (nn.functional.normalize(e.target, dim=-1) @ prototypes.T / 0.07).softmax(dim=-1)
+    losses = [nn.functional.cross_entropy(scores[v], targets[t]) for t in range(2) for v in range(5) if t != v]
+    assert loss.item() == pytest.approx(sum(losses).item() / 8, rel=1e-5)
+
+
+def test_loss_of_swav_with_small_crops_is_over_codes_of_views() -> None:
+    made = trainer("swav", queue=0, **LOCAL)
+    prototypes = nn.functional.normalize(made.method.head.weight.detach().double(), dim=-1)
+    ((e, loss),) = steps(made, 1)
+    scores = nn.functional.normalize(e.z.detach().double(), dim=-1) @ prototypes.T
+    losses = []
+    for t in range(2):
+        codes = (scores[t] / 0.05).exp()
+        for _ in range(3):
+            codes = codes / codes.sum(dim=0)
+            codes = codes / codes.sum(dim=1, keepdim=True)
+        losses += [nn.functional.cross_entropy(scores[v] / 0.1, codes) for v in range(5) if v != t]
+    assert loss.item() == pytest.approx(sum(losses).item() / 8, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["frossl", "byol", "simclr", "corinfomax", "diet", "supervised", "ridge-graph"])
+def test_small_crops_are_refused_where_they_have_no_meaning(method: str) -> None:
+    with pytest.raises(TwofoldError, match="choose dino, swav or moco"):
+        trainer(method, **LOCAL)
+
+
+def test_small_crops_are_refused_where_the_encoder_does_not_take_them() -> None:
+    config, source = api.configure("digits", "dino", running.small("dino", **LOCAL))
+    data = api.read_data(config, source, Display(quiet=True))
+    with pytest.raises(TwofoldError, match=r"does not take images \(1, 5, 5\)"):
+        Trainer(config, data, Display(quiet=True), nn.Sequential(nn.Flatten(), nn.Linear(64, 8)))

@@ -1,0 +1,206 @@
+"""The fast step: its order of events on a CPU, and on CUDA that it computes what the plain step does."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import running
+from twofold.errors import TwofoldError
+from twofold.models import build_encoder
+from twofold.train import optim, replay
+from twofold.train.narrow import NarrowWeights
+from twofold.train.replay import LEAST_STEPS, WARM_UP, CannotRecord, Replay, worth_compiling
+from twofold.train.trainer import Trainer
+
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+CPU = torch.device("cpu")
+
+
+class AtOnce:
+    """Does what streams do, in the order in which it is asked for."""
+
+    def __init__(self, can_record: bool = True):
+        self.can_record, self.recordings, self.replays = can_record, 0, 0
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        yield
+
+    def join(self) -> None:
+        pass
+
+    def first(self, step: Callable[[], None]) -> None:
+        step()
+
+    def record(self, step: Callable[[], None]) -> Callable[[], None]:
+        self.recordings += 1
+        if not self.can_record:
+            raise CannotRecord("something waits for the device")
+
+        def again() -> None:
+            self.replays += 1
+            step()
+
+        return again
+
+
+def replaying(streams: AtOnce, **overrides: object) -> Trainer:
+    trainer = running.trainer("byol", **overrides)
+    trainer.replay = Replay(trainer.loader, trainer.make_views, trainer.training_step, trainer.clock, streams)
+    return trainer
+
+
+def weights_after(trainer: Trainer, steps: list[int]) -> dict[str, Tensor]:
+    trainer.method.train()
+    for step in steps:
+        trainer.clock.fill_(step)
+        trainer.take_step(step)
+    return trainer.method.state_dict()
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("can_record", [True, False])
+def test_looking_ahead_changes_no_number(drop_last: bool, can_record: bool) -> None:
+    """Two epochs; with drop_last=false a short batch ends each, and its successor cannot have been looked ahead to."""
+    streams = AtOnce(can_record)
+    keys = {"batch_size": 256, "drop_last": drop_last}
+    fast, plain = replaying(streams, **keys), running.trainer("byol", **keys)
+    steps = list(range(2 * plain.loader.steps_per_epoch))
+    expected = weights_after(plain, steps)
+    assert all(torch.equal(expected[name], value) for name, value in weights_after(fast, steps).items())
+    short = 0 if drop_last else 2
+    assert streams.recordings == 1
+    assert streams.replays == (len(steps) - short - WARM_UP if can_record else 0)
+    assert fast.observers.means.read() == plain.observers.means.read()
+
+
+def test_a_jump_is_a_new_start() -> None:
+    steps = [0, 1, 2, 3, 4, 2, 3, 7]
+    fast = weights_after(replaying(AtOnce()), steps)
+    expected = weights_after(running.trainer("byol"), steps)
+    assert all(torch.equal(expected[name], value) for name, value in fast.items())
+
+
+def test_compiling_is_for_cuda_and_long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not worth_compiling(None, CPU, 10**9)
+    assert not worth_compiling(False, CPU, 10**9)
+    with pytest.raises(TwofoldError, match="compile=true needs a CUDA device, not cpu"):
+        worth_compiling(True, CPU, 10**9)
+    monkeypatch.setattr(replay.importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setenv("CC", "cc")
+    cuda = torch.device("cuda")
+    assert [worth_compiling(None, cuda, steps) for steps in (LEAST_STEPS - 1, LEAST_STEPS)] == [False, True]
+    assert worth_compiling(True, cuda, 1)
+    monkeypatch.delenv("CC")
+    monkeypatch.setattr(replay.shutil, "which", lambda _: None)
+    assert not worth_compiling(None, cuda, LEAST_STEPS)
+    with pytest.raises(TwofoldError, match="needs a C compiler"):
+        worth_compiling(True, cuda, 1)
+
+
+def test_compile_is_refused_on_a_cpu_before_anything_is_written() -> None:
+    with pytest.raises(TwofoldError, match="compile=true needs a CUDA device"):
+        running.trainer(compile=True, device="cpu")
+
+
+def test_narrow_weights_are_those_of_autocast() -> None:
+    """Bit by bit, gradients too; and weights that were not used get none."""
+    torch.manual_seed(0)
+    network = nn.ModuleList([build_encoder("conv", channels=3, stem="small"), nn.Linear(4, 4)])
+    network.forward = lambda x: network[0](x)  # type: ignore[method-assign]
+    x = torch.randn(8, 3, 8, 8)
+
+    def gradients(call: Callable[[Tensor], Tensor]) -> dict[str, Tensor | None]:
+        network.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = call(x)
+        output.float().square().sum().backward()
+        if isinstance(call, NarrowWeights):
+            call.collect_gradients()
+        return {name: parameter.grad for name, parameter in network.named_parameters()}
+
+    expected = {name: None if grad is None else grad.clone() for name, grad in gradients(network).items()}
+    narrow = NarrowWeights(network, torch.bfloat16)
+    for _ in range(2):  # nothing is left from one step for the next
+        for name, gradient in gradients(narrow).items():
+            assert (gradient is None) == (expected[name] is None) == name.startswith("1.")
+            assert gradient is None or torch.equal(gradient, expected[name])
+
+
+def gradients(method: str, **overrides: object) -> Tensor:
+    """Of all weights, at a step that is replayed where there is a recording; the weights have not moved until then."""
+    keys = {"device": "cuda", "batch_size": 256, "epochs": 20, "encoder": "resnet18", "optimizer": "sgd", "lr": 1e-12}
+    trainer = running.trainer(method, **keys | overrides)
+    trainer.method.train()
+    for step in range(WARM_UP + 2):
+        trainer.take_step(step)
+    assert trainer.replay is None or trainer.replay.refused is None
+    grads = [weight.grad for _, weight in trainer.method.trained_parameters()]
+    return torch.cat([grad.double().flatten() for grad in grads if grad is not None])
+
+
+@CUDA
+@pytest.mark.parametrize(
+    "method", ["frossl", "simclr", "alpha-cl", "vicreg", "byol", "isoloss", "diet", "moco", "swav"]
+)
+def test_a_compiled_step_is_as_exact_as_a_plain_one(method: str) -> None:
+    """Both are as far from float32 as bfloat16 is."""
+    exact = gradients(method, compile=False, precision="float32")
+    plain, compiled = (gradients(method, compile=compiled) for compiled in (False, True))
+    errors = [((value - exact).norm() / exact.norm()).item() for value in (plain, compiled)]
+    assert errors[1] <= 1.2 * errors[0] + 1e-3
+
+
+@CUDA
+def test_a_step_that_waits_for_the_device_is_not_recorded_but_taken() -> None:
+    trainer = running.trainer("directpred", device="cuda", compile=True, exponent=0.3)
+    trainer.method.train()
+    for step in range(WARM_UP + 3):
+        trainer.take_step(step)
+    assert trainer.replay is not None
+    assert trainer.replay.refused
+    assert trainer.observers.means.read()["loss"] == pytest.approx(0, abs=10)
+
+
+@CUDA
+def test_the_fused_step_of_lars_is_the_plain_one() -> None:
+    from twofold.train import lars_kernels
+
+    torch.manual_seed(0)
+    shapes = [(64, 3, 3, 3), (300, 70), (4, 4)]
+    weights = [torch.randn(shape, device="cuda") for shape in shapes]
+    weights[0] = weights[0].contiguous(memory_format=torch.channels_last)
+    weights[2].zero_()
+    slopes, buffers = [torch.randn(shape, device="cuda") for shape in shapes], [torch.randn_like(w) for w in weights]
+    lr = torch.tensor(0.3, device="cuda")
+    results = []
+    for step in (optim.lars_step, lars_kernels.lars_step):
+        moved, momenta = [w.clone() for w in weights], [m.clone() for m in buffers]
+        step(moved, slopes, momenta, lr, 0.9, 1e-2, 0.02)
+        results.append([*moved, *momenta])
+    for plain, fused in zip(*results, strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-6, atol=1e-7)
+
+
+@CUDA
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_first_convolution_as_a_product(channels: int) -> None:
+    from twofold.models import stem_kernels
+
+    torch.manual_seed(0)
+    conv = nn.Conv2d(channels, 64, 3, 1, 1, bias=False).cuda()
+    x = torch.randn(16, channels, 8, 8, device="cuda").contiguous(memory_format=torch.channels_last)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert stem_kernels.applies(conv, x)
+        y = stem_kernels.stem(conv, x)
+    y.float().square().sum().backward()
+    gradient, conv.weight.grad = conv.weight.grad, None
+    rounded = x.bfloat16().double()
+    weight = conv.weight.detach().bfloat16().double().requires_grad_()
+    expected = nn.functional.conv2d(rounded, weight, padding=1)
+    expected.square().sum().backward()
+    assert (y.double() - expected).norm() < 5e-3 * expected.norm()
+    assert (gradient.double() - weight.grad).norm() < 1e-2 * weight.grad.norm()
