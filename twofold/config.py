@@ -117,6 +117,9 @@ class Config:
 
     epochs: Annotated[Count, "passes over the images"] = 100
     batch_size: Annotated[int, Bounds(2), "images in a step, over all devices"] = 256
+    pieces: Annotated[
+        Count, "parts in which a batch passes the network, to need less memory; the objective sees all of it"
+    ] = 1
     drop_last: Annotated[bool, "leave out the short batch at the end of an epoch"] = True
     seed: Annotated[int, Bounds(0, 2**63 - 1), "of weights, order and augmentation"] = 0
     optimizer: Annotated[Literal["sgd", "adam", "adamw", "lars"], "how weights are moved"] = "sgd"

@@ -69,8 +69,10 @@ class Method(nn.Module):
         networks = (self.encoder, self.projector, self.predictor, self.teacher)
         self.together = all(may_go_together(network) for network in networks if network is not None)
 
-    def forward(self, views_VNCHW: Tensor, batch: Batch, local_LNCHW: Tensor | None = None) -> Embeddings:
-        """Small crops follow the views in features, z and prediction; only the views have targets."""
+    def forward(
+        self, views_VNCHW: Tensor, batch: Batch, local_LNCHW: Tensor | None = None, *, targets: bool = True
+    ) -> Embeddings:
+        """Small crops follow the views in features, z and prediction; only the views have targets, if asked for."""
         features = self.through(self.encoder, views_VNCHW)
         if local_LNCHW is not None:
             features = torch.cat([features, self.through(self.encoder, local_LNCHW)])
@@ -80,7 +82,7 @@ class Method(nn.Module):
             z=z,
             index=batch.index,
             prediction=None if self.predictor is None else self.through(self.predictor, z),
-            target=None if self.teacher is None else self.through(self.teacher, views_VNCHW),
+            target=None if self.teacher is None or not targets else self.through(self.teacher, views_VNCHW),
         )
 
     def through(self, network: nn.Module, x_VN: Tensor) -> Tensor:
@@ -88,6 +90,10 @@ class Method(nn.Module):
         if self.together:
             return together(network, x_VN)
         return torch.stack([network(x_N) for x_N in x_VN])
+
+    def trained_networks(self) -> list[nn.Module]:
+        """Those that `forward` runs with gradients."""
+        return [network for network in (self.encoder, self.projector, self.predictor) if network is not None]
 
     def trained_parameters(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]

@@ -25,17 +25,18 @@ class NarrowWeights:
         }
         self.trained = [name for name, weight in self.wide.items() if weight.requires_grad]
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
         with torch.no_grad():
             torch._foreach_copy_(list(self.narrow.values()), list(self.wide.values()))
-        return torch.func.functional_call(self.module, self.narrow, inputs)
+        return torch.func.functional_call(self.module, self.narrow, inputs, options)
 
     @torch.no_grad()
     def collect_gradients(self) -> None:
-        """After the backward pass: what the copies got, to the weights; a weight that was not used gets nothing."""
+        """After a backward pass: add what the copies got to the weights' gradients; an unused weight gets nothing."""
         got = {name: self.narrow[name].grad for name in self.trained}
         gradients = {name: gradient for name, gradient in got.items() if gradient is not None}
         targets = {name: torch.empty_like(self.wide[name]) for name in gradients}
         torch._foreach_copy_(list(targets.values()), list(gradients.values()))
         for name, target in targets.items():
-            self.wide[name].grad, self.narrow[name].grad = target, None
+            before, self.narrow[name].grad = self.wide[name].grad, None
+            self.wide[name].grad = target if before is None else before + target

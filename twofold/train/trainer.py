@@ -36,6 +36,7 @@ from twofold.train.optim import (
     optimizer_state,
     set_learning_rate,
 )
+from twofold.train.pieces import Pieces, refuse_uneven
 from twofold.train.progress import Display, Stage, sentence
 from twofold.train.record import RunFolder
 from twofold.train.replay import Replay, Streams, keep_compiled_code, worth_compiling
@@ -121,6 +122,10 @@ class Trainer:
         self.streams: Streams | None = None  # where observers can work while gradients are computed
         self.narrow: NarrowWeights | None = None
         self.replay: Replay | None = None
+        self.pieces: Pieces | None = None
+        if config.pieces > 1:
+            refuse_uneven(config.pieces, config.batch_size)
+            self.pieces = Pieces(config.pieces, self.forward, method.trained_networks(), self.arranged)
         if worth_compiling(config.compile, self.device, self.total_steps):
             self.compile()
 
@@ -135,10 +140,15 @@ class Trainer:
             self.optimizer.adapted_step = lars_step
         if uses_bf16(self.config, self.device):
             self.narrow = NarrowWeights(self.method, torch.bfloat16)
+            if self.pieces is not None:
+                self.pieces.collect = self.narrow.collect_gradients
         self.make_views = torch.compile(self.make_views, dynamic=False)  # type: ignore[method-assign]
         self.method.objective = torch.compile(self.method.objective, dynamic=False)
         self.streams = Streams(self.device)
-        self.replay = Replay(self.loader, self.make_views, self.training_step, self.clock, self.streams)
+        if (
+            self.pieces is None or self.method.together
+        ):  # an unknown network may draw, and a recording cannot draw twice
+            self.replay = Replay(self.loader, self.make_views, self.training_step, self.clock, self.streams)
 
     @torch.no_grad()
     def try_objective(self, batch_size: int, features: int, dimension: int) -> None:
@@ -187,8 +197,9 @@ class Trainer:
 
     def training_step(self, batch: Batch, views: list[Tensor]) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
-        with self.autocast():
-            embeddings = (self.narrow or self.method)(views[0], batch, *views[1:])
+        embeddings = (
+            self.forward(views[0], batch, *views[1:]) if self.pieces is None else self.pieces.embed(views, batch)
+        )
         self.method.prepare(embeddings)
         loss = self.method.objective(embeddings)
         rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
@@ -197,7 +208,9 @@ class Trainer:
 
         self.optimizer.zero_grad()
         loss.total.backward()
-        if self.narrow is not None:
+        if self.pieces is not None:
+            self.pieces.backward()
+        elif self.narrow is not None:
             self.narrow.collect_gradients()
         if self.config.clip > 0:
             nn.utils.clip_grad_norm_((parameter for _, parameter in self.method.trained_parameters()), self.config.clip)
@@ -207,6 +220,15 @@ class Trainer:
         self.method.update(embeddings, self.clock / self.total_steps)
         if self.streams is not None:
             self.streams.join()
+
+    def embed(self, views: list[Tensor], batch: Batch) -> Embeddings:
+        if self.pieces is not None:
+            return self.pieces.embed(views, batch)
+        return self.forward(views[0], batch, *views[1:])
+
+    def forward(self, *inputs: Any, **options: Any) -> Embeddings:
+        with self.autocast():
+            return (self.narrow or self.method)(*inputs, **options)
 
     def make_views(self, images: Tensor, position: Tensor, step: Tensor) -> list[Tensor]:
         """[V, N, C, S, S], and small crops [L, N, C, s, s] where there are any; on CUDA with the channels innermost."""
