@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import running
+import twofold
 from twofold.errors import TwofoldError
 from twofold.models import build_encoder
 from twofold.train import optim, replay
@@ -89,16 +90,25 @@ def test_compiling_is_for_cuda_and_long_runs(monkeypatch: pytest.MonkeyPatch) ->
     assert not worth_compiling(False, CPU, 10**9)
     with pytest.raises(TwofoldError, match="compile=true needs a CUDA device, not cpu"):
         worth_compiling(True, CPU, 10**9)
-    monkeypatch.setattr(replay.importlib.util, "find_spec", lambda _: object())
-    monkeypatch.setenv("CC", "cc")
     cuda = torch.device("cuda")
+    monkeypatch.setattr(replay, "what_is_missing", lambda _: None)
     assert [worth_compiling(None, cuda, steps) for steps in (LEAST_STEPS - 1, LEAST_STEPS)] == [False, True]
-    assert worth_compiling(True, cuda, 1)
-    monkeypatch.delenv("CC")
-    monkeypatch.setattr(replay.shutil, "which", lambda _: None)
+    assert [worth_compiling(wanted, cuda, 1) for wanted in (True, False)] == [True, False]
+    monkeypatch.setattr(replay, "what_is_missing", lambda _: "a compiler")
     assert not worth_compiling(None, cuda, LEAST_STEPS)
-    with pytest.raises(TwofoldError, match="needs a C compiler"):
+    with pytest.raises(TwofoldError, match="compile=true needs a compiler"):
         worth_compiling(True, cuda, 1)
+
+
+def test_what_torch_compile_says_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiler(*_: object, **__: object) -> None:
+        raise RuntimeError("Python.h: no such file\nmuch more")
+
+    monkeypatch.setattr(replay.importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setattr(torch, "compile", compiler)
+    assert replay.what_is_missing(torch.device("cuda")) == "what torch.compile needs (Python.h: no such file)"
+    monkeypatch.setattr(replay.importlib.util, "find_spec", lambda _: None)
+    assert "Triton" in str(replay.what_is_missing(torch.device("cuda")))
 
 
 def test_compile_is_refused_on_a_cpu_before_anything_is_written() -> None:
@@ -163,6 +173,40 @@ def test_a_step_that_waits_for_the_device_is_not_recorded_but_taken() -> None:
     assert trainer.replay is not None
     assert trainer.replay.refused
     assert trainer.observers.means.read()["loss"] == pytest.approx(0, abs=10)
+
+
+@CUDA
+def test_a_step_never_waits_for_the_device() -> None:
+    trainer = running.trainer("byol", device="cuda", compile=True)
+    trainer.method.train()
+    for step in range(WARM_UP + 2):
+        trainer.take_step(step)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for step in range(WARM_UP + 2, WARM_UP + 6):
+            trainer.take_step(step)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+SAMPLED = ("frossl", "swav", "isoloss")
+
+
+@pytest.mark.parametrize(
+    "method", [name if name in SAMPLED else pytest.param(name, marks=pytest.mark.full) for name in twofold.methods()]
+)
+def test_every_objective_can_be_compiled_as_one_graph(method: str) -> None:
+    """The part of compiling that a CPU can check: no break, and the numbers of the plain step, bit by bit."""
+    compiled, plain = running.trainer(method), running.trainer(method)
+    compiled.method.objective = torch.compile(
+        compiled.method.objective, dynamic=False, backend="aot_eager", fullgraph=True
+    )
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(
+            weights_after(compiled, [0, 1]).values(), weights_after(plain, [0, 1]).values(), strict=True
+        )
+    )
 
 
 @CUDA

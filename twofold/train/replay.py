@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -22,16 +21,24 @@ WARM_UP = 3  # steps before the recording: kernels are compiled and chosen, and 
 
 def worth_compiling(wanted: bool | None, device: torch.device, steps: int) -> bool:
     """What `compile` means here; None leaves it to the device and the length of the run."""
-    missing = None
-    if device.type != "cuda":
-        missing = f"a CUDA device, not {device.type}"
-    elif importlib.util.find_spec("triton") is None:
-        missing = "Triton, which comes with torch for CUDA on Linux"
-    elif not (os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")):
-        missing = "a C compiler (gcc or clang)"
+    if wanted is False or (wanted is None and (device.type != "cuda" or steps < LEAST_STEPS)):
+        return False
+    missing = what_is_missing(device)
     if wanted and missing:
         raise TwofoldError(f"compile=true needs {missing}; leave compile out")
-    return missing is None and (steps >= LEAST_STEPS if wanted is None else wanted)
+    return missing is None
+
+
+def what_is_missing(device: torch.device) -> str | None:
+    if device.type != "cuda":
+        return f"a CUDA device, not {device.type}"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton, which comes with torch for CUDA on Linux"
+    try:
+        torch.compile(lambda x: x + 1, dynamic=False)(torch.zeros(8, device=device))
+    except Exception as error:  # of many kinds: a C compiler, Python's headers or a driver that is too old
+        return f"what torch.compile needs ({str(error).strip().splitlines()[0]})"
+    return None
 
 
 def keep_compiled_code() -> None:

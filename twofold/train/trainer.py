@@ -126,6 +126,7 @@ class Trainer:
         if config.pieces > 1:
             refuse_uneven(config.pieces, config.batch_size)
             self.pieces = Pieces(config.pieces, self.forward, method.trained_networks(), self.arranged)
+        keep_compiled_code()
         if worth_compiling(config.compile, self.device, self.total_steps):
             self.compile()
 
@@ -133,7 +134,6 @@ class Trainer:
         """Fused and compiled kernels where they pay, and the whole step as one graph."""
         from twofold.train.lars_kernels import lars_step  # Triton is there only where CUDA is
 
-        keep_compiled_code()
         torch.backends.cudnn.benchmark = True
         fuse(self.method)
         if isinstance(self.optimizer, LARS):
