@@ -24,9 +24,10 @@ from twofold.evaluate.probes import Row, compare
 from twofold.methods import find, schema
 from twofold.models import ENCODERS
 from twofold.report.page import write_report
+from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder, next_free
-from twofold.train.trainer import Trainer, autocast_of, choose_device
+from twofold.train.trainer import Trainer, choose_device
 from twofold.train.weights import load_encoder, save_encoder
 
 RUNS = Path("runs")

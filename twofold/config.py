@@ -137,7 +137,10 @@ class Config:
     online_lr: Annotated[Positive, "learning rate of the online probe (SGD, gradient-isolated)"] = 0.1
 
     device: Annotated[str, "auto, cpu, cuda, cuda:1, mps"] = "auto"
-    precision: Annotated[Literal["auto", "float32", "bf16"], "auto: bf16 autocast on CUDA, else float32"] = "auto"
+    precision: Annotated[
+        Literal["auto", "float32", "bf16"],
+        "auto: bf16 autocast (and TF32 products in the objective) on CUDA, else float32",
+    ] = "auto"
     compile: Annotated[
         bool | None, "fused kernels, and the step as one CUDA graph; none: on CUDA, from 2,000 steps on"
     ] = None

@@ -33,8 +33,8 @@ def steps(trainer: Trainer, count: int) -> list[tuple[Embeddings, Tensor]]:
     forward, objective = trainer.method.forward, trainer.method.objective
     embeddings: list[Embeddings] = []
 
-    def spy_forward(views: Tensor, batch: Batch, *small: Tensor) -> Embeddings:
-        embeddings.append(forward(views, batch, *small))
+    def spy_forward(views: Tensor, batch: Batch, *small: Tensor, **options: object) -> Embeddings:
+        embeddings.append(forward(views, batch, *small, **options))
         return embeddings[-1]
 
     def spy_objective(e: Embeddings) -> object:

@@ -73,8 +73,8 @@ def test_spectrum_is_the_windowed_covariance() -> None:
     seen: list[torch.Tensor] = []
     forward = trainer.method.forward
 
-    def spy(views: torch.Tensor, batch: object) -> object:
-        embeddings = forward(views, batch)
+    def spy(views: torch.Tensor, batch: object, **options: object) -> object:
+        embeddings = forward(views, batch, **options)
         seen.append(embeddings.z.detach().double().flatten(0, 1))
         return embeddings
 

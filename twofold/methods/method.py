@@ -70,13 +70,24 @@ class Method(nn.Module):
         self.together = all(may_go_together(network) for network in networks if network is not None)
 
     def forward(
-        self, views_VNCHW: Tensor, batch: Batch, local_LNCHW: Tensor | None = None, *, targets: bool = True
+        self,
+        views_VNCHW: Tensor,
+        batch: Batch,
+        local_LNCHW: Tensor | None = None,
+        *,
+        targets: bool = True,
+        meanwhile: Callable[[Tensor], None] | None = None,
     ) -> Embeddings:
-        """Small crops follow the views in features, z and prediction; only the views have targets, if asked for."""
+        """Small crops follow the views in features, z and prediction; only the views have targets, if asked for.
+
+        `meanwhile(z)` is called before the teacher's pass, beside which it may go on.
+        """
         features = self.through(self.encoder, views_VNCHW)
         if local_LNCHW is not None:
             features = torch.cat([features, self.through(self.encoder, local_LNCHW)])
         z = self.through(self.projector, features)
+        if meanwhile is not None:
+            meanwhile(z)
         return Embeddings(
             features=features,
             z=z,
@@ -99,10 +110,10 @@ class Method(nn.Module):
         return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]
 
     @torch.no_grad()
-    def prepare(self, embeddings: Embeddings) -> None:
+    def prepare(self, z_VND: Tensor) -> None:
         """Move the state that must be current when the loss is computed; once a training step, before the loss."""
         if self.direct is not None:
-            self.direct.update(embeddings.z.detach())
+            self.direct.prepare(z_VND.detach())
 
     @torch.no_grad()
     def update(self, embeddings: Embeddings, progress: Tensor) -> None:

@@ -39,6 +39,7 @@ class DirectPredictor(nn.Module):
             )
         self.dim, self.momentum = dim, momentum
         self.exponent, self.normalize, self.epsilon, self.corrected = exponent, normalize, epsilon, corrected
+        self._prepared: Tensor | None = None
         self.dtype = torch.float32  # of the embeddings, and so of the matrix
         # float64, because the square root of a singular C magnifies rounding: 1e-8 in C is 1e-4 in W_P.
         self.register_buffer("correlation", torch.zeros(dim, dim, dtype=torch.float64))
@@ -54,6 +55,15 @@ class DirectPredictor(nn.Module):
         share = 1 - self.momentum
         self.correlation.mul_(self.momentum).add_(rows.T @ rows, alpha=share / len(rows))
         self.weight.mul_(self.momentum).add_(share)
+
+    def prepare(self, z: Tensor) -> None:
+        """`update`, and compute the matrix that `prepared` gives, at a time when the device has little else to do."""
+        self.update(z)
+        self._prepared = self.matrix()
+
+    def prepared(self) -> Tensor:
+        """The matrix of the last `prepare`, or the current one where there was none."""
+        return self.matrix() if self._prepared is None else self._prepared
 
     @torch.no_grad()
     def matrix(self) -> Tensor:

@@ -5,8 +5,7 @@ log points. All state is in buffers, so a checkpoint carries it and a resumed ru
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -98,8 +97,7 @@ class Spectrum:
     def observe(self, z_VND: Tensor) -> None:
         with torch.autocast(z_VND.device.type, enabled=False):
             x = centred(z_VND.detach().float().flatten(0, 1))
-            with tf32(z_VND.dtype == torch.bfloat16):
-                self.covariance.addmm_(x.T, x, beta=self.MOMENTUM, alpha=(1 - self.MOMENTUM) / max(len(x) - 1, 1))
+            self.covariance.addmm_(x.T, x, beta=self.MOMENTUM, alpha=(1 - self.MOMENTUM) / max(len(x) - 1, 1))
         self.weight.mul_(self.MOMENTUM).add_(1 - self.MOMENTUM)
 
     def read(self) -> Tensor:
@@ -112,17 +110,6 @@ class Spectrum:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.covariance.copy_(state["covariance"])
         self.weight.copy_(state["weight"])
-
-
-@contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
-    """Products on CUDA with 11 bits of each factor: all there is, and two more, where it was bfloat16 before."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = before or allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 class Observers:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -72,6 +73,19 @@ class Streams:
             step()
         torch.cuda.current_stream().wait_stream(stream)
 
+    def waits(self, step: Callable[[], None]) -> bool:
+        """Take a step, and say whether the host waited for the device in it, which no recording can repeat."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                self.first(step)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        return any(
+            "synchroniz" in str(warning.message) and "prototype" not in str(warning.message) for warning in caught
+        )
+
     def record(self, step: Callable[[], None]) -> Callable[[], None]:
         """The step as a graph, not yet run; an error where something in it waits for the device."""
         torch.cuda.synchronize()
@@ -122,12 +136,15 @@ class Replay:
             self.loader.fill(step + 1, self.ahead)
             self.ready = step + 1
         self.calls += 1
-        if self.calls > WARM_UP and self.recorded is None:
-            self._record()
-        if self.recorded is not None:
-            self.recorded()
-        else:
+        if self.calls < WARM_UP:
             self.streams.first(self._train_and_look_ahead)
+        elif self.calls == WARM_UP:
+            if self.streams.waits(self._train_and_look_ahead):
+                self.refused = "something in it waits for the device"
+        else:
+            if self.recorded is None:
+                self._record()
+            (self.recorded or self._train_and_look_ahead)()
 
     def _train_and_look_ahead(self) -> None:
         position, next_clock = self.ahead.position, self.clock + 1

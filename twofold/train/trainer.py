@@ -3,12 +3,8 @@
 import copy
 import dataclasses
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import FrameType
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -26,6 +22,7 @@ from twofold.methods import Method, Parts, find
 from twofold.methods.relations import file_fingerprint
 from twofold.models import build_encoder, feature_dimension, fuse
 from twofold.train import checkpoint
+from twofold.train.guards import memory_errors, own_randomness, stop_signals
 from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
 from twofold.train.optim import (
@@ -37,6 +34,7 @@ from twofold.train.optim import (
     set_learning_rate,
 )
 from twofold.train.pieces import Pieces, refuse_uneven
+from twofold.train.precision import autocast_of, tf32_products, uses_bf16
 from twofold.train.progress import Display, Stage, sentence
 from twofold.train.record import RunFolder
 from twofold.train.replay import Replay, Streams, keep_compiled_code, worth_compiling
@@ -55,15 +53,6 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise TwofoldError(f"device={name} cannot be used here: {str(error).splitlines()[0]}") from None
     return device
-
-
-def uses_bf16(config: Config, device: torch.device) -> bool:
-    return config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
-
-
-def autocast_of(config: Config, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-    bf16 = uses_bf16(config, device)
-    return lambda: torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
 
 
 def build_method(config: Config, images: ImageStore, encoder: nn.Module | None = None) -> tuple[Method, int]:
@@ -86,6 +75,7 @@ class Trainer:
         self.config, self.display = config, display
         self.device = choose_device(config.device)
         self.autocast = autocast_of(config, self.device)
+        self.bf16 = uses_bf16(config, self.device)
         test = None if data.test is None else data.test.place(self.device)
         self.data = dataclasses.replace(data, train=data.train.place(self.device), test=test)
         self.loader = Loader(
@@ -138,12 +128,11 @@ class Trainer:
         fuse(self.method)
         if isinstance(self.optimizer, LARS):
             self.optimizer.adapted_step = lars_step
-        if uses_bf16(self.config, self.device):
+        if self.bf16:
             self.narrow = NarrowWeights(self.method, torch.bfloat16)
             if self.pieces is not None:
                 self.pieces.collect = self.narrow.collect_gradients
         self.make_views = torch.compile(self.make_views, dynamic=False)  # type: ignore[method-assign]
-        self.method.objective = torch.compile(self.method.objective, dynamic=False)
         self.streams = Streams(self.device)
         if (
             self.pieces is None or self.method.together
@@ -197,34 +186,51 @@ class Trainer:
 
     def training_step(self, batch: Batch, views: list[Tensor]) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
-        embeddings = (
-            self.forward(views[0], batch, *views[1:]) if self.pieces is None else self.pieces.embed(views, batch)
-        )
-        self.method.prepare(embeddings)
-        loss = self.method.objective(embeddings)
-        rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
-        with nullcontext() if self.streams is None else self.streams.beside():
-            self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
+        with tf32_products(self.bf16):
+            embeddings = self.embed(views, batch)
+            loss = self.method.objective(embeddings)
+            rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
+            with self.beside():
+                self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
 
-        self.optimizer.zero_grad()
-        loss.total.backward()
+            self.optimizer.zero_grad()
+            loss.total.backward()
+            if self.pieces is not None:
+                self.pieces.backward()
+            elif self.narrow is not None:
+                self.narrow.collect_gradients()
+            if self.config.clip > 0:
+                nn.utils.clip_grad_norm_(
+                    (parameter for _, parameter in self.method.trained_parameters()), self.config.clip
+                )
+            set_learning_rate(self.optimizer, rate)
+            self.optimizer.step()
+            self.clock += 1
+            self.method.update(embeddings, self.clock / self.total_steps)
+            self.join()
+
+    def embed(self, views: list[Tensor], batch: Batch) -> Embeddings:
+        """What the network makes of the views; the method is then prepared for its loss."""
         if self.pieces is not None:
-            self.pieces.backward()
-        elif self.narrow is not None:
-            self.narrow.collect_gradients()
-        if self.config.clip > 0:
-            nn.utils.clip_grad_norm_((parameter for _, parameter in self.method.trained_parameters()), self.config.clip)
-        set_learning_rate(self.optimizer, rate)
-        self.optimizer.step()
-        self.clock += 1
-        self.method.update(embeddings, self.clock / self.total_steps)
+            embeddings = self.pieces.embed(views, batch)
+            self.method.prepare(embeddings.z)
+            return embeddings
+
+        def prepare(z: Tensor) -> None:
+            with self.beside(), torch.autocast(self.device.type, enabled=False):
+                self.method.prepare(z)
+
+        embeddings = self.forward(views[0], batch, *views[1:], meanwhile=prepare)
+        self.join()
+        return embeddings
+
+    def join(self) -> None:
         if self.streams is not None:
             self.streams.join()
 
-    def embed(self, views: list[Tensor], batch: Batch) -> Embeddings:
-        if self.pieces is not None:
-            return self.pieces.embed(views, batch)
-        return self.forward(views[0], batch, *views[1:])
+    def beside(self) -> AbstractContextManager[None]:
+        """For what can go on while something else does, where the device can do both."""
+        return nullcontext() if self.streams is None else self.streams.beside()
 
     def forward(self, *inputs: Any, **options: Any) -> Embeddings:
         with self.autocast():
@@ -351,42 +357,3 @@ def is_online_epoch(epoch: float, epochs: int) -> bool:
         return False
     digits = str(int(epoch))
     return epoch == epochs or (int(digits[0]) in ONLINE_EPOCHS and set(digits[1:]) <= {"0"})
-
-
-@contextmanager
-def own_randomness() -> Iterator[None]:
-    """Leave torch's generator to the caller as it was."""
-    state = torch.get_rng_state()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
-
-
-@contextmanager
-def memory_errors() -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        reason = str(error).splitlines()[0]
-        raise TwofoldError(f"the device has too little memory, lower batch_size or image_size: {reason}") from None
-
-
-@contextmanager
-def stop_signals() -> Iterator[list[int]]:
-    """A list that stays empty until Ctrl-C or SIGTERM; the second Ctrl-C stops at once."""
-    received: list[int] = []
-    former: dict[int, Any] = {}
-
-    def remember(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 — the signature is Python's
-        received.append(number)
-        signal.signal(number, former[number])
-
-    if threading.current_thread() is threading.main_thread():  # elsewhere Python gives us no signals
-        for number in (signal.SIGINT, signal.SIGTERM):
-            former[number] = signal.signal(number, remember)
-    try:
-        yield received
-    finally:
-        for caught, handler in former.items():
-            signal.signal(caught, handler)

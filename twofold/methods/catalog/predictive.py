@@ -219,7 +219,7 @@ def predictive(
     def objective(e: Embeddings) -> LossTerms:
         source = e.z if e.prediction is None else e.prediction
         target = e.z if e.target is None else e.target
-        matrix = None if direct is None else direct.matrix()
+        matrix = None if direct is None else direct.prepared()
 
         V = len(source)
         if V < 2:

@@ -1,0 +1,51 @@
+"""What surrounds the loop: signals, too little memory, and the caller's random numbers."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+
+from twofold.errors import TwofoldError
+
+
+@contextmanager
+def own_randomness() -> Iterator[None]:
+    """Leave torch's generator to the caller as it was."""
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).splitlines()[0]
+        raise TwofoldError(f"the device has too little memory, lower batch_size or image_size: {reason}") from None
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """A list that stays empty until Ctrl-C or SIGTERM; the second Ctrl-C stops at once."""
+    received: list[int] = []
+    former: dict[int, Any] = {}
+
+    def remember(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 — the signature is Python's
+        received.append(number)
+        signal.signal(number, former[number])
+
+    if threading.current_thread() is threading.main_thread():  # elsewhere Python gives us no signals
+        for number in (signal.SIGINT, signal.SIGTERM):
+            former[number] = signal.signal(number, remember)
+    try:
+        yield received
+    finally:
+        for caught, handler in former.items():
+            signal.signal(caught, handler)

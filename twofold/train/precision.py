@@ -1,0 +1,29 @@
+"""How many digits: what `precision` means on a device."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from twofold.config import Config
+
+
+def uses_bf16(config: Config, device: torch.device) -> bool:
+    return config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+
+
+def autocast_of(config: Config, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    bf16 = uses_bf16(config, device)
+    return lambda: torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
+
+
+@contextmanager
+def tf32_products(allowed: bool) -> Iterator[None]:
+    """float32 matrix products on CUDA with 11 bits of each factor: two more than embeddings in bfloat16 have."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = before or allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
