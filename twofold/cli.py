@@ -1,4 +1,4 @@
-"""The command line: `twofold pretrain`, `resume`, `embed`, `report`, `methods`."""
+"""The command line: `twofold pretrain`, `resume`, `embed`, `report`, `methods`, `verify`."""
 
 import sys
 from collections.abc import Iterator
@@ -93,6 +93,48 @@ def report(run: RunArgument) -> None:
     from twofold.train.record import RunFolder
 
     Console().print(str(write_report(RunFolder.open(run))), highlight=False, soft_wrap=True)
+
+
+@app.command()
+def verify(
+    paper: Annotated[
+        str | None, typer.Argument(metavar="[PAPER]", help="s-diet, frossl, birth, alpha-cl or isoloss.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Also write a page, with the papers' figures drawn anew.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compute the papers' statements numerically: both sides of each, and the printed form where it is wrong."""
+    from twofold.report.theory import counts, picture, row, write_page
+    from twofold.theory import check, claims, figures
+
+    display = display_of(quiet)
+    with polite():
+        wanted = claims(paper)
+        results = []
+        with display.stage("checking claims", len(wanted)) as stage:
+            for done, claim in enumerate(wanted, start=1):
+                results.append(check(claim))
+                stage(done)
+        columns = ("claim", "statement", "left", "", "right", "error", "allowed", "verdict")
+        table = Table(*columns, box=None, header_style="bold")
+        for checked in results:
+            cells = row(checked)
+            names = ("statement", "left", "relation", "right", "error", "tolerance", "verdict")
+            table.add_row(checked.claim.id, *(cells[name] for name in names))
+        display.say(table)
+        display.say(", ".join(f"{count} {verdict}" for verdict, count in counts(results).items()))
+        if report is not None:
+            drawn = figures(paper)
+            pictures = []
+            with display.stage("drawing figures", len(drawn)) as stage:
+                for done, figure in enumerate(drawn, start=1):
+                    pictures.append((figure, picture(figure)))
+                    stage(done)
+            display.say(f"report   {write_page(report, results, pictures)}")
+    if any(checked.verdict == "FAILS" for checked in results):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -226,11 +226,7 @@ def barlow_twins(z: Tensor, *, weight: float = 5e-3, scale: float = 1.0, epsilon
 def _between(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """Σ_i (1 − c_ii)² and Σ_{i≠j} c_ij² of c = oneᵀother [D, D]."""
     N, D = one.shape
-    if D <= 2 * N:
-        return _Between.apply(one, other)
-    diagonal = (one * other).sum(dim=0)
-    everything = ((one @ one.T) * (other @ other.T)).sum()  # = ‖oneᵀother‖²
-    return (1 - diagonal).square().sum(), everything - diagonal.square().sum()
+    return _Between.apply(one, other) if D <= 2 * N else _BetweenRows.apply(one, other)
 
 
 class _Between(torch.autograd.Function):
@@ -251,6 +247,32 @@ class _Between(torch.autograd.Function):
         by_product = elsewhere * (2 * by_off_diagonal)
         by_product.diagonal().copy_(missing * (-2 * by_deviation))
         return other @ by_product.T, one @ by_product
+
+
+class _BetweenRows(torch.autograd.Function):
+    """The same from the smaller matrices A = one·oneᵀ and B = other·otherᵀ [N, N]: ‖oneᵀother‖² = Σ A∘B."""
+
+    @staticmethod
+    def forward(ctx: Any, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        diagonal, gram, other_gram = _rows(one, other)
+        ctx.save_for_backward(one, other, diagonal, gram, other_gram)
+        everything = torch.dot(gram.flatten(), other_gram.flatten())
+        return (1 - diagonal).square().sum(), everything - torch.dot(diagonal, diagonal)
+
+    @staticmethod
+    @full_precision
+    def backward(ctx: Any, by_deviation: Tensor, by_off_diagonal: Tensor) -> tuple[Tensor, Tensor]:
+        one, other, diagonal, gram, other_gram = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is asked for, and these are functions of both too
+            diagonal, gram, other_gram = _rows(one, other)
+        by_diagonal = 2 * ((by_deviation - by_off_diagonal) * diagonal - by_deviation)
+        rate = 2 * by_off_diagonal
+        by_one = torch.addcmul(rate * (other_gram @ one), other, by_diagonal)
+        return by_one, torch.addcmul(rate * (gram @ other), one, by_diagonal)
+
+
+def _rows(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return (one * other).sum(dim=0), one @ one.T, other @ other.T
 
 
 def _apart(product: Tensor) -> tuple[Tensor, Tensor]:

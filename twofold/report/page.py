@@ -49,7 +49,7 @@ def render(folder: RunFolder) -> str:
         ],
     }
     sections = {title: [chart for chart in charts if chart["series"]] for title, charts in sections.items()}
-    page = _environment().from_string(_resource("page.html"))
+    page = environment().from_string(resource("page.html"))
     html = page.render(
         title=f"{values['method']} on {Path(values['data']).name or values['data']}",
         facts=facts(values, results, metrics, folder.read("timing.jsonl")),
@@ -62,19 +62,19 @@ def render(folder: RunFolder) -> str:
         versions=results.get("versions") or {},
         seed=values.get("seed"),
         resume=how_to_resume(folder.path),
-        style=_resource("style.css"),
-        script=_resource("charts.js"),
+        style=resource("style.css"),
+        script=resource("charts.js"),
     )
     return html.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
-def _environment() -> Environment:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    return environment
+def environment() -> Environment:
+    made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return made
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
     return (files("twofold.report") / name).read_text(encoding="utf-8")
 
 

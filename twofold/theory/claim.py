@@ -112,7 +112,7 @@ def claim(paper: str, number: str, statement: str, *, tolerance: float) -> Calla
 def claims(paper: str | None = None) -> list[Claim]:
     """All of them, or one paper's, in the order of the papers and of their modules."""
     if paper is not None and paper not in PAPERS:
-        raise TwofoldError(f"no claims of '{paper}'{nearest(paper, list(PAPERS))}; there are {', '.join(PAPERS)}")
+        raise TwofoldError(f"there are no claims of '{paper}'{nearest(paper, list(PAPERS))}")
     for name in PAPERS:
         importlib.import_module(f"twofold.theory.{name.replace('-', '_')}")
     wanted = list(PAPERS) if paper is None else [paper]
