@@ -1,6 +1,7 @@
-"""`python docs/generate.py` writes docs/methods.md from the catalog and README's numbers from reproduce/records.
+"""`python docs/generate.py` writes docs/methods.md from the catalog, docs/errata.md from the theory's claims, and README's
+numbers from reproduce/records.
 
-A test checks that both are up to date.
+Tests check that they are up to date.
 """
 
 import json
@@ -10,10 +11,13 @@ from typing import Any
 
 from twofold.config import parameter_keys, resolve, shown
 from twofold.methods import CATALOG, Entry, schema
+from twofold.report.theory import errata
+from twofold.theory import check, claims
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "methods.md"
 README = ROOT / "README.md"
+ERRATA = ROOT / "docs" / "errata.md"
 START, END = "<!-- numbers: written by docs/generate.py -->\n", "<!-- end of numbers -->\n"
 FAMILIES = {
     "contrastive": "Images against images: the views of one image attract, those of different images repel.",
@@ -117,7 +121,12 @@ def readme() -> str:
     return before + START + numbers() + END + rest.split(END)[1]
 
 
+def errata_page() -> str:
+    return errata([check(claim) for claim in claims() if claim.wrong_form])
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    ERRATA.write_text(errata_page(), encoding="utf-8")
     README.write_text(readme(), encoding="utf-8")
-    print(PAGE, README)
+    print(PAGE, ERRATA, README)
