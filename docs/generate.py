@@ -1,5 +1,5 @@
-"""`python docs/generate.py` writes docs/methods.md from the catalog, docs/errata.md from the theory's claims, and README's
-numbers from reproduce/records.
+"""`python docs/generate.py` writes docs/methods.md from the catalog, docs/errata.md from the theory's claims, and
+README's numbers from reproduce/records.
 
 Tests check that they are up to date.
 """
