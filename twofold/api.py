@@ -22,7 +22,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.probes import Row, compare
 from twofold.methods import find, schema
-from twofold.models import ENCODERS
+from twofold.models import has_name
 from twofold.report.page import write_report
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder, next_free
@@ -185,7 +185,7 @@ def resume(
     config = load_config(folder.config_text(), schema)
     if data is None and config.data == ARRAY:
         raise TwofoldError(f"{path} was trained on arrays: twofold.resume(run, data=...) needs them again")
-    if encoder is None and config.encoder not in ENCODERS:
+    if encoder is None and not has_name(config.encoder):
         raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
     source = open_source(config.data if data is None else data, data_dir=config.data_dir)
     trainer = Trainer(config, read_data(config, source, display), display, encoder)
