@@ -5,6 +5,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -226,13 +227,18 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
 
 def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
     """Train what is left, then evaluate and report."""
+    if trainer.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(trainer.device)  # of an earlier run in this process
     trainer.train(folder)
+    memory = peak_memory(trainer.device)  # before evaluation, which is the same for all methods
     save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
     results = {
         "table": [dataclasses.asdict(row) for row in evaluate(trainer, display)],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
         "seconds": time.monotonic() - trainer.started,
+        "memory": memory,
+        "date": datetime.now(UTC).date().isoformat(),
         "command": command(trainer.config, folder.path),
         "device": device_name(trainer.device),
         "versions": {"twofold": twofold.__version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -278,6 +284,11 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type}, {torch.get_num_threads()} threads"
+
+
+def peak_memory(device: torch.device) -> float | None:
+    """The most that torch had allocated there at one time, in MiB; None where it does not count."""
+    return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
 
 
 def embed(
