@@ -1,6 +1,7 @@
 """From Python: data as arrays, encoders of one's own, and what a finished run gives back."""
 
 import dataclasses
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,29 @@ def test_run_reads_its_records(finished: twofold.Run) -> None:
 def test_the_command_in_the_results_repeats_the_run(finished: twofold.Run) -> None:
     assert "--method frossl" in finished.results["command"]
     assert "projector=32,16" in finished.results["command"]
+
+
+def test_results_say_when_and_count_memory_where_torch_does(
+    finished: twofold.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = datetime.now(UTC).date()
+    assert today - date.fromisoformat(finished.results["date"]) <= timedelta(days=1)
+    assert finished.results["memory"] is None
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: {"cuda:1": 3 * 1024 * 1024}[str(device)])
+    assert api.peak_memory(torch.device("cuda:1")) == 3
+
+
+def test_memory_is_of_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"MiB": 0}
+
+    def evaluate(*_: object) -> list[object]:
+        held["MiB"] = 9
+        return []
+
+    monkeypatch.setattr(api, "peak_memory", lambda device: held["MiB"])  # noqa: ARG005
+    monkeypatch.setattr(api, "evaluate", evaluate)
+    run = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl", epochs=1))
+    assert run.results["memory"] == 0
 
 
 class Own(nn.Module):

@@ -104,4 +104,5 @@ def test_generated_pages_are_up_to_date() -> None:
     spec.loader.exec_module(generate)
     assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run: python docs/generate.py"
     assert generate.ERRATA.read_text(encoding="utf-8") == generate.errata_page(), "run: python docs/generate.py"
+    assert generate.RESULTS.read_text(encoding="utf-8") == generate.results_page(), "run: python docs/generate.py"
     assert generate.README.read_text(encoding="utf-8") == generate.readme(), "run: python docs/generate.py"

@@ -5,6 +5,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -22,7 +23,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.probes import Row, compare
 from twofold.methods import find, schema
-from twofold.models import ENCODERS
+from twofold.models import has_name
 from twofold.report.page import write_report
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
@@ -186,7 +187,7 @@ def resume(
     config = load_config(folder.config_text(), schema)
     if data is None and config.data == ARRAY:
         raise TwofoldError(f"{path} was trained on arrays: twofold.resume(run, data=...) needs them again")
-    if encoder is None and config.encoder not in ENCODERS:
+    if encoder is None and not has_name(config.encoder):
         raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
     source = open_source(config.data if data is None else data, data_dir=config.data_dir)
     trainer = Trainer(config, read_data(config, source, display), display, encoder)
@@ -227,13 +228,18 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
 
 def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
     """Train what is left, then evaluate and report."""
+    if trainer.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(trainer.device)  # of an earlier run in this process
     trainer.train(folder)
+    memory = peak_memory(trainer.device)  # before evaluation, which is the same for all methods
     save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
     results = {
         "table": [dataclasses.asdict(row) for row in evaluate(trainer, display)],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
         "seconds": time.monotonic() - trainer.started,
+        "memory": memory,
+        "date": datetime.now(UTC).date().isoformat(),
         "command": command(trainer.config, folder.path),
         "device": device_name(trainer.device),
         "versions": {"twofold": twofold.__version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -279,6 +285,11 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type}, {torch.get_num_threads()} threads"
+
+
+def peak_memory(device: torch.device) -> float | None:
+    """The most that torch had allocated there at one time, in MiB; None where it does not count."""
+    return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
 
 
 def embed(

@@ -110,7 +110,7 @@ class Config:
 
     method: Annotated[str, "see `twofold methods`"] = "frossl"
     views: Annotated[Count, "augmented views of each image in a step"] = 2
-    encoder: Annotated[str, "resnet18, resnet34, resnet50 or conv (for tiny images)"] = "resnet18"
+    encoder: Annotated[str, "resnet18, resnet34, resnet50, conv (for tiny images), or timm:NAME"] = "resnet18"
     stem: Annotated[
         Literal["small", "small-pool", "large"], "ResNet's first layers: 3x3, 3x3 with max-pool, 7x7 with max-pool"
     ] = "small"

@@ -25,7 +25,7 @@ TORCHVISION = {
 
 @pytest.mark.parametrize("name", sorted(TORCHVISION))
 def test_resnets_have_the_names_and_shapes_of_torchvision(name: str) -> None:
-    encoder = build_encoder(name, channels=3, stem="large")
+    encoder = build_encoder(name, channels=3, stem="large", image_size=32)
     parameters, entries, shapes = TORCHVISION[name]
     state = encoder.state_dict()
     assert sum(p.numel() for p in encoder.parameters()) == parameters
@@ -38,7 +38,7 @@ def test_resnets_have_the_names_and_shapes_of_torchvision(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TORCHVISION))
 def test_weights_load_into_torchvision(name: str) -> None:
     models = pytest.importorskip("torchvision.models", reason="torchvision is not installed")
-    ours = build_encoder(name, channels=3, stem="large").eval()
+    ours = build_encoder(name, channels=3, stem="large", image_size=32).eval()
     theirs = getattr(models, name)()
     theirs.fc = nn.Identity()
     theirs.load_state_dict(ours.state_dict())
@@ -51,7 +51,7 @@ def test_weights_load_into_torchvision(name: str) -> None:
     [("small", 32, (4, 4)), ("small-pool", 64, (4, 4)), ("large", 96, (3, 3)), ("large", 224, (7, 7))],
 )
 def test_stems_shrink_as_the_papers_say(stem: str, side: int, expected: tuple[int, int]) -> None:
-    encoder = build_encoder("resnet18", channels=3, stem=stem).eval()
+    encoder = build_encoder("resnet18", channels=3, stem=stem, image_size=side).eval()
     seen: list[torch.Tensor] = []
     encoder.layer4.register_forward_hook(lambda *call: seen.append(call[2][0]))
     with torch.no_grad():
@@ -62,7 +62,7 @@ def test_stems_shrink_as_the_papers_say(stem: str, side: int, expected: tuple[in
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", sorted(ENCODERS))
 def test_feature_dimension_is_what_comes_out(name: str, channels: int) -> None:
-    encoder = build_encoder(name, channels=channels, stem="small")
+    encoder = build_encoder(name, channels=channels, stem="small", image_size=8)
     before = {key: value.clone() for key, value in encoder.state_dict().items()}
     assert feature_dimension(encoder, channels, 8) == encoder.features
     assert encoder.training
@@ -71,7 +71,7 @@ def test_feature_dimension_is_what_comes_out(name: str, channels: int) -> None:
 
 def test_unknown_encoder_names_the_nearest() -> None:
     with pytest.raises(TwofoldError, match="did you mean 'resnet18'"):
-        build_encoder("resnet8", channels=3, stem="small")
+        build_encoder("resnet8", channels=3, stem="small", image_size=32)
 
 
 def test_a_module_that_is_no_encoder_is_refused() -> None:

@@ -106,7 +106,7 @@ def test_fused_kernels_compute_the_same(
 def test_a_fused_network_has_the_gradients_of_the_plain_one() -> None:
     """All of a network, with its forks; float32 against float64, as far off as the plain float32 network is."""
     torch.manual_seed(0)
-    plain = build_encoder("resnet18", channels=3, stem="small").cuda()
+    plain = build_encoder("resnet18", channels=3, stem="small", image_size=32).cuda()
     fused, exact = copy.deepcopy(plain), copy.deepcopy(plain).double()
     fuse(fused)
     x, w = torch.randn(2, 32, 3, 16, 16, device="cuda"), torch.randn(2, 32, 512, device="cuda")
@@ -123,7 +123,7 @@ def test_a_fused_network_has_the_gradients_of_the_plain_one() -> None:
 
 def test_together_gives_every_view_what_it_gets_alone() -> None:
     torch.manual_seed(0)
-    network = nn.Sequential(build_encoder("resnet18", channels=3, stem="small"), mlp(512, (32, 8)))
+    network = nn.Sequential(build_encoder("resnet18", channels=3, stem="small", image_size=32), mlp(512, (32, 8)))
     alone = copy.deepcopy(network)
     views = torch.randn(3, 4, 3, 16, 16)
     torch.testing.assert_close(together(network, views), torch.stack([alone(v) for v in views]), rtol=1e-4, atol=1e-4)

@@ -122,7 +122,7 @@ def test_compile_is_refused_on_a_cpu_before_anything_is_written() -> None:
 def test_narrow_weights_are_those_of_autocast() -> None:
     """Bit by bit, gradients too; and weights that were not used get none."""
     torch.manual_seed(0)
-    network = nn.ModuleList([build_encoder("conv", channels=3, stem="small"), nn.Linear(4, 4)])
+    network = nn.ModuleList([build_encoder("conv", channels=3, stem="small", image_size=32), nn.Linear(4, 4)])
     network.forward = lambda x: network[0](x)  # type: ignore[method-assign]
     x = torch.randn(8, 3, 8, 8)
 

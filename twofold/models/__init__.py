@@ -1,6 +1,6 @@
 """Networks and the state beside them."""
 
-from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension
+from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, has_name
 from twofold.models.heads import Prototypes, Unit, mlp
 from twofold.models.memory import Centre, Progress, Queue, RunningCovariance, Teacher, rising_momentum
 from twofold.models.norm import BatchNorm, fuse, may_go_together, together
@@ -20,6 +20,7 @@ __all__ = [
     "build_encoder",
     "feature_dimension",
     "fuse",
+    "has_name",
     "may_go_together",
     "mlp",
     "rising_momentum",

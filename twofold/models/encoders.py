@@ -1,10 +1,12 @@
 """Encoders: images [N, C, H, W] → features [N, K].
 
 ResNets carry torchvision's parameter names, so its models and timm's take the weights by `load_state_dict`. The stems
-are those of IsoLoss, Table 4: `small` for 32 pixels, `small-pool` for 64, `large` from 96 on.
+are those of IsoLoss, Table 4: `small` for 32 pixels, `small-pool` for 64, `large` from 96 on. `timm:NAME` is timm's
+model of that name, where timm is installed.
 """
 
 from collections.abc import Callable
+from difflib import get_close_matches
 
 import torch
 from torch import Tensor, nn
@@ -134,10 +136,57 @@ ENCODERS: dict[str, Callable[[int, str], nn.Module]] = {
 }
 
 
-def build_encoder(name: str, *, channels: int, stem: str) -> nn.Module:
+TIMM = "timm:"
+
+
+def has_name(encoder: str) -> bool:
+    """Whether it can be built from its name alone, other than a module of the user's own."""
+    return encoder in ENCODERS or encoder.startswith(TIMM)
+
+
+def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn.Module:
+    """With new weights. `stem` is for our ResNets, `image_size` for models of timm that have a grid of patches."""
+    if name.startswith(TIMM):
+        return from_timm(name.removeprefix(TIMM), channels, image_size)
     if name not in ENCODERS:
-        raise TwofoldError(f"unknown encoder '{name}'{nearest(name, list(ENCODERS))}")
+        raise TwofoldError(f"unknown encoder '{name}'{nearest(name, [*ENCODERS, f'{TIMM}NAME'])}")
     return ENCODERS[name](channels, stem)
+
+
+def from_timm(name: str, channels: int, image_size: int) -> nn.Module:
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:  # RuntimeError: its torchvision was built for another torch
+        raise TwofoldError(
+            f"encoder={TIMM}{name} needs timm, which cannot be imported here ({error}): pip install 'twofold[timm]'"
+        ) from None
+    models = timm.list_models()
+    if name not in models:  # also a name with a tag of pretrained weights, which would be left out without a word
+        close = ", ".join(TIMM + model for model in get_close_matches(name, models, n=3, cutoff=0))
+        raise TwofoldError(f"timm {timm.__version__} has no model '{name}'; the nearest are {close}")
+    asked = {"pretrained": False, "num_classes": 0, "in_chans": channels}
+    try:
+        try:
+            encoder = timm.create_model(name, img_size=image_size, **asked)
+        except TypeError:  # a model for images of any size
+            encoder = timm.create_model(name, **asked)
+    except (TypeError, ValueError, RuntimeError, AssertionError, ArithmeticError) as error:
+        raise TwofoldError(
+            f"encoder={TIMM}{name} cannot be built for {channels} channels and image_size={image_size}: {error}"
+        ) from None
+    side = patch_side(encoder)
+    if image_size % side:  # timm would leave out the last rows and columns of pixels
+        raise TwofoldError(
+            f"encoder={TIMM}{name} cuts images into patches of {side} pixels: "
+            f"set image_size to a multiple of that, not {image_size}"
+        )
+    return encoder
+
+
+def patch_side(encoder: nn.Module) -> int:
+    """Of the patches that images are cut into; 1 where they are not, or where patches overlap."""
+    cut = getattr(getattr(encoder, "patch_embed", None), "proj", None)
+    return cut.stride[0] if isinstance(cut, nn.Conv2d) and cut.stride == cut.kernel_size else 1
 
 
 @torch.no_grad()
@@ -148,8 +197,8 @@ def feature_dimension(encoder: nn.Module, channels: int, image_size: int) -> int
     probe = torch.zeros(2, channels, image_size, image_size, device=parameter.device, dtype=parameter.dtype)
     try:
         features = encoder.eval()(probe)
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except (RuntimeError, ValueError, AssertionError) as error:  # AssertionError: how timm's models refuse a size
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise TwofoldError(f"the encoder does not take images {tuple(probe.shape[1:])}: {reason}") from None
     finally:
         encoder.train(training)

@@ -61,7 +61,9 @@ def build_method(config: Config, images: ImageStore, encoder: nn.Module | None =
     channels = images.images.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        encoder = encoder or build_encoder(config.encoder, channels=channels, stem=config.stem)
+        encoder = encoder or build_encoder(
+            config.encoder, channels=channels, stem=config.stem, image_size=config.image_size
+        )
         features = feature_dimension(encoder, channels, config.image_size)
         parts = Parts(encoder, features, images, config.views, config.augment.local_views)
         return find(config.method).build(parts, **config.parameters), features

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from twofold.data.augment import Plain
 from twofold.data.decode import fit
 from twofold.errors import TwofoldError
-from twofold.models import ENCODERS, build_encoder
+from twofold.models import build_encoder, has_name
 from twofold.train.checkpoint import sync
 
 HEADER = "twofold"  # the key of our JSON in the file's metadata
@@ -88,9 +88,14 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise TwofoldError(f"{path} is not an encoder that Twofold wrote: {error!r}") from None
     if encoder is None:
-        if description["encoder"] not in ENCODERS:
+        if not has_name(description["encoder"]):
             raise TwofoldError(f"{path} holds weights of your own {description['encoder']}: pass it as encoder=")
-        encoder = build_encoder(description["encoder"], channels=description["channels"], stem=description["stem"])
+        encoder = build_encoder(
+            description["encoder"],
+            channels=description["channels"],
+            stem=description["stem"],
+            image_size=description["image_size"],
+        )
     encoder.load_state_dict(tensors)
     encoder.preprocess = Preprocess(
         description["image_size"], description["channels"], description["mean"], description["std"]
