@@ -29,6 +29,7 @@ from torch import Tensor
 
 from benchmarks.measure import Measured, Step, gradient, head_commit, is_slower, machine, measure, out_of_memory
 from twofold import objectives
+from twofold.linalg import normalized
 from twofold.objectives.contrastive import FAMILIES
 from twofold.objectives.importance import RULES
 
@@ -37,6 +38,8 @@ SIZES = {
     "full": [(N, D) for N in (256, 1024, 4096) for D in (256, 2048)],
     "small": [(16, 24), (32, 8)],
 }
+TARGET_TEMPERATURE = 1 / 16  # DINO's is 0.07; lightly's is a float32, in which this is exact
+COSINES = 0.25  # times standard normal numbers: as large as scores with prototypes are
 EPOCH = 12  # batches in the data set that DIET's head has rows for: 49,152 images at N = 4096
 
 
@@ -86,6 +89,33 @@ def diet(z: Tensor) -> Step:
     rows = torch.randn(EPOCH * N, D, device=z.device, dtype=z.dtype) / D**0.5
     labels = EPOCH * torch.arange(N, device=z.device)
     return lambda z: objectives.batch_cross_entropy(z[:1], rows, labels[None]).total
+
+
+def moco(z: Tensor) -> Step:
+    """Targets are the views themselves, held fixed; at N = 4096 the queue is that of the catalog, 65,536."""
+    queue = torch.randn(16 * z.shape[1], z.shape[-1], device=z.device, dtype=z.dtype)
+    return lambda z: objectives.moco(z, z.detach(), queue).total
+
+
+def dino(z: Tensor) -> Step:
+    centre = torch.zeros(z.shape[-1], device=z.device, dtype=z.dtype)
+    return lambda z: objectives.dino(z, z.detach(), centre, target_temperature=TARGET_TEMPERATURE).total
+
+
+def lightly_dino(loss: type, z: Tensor) -> Step:
+    # Its centre moves in the forward pass, ours does not.
+    module = loss(z.shape[-1], teacher_temp=TARGET_TEMPERATURE, center_momentum=1.0).to(z)
+    return lambda z: module(list(z.detach()), list(z))
+
+
+def lightly_swav(loss: type, _: Tensor) -> Step:
+    module = loss()
+    return lambda z: module(list(z * COSINES), [])
+
+
+def corinfomax(z: Tensor) -> Step:
+    covariances = torch.eye(z.shape[-1], device=z.device, dtype=torch.float64).repeat(VIEWS, 1, 1)
+    return lambda z: objectives.corinfomax(normalized(z), covariances).total
 
 
 def with_graph(objective: Callable[..., Any], weight: float) -> Callable[[Tensor], Step]:
@@ -180,7 +210,15 @@ CASES = [
     Case("asymmetric", both_orders(objectives.asymmetric), COSINE),
     Case("asymmetric with a matrix", both_orders(objectives.asymmetric, with_matrix=True)),
     Case("isoloss", both_orders(objectives.isoloss, with_matrix=True)),
+    Case("moco", moco),
     Case("batch_cross_entropy", diet),
+    Case(
+        "swav",
+        lambda _: lambda z: objectives.swav(z * COSINES).total,
+        Peer("swav_loss.SwaVLoss", lightly_swav, "equal"),
+    ),
+    Case("dino", dino, Peer("dino_loss.DINOLoss", lightly_dino, "equal")),
+    Case("corinfomax", corinfomax),
     Case("ridge_graph", with_graph(objectives.ridge_graph, 0.1)),
     Case("graph_vicreg", with_graph(objectives.graph_vicreg, 1.0)),
     Case("orthogonal_head", orthogonal_head),
