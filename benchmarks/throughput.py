@@ -58,7 +58,6 @@ def random_images(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 def product_step(trainer: Trainer) -> Callable[[], None]:
     def step() -> None:
-        torch.manual_seed(trainer.step)
         trainer.take_step(trainer.step)
         trainer.step += 1
 
