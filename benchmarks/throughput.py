@@ -1,16 +1,19 @@
 """Views per second of the whole training step, beside the bare network and beside lightly's pipeline.
 
     python -m benchmarks.throughput [--methods frossl,simclr] [--encoder resnet18] [--size 32] [--host] [--lightly]
+    python -m benchmarks.throughput --data digits --device cpu --steps 5 --rounds 31
 
 The ceiling is the same network, with the same batch and precision, doing nothing but forward, backward and SGD on
-views that lie ready, as one CUDA graph; a teacher's forward passes are part of it where the method has one. The product
-step is all that `twofold pretrain` does in a step. All are measured in one run, and kept under benchmarks/results.
+views that lie ready, on CUDA as one graph; a teacher's forward passes are part of it where the method has one. The
+product step is all that `twofold pretrain` does in a step; with `--data digits` it is the demo's, as configured there.
+Both are timed in turn, since others may use the machine too, and kept under benchmarks/results.
 """
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
@@ -18,16 +21,26 @@ import torch
 
 from benchmarks.results import Table, keep
 from twofold.api import configure, read_data
+from twofold.config import RUN_KEYS
 from twofold.data import store
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
 METHODS = "frossl,simclr,alpha-cl,vicreg,byol,isoloss,diet"
+DEMO_METHOD = RUN_KEYS["method"].default
+RANDOM_IMAGES = {"encoder": "resnet18", "size": 32, "batch": 256, "images": 50_000}  # options, with their defaults
 WARM_UP = 8
 
 
 def build(method: str, options: argparse.Namespace, **overrides: Any) -> Trainer:
-    """The trainer that `twofold pretrain` would use, on random images."""
+    """The trainer that `twofold pretrain` would use, on the data of that name, or on random images."""
+    data, keys = (options.data, {}) if options.data is not None else random_images(options)
+    config, source = configure(data, method, {"device": options.device} | keys | overrides)
+    return Trainer(config, read_data(config, source, Display(quiet=True)), Display(quiet=True))
+
+
+def random_images(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """Data, and the keys for them."""
     rng = np.random.default_rng(0)
     shape = (options.images, options.size, options.size, 3)
     images = rng.integers(0, 256, shape, dtype=np.uint8)
@@ -39,15 +52,12 @@ def build(method: str, options: argparse.Namespace, **overrides: Any) -> Trainer
         "epochs": 100,
         "test_fraction": 0.0,
         "compile": options.device == "cuda",
-        "device": options.device,
     }
-    config, source = configure((images, labels), method, keys | overrides)
-    return Trainer(config, read_data(config, source, Display(quiet=True)), Display(quiet=True))
+    return (images, labels), keys
 
 
 def product_step(trainer: Trainer) -> Callable[[], None]:
     def step() -> None:
-        torch.manual_seed(trainer.step)
         trainer.take_step(trainer.step)
         trainer.step += 1
 
@@ -57,14 +67,14 @@ def product_step(trainer: Trainer) -> Callable[[], None]:
 def bare_step(trainer: Trainer) -> Callable[[], None]:
     """Forward, backward and SGD of the trainer's networks, on views that do not change."""
     method, device = trainer.method, trainer.device
-    shape = (trainer.config.views * trainer.config.batch_size, 3, trainer.config.image_size, trainer.config.image_size)
+    config, channels = trainer.config, trainer.data.train.images.shape[1]
+    shape = (config.views * config.batch_size, channels, config.image_size, config.image_size)
     views = torch.randn(shape, device=device)
     if device.type == "cuda":
         views = views.contiguous(memory_format=torch.channels_last)
-    views = views.unflatten(0, (trainer.config.views, -1))
+    views = views.unflatten(0, (config.views, -1))
     parameters = [parameter for _, parameter in method.trained_parameters()]
-    fused = {"fused": True} if device.type == "cuda" else {"foreach": False}
-    optimizer = torch.optim.SGD(parameters, lr=torch.tensor(1e-4, device=device), momentum=0.9, **fused)
+    optimizer = torch.optim.SGD(parameters, lr=torch.tensor(1e-4, device=device), momentum=0.9, fused=True)
     batch = trainer.loader.batch(0)
 
     def step() -> None:
@@ -93,17 +103,18 @@ def graphed(step: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
-def seconds_per_step(step: Callable[[], None], steps: int, rounds: int = 3) -> float:
-    """The median of some rounds, each timed as a whole."""
-    times = []
+def seconds_per_step(steps: Mapping[str, Callable[[], None]], repeats: int, rounds: int) -> dict[str, list[float]]:
+    """Of each step, for each round; in every round all have their turn."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
-        synchronize()
-        start = time.perf_counter()
-        for _ in range(steps):
-            step()
-        synchronize()
-        times.append((time.perf_counter() - start) / steps)
-    return sorted(times)[rounds // 2]
+        for name, step in steps.items():
+            synchronize()
+            start = time.perf_counter()
+            for _ in range(repeats):
+                step()
+            synchronize()
+            times[name].append((time.perf_counter() - start) / repeats)
+    return times
 
 
 def synchronize() -> None:
@@ -114,6 +125,8 @@ def synchronize() -> None:
 def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     trainer = build(method, options, **options.override)
     views = trainer.config.views * trainer.config.batch_size
+    if WARM_UP + options.steps * options.rounds > trainer.total_steps:
+        raise SystemExit(f"a run has {trainer.total_steps} steps: lower --steps or --rounds, or raise epochs")
     trainer.method.train()
     step = product_step(trainer)
     if options.device == "cuda":
@@ -123,20 +136,22 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
         step()
     synchronize()
     start_up = time.perf_counter() - start
-    ours = seconds_per_step(step, options.steps)
     memory = torch.cuda.max_memory_allocated() / 2**20 if options.device == "cuda" else None
     refused = trainer.replay and trainer.replay.refused
     if refused:
         print(f"{method}: the step could not be recorded: {refused}")
     if options.profile:
         kernels(step)
-    bare = seconds_per_step(bare_step(trainer), options.steps)
-    again = seconds_per_step(step, options.steps)
+    bare = bare_step(trainer)
+    bare()
+    times = seconds_per_step({"product": step, "bare": bare}, options.steps, options.rounds)
+    shares = [bare / ours for bare, ours in zip(times["bare"], times["product"], strict=True)]
     return {
         "method": method,
-        "views/s": views / min(ours, again),
-        "ceiling": views / bare,
-        "share": bare / min(ours, again),
+        "views/s": views / median(times["product"]),
+        "ceiling": views / median(times["bare"]),
+        "share": median(times["bare"]) / median(times["product"]),
+        "share, quartiles of the rounds": quantiles(shares, n=4),
         "start-up s": start_up,
         "MiB": memory,
     }
@@ -144,26 +159,29 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def kernels(step: Callable[[], None], most: int = 40) -> None:
     """Print where a step's time goes."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    cuda = torch.cuda.is_available()
+    activity = torch.profiler.ProfilerActivity.CUDA if cuda else torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity]) as profile:
         for _ in range(5):
             step()
         synchronize()
-    rows = sorted(profile.key_averages(), key=lambda row: -row.device_time_total)
-    print(
-        f"{sum(row.device_time_total for row in rows) / 5:.0f} µs in {sum(row.count for row in rows) / 5:.0f} kernels"
-    )
-    for row in rows[:most]:
-        print(f"{row.device_time_total / 5:9.1f} µs {row.count / 5:6.1f} ×  {row.key[:100]}")
+    times = {row: row.device_time_total if cuda else row.self_cpu_time_total for row in profile.key_averages()}
+    print(f"{sum(times.values()) / 5:.0f} µs in {sum(row.count for row in times) / 5:.0f} kernels")
+    for row in sorted(times, key=lambda row: -times[row])[:most]:
+        print(f"{times[row] / 5:9.1f} µs {row.count / 5:6.1f} ×  {row.key[:100]}")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", default=METHODS)
-    parser.add_argument("--encoder", default="resnet18")
-    parser.add_argument("--size", type=int, default=32)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--images", type=int, default=50_000)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--methods", help=f"by default {METHODS}; with --data {DEMO_METHOD}")
+    parser.add_argument("--data", default=None, help="a named set with its own configuration, in place of what follows")
+    parser.add_argument("--encoder")
+    parser.add_argument("--size", type=int)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--images", type=int)
+    parser.add_argument("--steps", type=int, default=100, help="in a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2, help="where the device is a CPU")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--host", action="store_true", help="keep the images in host memory, as if they did not fit")
     parser.add_argument("--lightly", action="store_true", help="also lightly's pipeline")
@@ -172,12 +190,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--commit", default="", help="where git cannot be asked")
     parser.add_argument("override", nargs="*", help="key=value for every method")
     options = parser.parse_args()
+    options.methods = options.methods or (METHODS if options.data is None else DEMO_METHOD)
+    for name, default in RANDOM_IMAGES.items():
+        if options.data is None:
+            setattr(options, name, getattr(options, name) or default)
+        elif getattr(options, name) is not None:
+            parser.error(f"--{name} is for random images, not for --data {options.data}")
+    if options.lightly and options.data is not None:
+        parser.error("--lightly is for random images")
     options.override = dict(item.split("=", 1) for item in options.override)
     return options
 
 
 def main() -> None:
     options = arguments()
+    if options.device == "cpu":
+        torch.set_num_threads(options.threads)
     if options.host:
         store.DEVICE_SHARE = 0.0
     table = Table("method", "views/s", "ceiling", "share", "start-up s", "MiB")
@@ -189,7 +217,8 @@ def main() -> None:
 
         table.add(measure_lightly(options))
     settings = {name: value for name, value in vars(options).items() if name not in ("out", "commit")}
-    keep("throughput", table, settings, options.device, options.commit, options.out)
+    name = "throughput" if options.data is None else f"throughput-{options.data}-{options.device}"
+    keep(name, table, settings, options.device, options.commit, options.out)
 
 
 if __name__ == "__main__":

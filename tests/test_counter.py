@@ -55,6 +55,14 @@ def test_key_equals_big_integer_arithmetic(parts: list[int | str]) -> None:
     assert unsigned(counter.key(*as_tensors)) == [expected]
 
 
+def test_keys_can_be_continued() -> None:
+    position, view = torch.arange(3), torch.arange(2)[:, None]
+    shared = counter.key(3, position, view)
+    before = shared.clone()
+    assert torch.equal(counter.extend(shared, "noise", torch.tensor(5)), counter.key(3, position, view, "noise", 5))
+    assert torch.equal(counter.extend(shared), before)
+
+
 def test_purpose_is_the_same_everywhere() -> None:
     # Python's own hash of a text differs from process to process; these numbers are part of what a seed means.
     assert counter.purpose("augment.flip") == reference_purpose("augment.flip")

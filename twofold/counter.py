@@ -26,9 +26,9 @@ def _signed(value: int) -> int:
 def _mix(x: Tensor) -> Tensor:
     for shift, multiplier in zip(SHIFTS, (*MULTIPLIERS, None), strict=True):
         # `>>` on int64 copies the sign bit, the hash wants zeros.
-        x = x ^ ((x >> shift) & (2 ** (64 - shift) - 1))
+        x = (x >> shift).bitwise_and_(2 ** (64 - shift) - 1).bitwise_xor_(x)
         if multiplier is not None:
-            x = x * _signed(multiplier)
+            x *= _signed(multiplier)
     return x
 
 
@@ -42,7 +42,11 @@ def key(*parts: int | str | Tensor, device: torch.device | str | None = None) ->
     if device is None:
         device = next((part.device for part in parts if isinstance(part, Tensor)), None)
     # Not 0, which the finaliser leaves as it is: leading zeros would then not count.
-    state = torch.full((), _signed(GOLDEN), dtype=torch.int64, device=device)
+    return extend(torch.full((), _signed(GOLDEN), dtype=torch.int64, device=device), *parts)
+
+
+def extend(state: Tensor, *parts: int | str | Tensor) -> Tensor:
+    """The keys of places that share their first parts: `extend(key(a, b), c)` is `key(a, b, c)`."""
     for part in parts:
         if isinstance(part, str):
             part = purpose(part)
@@ -61,9 +65,9 @@ def uniform(keys: Tensor, low: float | Tensor = 0.0, high: float | Tensor = 1.0)
 
 def normal(keys: Tensor) -> Tensor:
     """float32 standard normal (Box–Muller on two 24-bit parts of the key)."""
-    radius = ((keys >> 40) & 0xFFFFFF).to(torch.float32).add(1.0) * 2.0**-24
-    angle = ((keys >> 16) & 0xFFFFFF).to(torch.float32) * (2 * math.pi * 2.0**-24)
-    return torch.sqrt(-2 * torch.log(radius)) * torch.cos(angle)
+    radius = ((keys >> 40).bitwise_and_(0xFFFFFF)).to(torch.float32).add_(1.0).mul_(2.0**-24)
+    angle = ((keys >> 16).bitwise_and_(0xFFFFFF)).to(torch.float32).mul_(2 * math.pi * 2.0**-24)
+    return radius.log_().mul_(-2).sqrt_().mul_(angle.cos_())
 
 
 def permutation(keys: Tensor) -> Tensor:

@@ -77,7 +77,9 @@ def test_nothing_builds_a_tensor_of_samples_by_samples_by_dimensions(benchmark: 
         for case in benchmark.CASES:
             if case.multiple is None or N % (case.multiple * D) == 0:
                 row = benchmark.row(case, z, 0.0, with_lightly=False)
-                assert row["ours"]["peak_mib"] < N * N * D * 4 / 2**20, case.name
+                # CorInfoMax has D×D matrices in float64 for each view, which are more where D is much above N.
+                matrices = 8 * 2 * D * D * 8 if case.name == "corinfomax" else 0
+                assert row["ours"]["peak_mib"] < max(N * N * D * 4, matrices) / 2**20, case.name
 
 
 def test_memory_is_the_peak_and_not_the_sum(measuring: ModuleType) -> None:

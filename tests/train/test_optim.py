@@ -154,3 +154,37 @@ def test_state_lies_in_memory_as_its_weight_does(kind: type[torch.optim.Optimize
     load_optimizer_state(second, saved)
     steps(halves, second, range(2, 4))
     assert torch.equal(whole, halves)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_optimizers_against_loops_in_plain_numbers(name: str) -> None:
+    """On images with the channels innermost: gradients come in that order, the weight lies in another."""
+    decay, rates, (beta, beta2), momentum = 0.1, (0.05, 0.04, 0.02), (0.8, 0.95), 0.7
+    config = configured(optimizer=name, weight_decay=decay, betas=(beta, beta2), momentum=momentum)
+    torch.manual_seed(2)
+    convolution = nn.Conv2d(3, 4, 3, bias=False).double()
+    images = torch.randn(5, 3, 6, 6).double().contiguous(memory_format=torch.channels_last)
+    expected = convolution.weight.detach().clone()
+    first, second = torch.zeros_like(expected), torch.zeros_like(expected)
+    optimizer = build_optimizer(config, convolution.named_parameters(), CPU)
+    for step, rate in enumerate(rates, start=1):
+        trial = expected.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(nn.functional.conv2d(images, trial).square().mean(), trial)
+        if name == "adamw":
+            expected = expected - rate * decay * expected
+        else:
+            gradient = gradient + decay * expected
+        if name == "sgd":
+            first = momentum * first + gradient
+            expected = expected - rate * first
+        else:
+            first = beta * first + (1 - beta) * gradient
+            second = beta2 * second + (1 - beta2) * gradient**2
+            scale = (second / (1 - beta2**step)).sqrt() + 1e-8
+            expected = expected - rate * first / (1 - beta**step) / scale
+
+        set_learning_rate(optimizer, torch.tensor(rate))
+        optimizer.zero_grad()
+        convolution(images).square().mean().backward()
+        optimizer.step()
+        torch.testing.assert_close(convolution.weight.detach(), expected, rtol=1e-6, atol=1e-8)

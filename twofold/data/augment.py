@@ -17,7 +17,7 @@ from twofold.config import Augment, PerView
 from twofold.data import colour, resample
 
 NOISE = counter.purpose("augment.noise")  # a compiler cannot look into the hash of a text
-Draws = dict[str, Tensor]  # purpose → [V, N], uniform in [0, 1)
+Draws = dict[str, Tensor]  # purpose → [V, N], uniform in [0, 1); "noise" → keys [V, N, C·S·S]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Augmenter:
             x = colour.solarize(x, self._chosen("solarize", draws).flatten())
         x = x.view(len(self.view), *images.shape[:2], self.image_size, self.image_size)
         if self.augment.noise > 0:
-            x = x + self.augment.noise * self._noise(x, position, step)
+            x = x + self.augment.noise * counter.normal(draws["noise"]).view_as(x)
         return x.clamp(0, 1)
 
     def _purposes(self) -> list[str]:
@@ -147,10 +147,14 @@ class Augmenter:
         return names
 
     def _draw(self, position: Tensor, step: Tensor) -> Draws:
-        if not self.drawn:
+        noisy = self.augment.noise > 0
+        if not self.drawn and not noisy:
             return {}
-        keys = counter.key(self.seed, step, position, self.view, self.purpose)
-        return dict(zip(self.drawn, counter.uniform(keys).unbind(), strict=True))
+        places = counter.key(self.seed, step, position, self.view)
+        draws = dict(zip(self.drawn, counter.uniform(counter.extend(places, self.purpose)).unbind(), strict=True))
+        if noisy:
+            draws["noise"] = counter.extend(places[..., None], NOISE, self.element)
+        return draws
 
     def _chosen(self, name: str, draws: Draws) -> Tensor:
         return draws[name] < self.chance[name]
@@ -201,11 +205,6 @@ class Augmenter:
             )
             factors[name] = torch.where(chosen, between(low, high, draws[f"jitter.{name}"]), neutral).flatten()
         return colour.jitter(x, factors, {name: draws[f"jitter.order.{name}"].flatten() for name in self.jittered})
-
-    def _noise(self, x: Tensor, position: Tensor, step: Tensor) -> Tensor:
-        """Standard normal values of the shape of x, drawn for each channel and pixel."""
-        keys = counter.key(self.seed, step, position.view(-1, 1), self.view[..., None], NOISE, self.element)
-        return counter.normal(keys).view_as(x)
 
 
 def per_view(value: PerView, views: int) -> tuple[float, ...]:

@@ -110,8 +110,10 @@ def affine(images: Tensor, degrees: Tensor, shear: Tensor, zoom: Tensor, right: 
     cos, sin, slant = (value.view(b, 1, 1) for value in (cos, sin, slant))
     source_x = (cos - slant * sin) * x - (sin + slant * cos) * y
     source_y = sin * x + cos * y
-    grid = torch.stack([source_x, source_y], dim=-1)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    grid = torch.stack(
+        [source_x, source_y], dim=1
+    )  # innermost, where grid_sample has them, they would be slow to write
+    return F.grid_sample(images, grid.movedim(1, -1), mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 def gaussian_weights(sigma: Tensor, size: int, largest_sigma: float) -> Tensor:

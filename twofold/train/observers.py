@@ -50,38 +50,38 @@ class OnlineProbe:
     MOMENTUM = 0.9
 
     def __init__(self, features: int, classes: int, lr: float, device: torch.device):
-        # The last row is the bias, for features with a 1 behind them.
-        self.weight = torch.zeros(features + 1, classes, device=device)
+        # A row for each class, since a product with few columns is slow; the last column is the bias.
+        self.weight = torch.zeros(classes, features + 1, device=device)
         self.velocity = torch.zeros_like(self.weight)
         self.top_lr = lr
 
     @torch.no_grad()
     def logits(self, features: Tensor) -> Tensor:
-        return torch.addmm(self.weight[-1], features, self.weight[:-1])
+        return torch.addmm(self.weight[:, -1:], self.weight[:, :-1], features.T).T
 
     @torch.no_grad()
     def observe(self, features_VNK: Tensor, labels_N: Tensor, lr_factor: Tensor) -> dict[str, Tensor]:
         """One training step; loss and accuracy on this batch, before the step."""
         with torch.autocast(features_VNK.device.type, enabled=False):
             features = features_VNK.detach().float().flatten(0, 1)
-            labels = labels_N.repeat(len(features_VNK))[:, None]
-            logits = self.logits(features)
-            surprise = logits.log_softmax(dim=1)
+            labels = labels_N.repeat(len(features_VNK))[None]
+            logits = self.logits(features).T  # a row for each class here too
+            surprise = logits.log_softmax(dim=0)
             # The gradient of the cross entropy: probabilities, less 1 at the label.
-            error = surprise.exp().scatter_add_(1, labels, -torch.ones_like(surprise[:, :1])) / len(labels)
+            error = surprise.exp().scatter_add_(0, labels, -torch.ones_like(surprise[:1])) / labels.numel()
             self.velocity.mul_(self.MOMENTUM)
-            self.velocity[:-1].addmm_(features.T, error)
-            self.velocity[-1] += error.sum(dim=0)
+            self.velocity[:, :-1].addmm_(error, features)
+            self.velocity[:, -1] += error.sum(dim=1)
             self.weight -= self.top_lr * lr_factor * self.velocity
-            accuracy = (logits.argmax(dim=1, keepdim=True) == labels).float().mean()
-            return {"online_loss": -surprise.gather(1, labels).mean(), "online_train_accuracy": accuracy}
+            accuracy = (logits.max(dim=0, keepdim=True).indices == labels).float().mean()
+            return {"online_loss": -surprise.gather(0, labels).mean(), "online_train_accuracy": accuracy}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"weight": self.weight, "velocity": self.velocity}
+        return {"weight": self.weight.T, "velocity": self.velocity.T}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.weight.copy_(state["weight"])
-        self.velocity.copy_(state["velocity"])
+        self.weight.T.copy_(state["weight"])
+        self.velocity.T.copy_(state["velocity"])
 
 
 class Spectrum:

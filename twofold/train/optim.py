@@ -94,7 +94,7 @@ def parameter_groups(config: Config, parameters: Iterable[tuple[str, nn.Paramete
 def build_optimizer(config: Config, parameters: Iterable[tuple[str, nn.Parameter]], device: torch.device) -> Optimizer:
     groups = parameter_groups(config, parameters)
     lr = torch.tensor(config.scaled_lr, device=device)
-    fused = {"fused": True} if device.type == "cuda" else {"foreach": False}
+    fused = {"fused": True} if device.type in ("cuda", "cpu") else {"foreach": False}
     adaptive = fused | {"capturable": device.type == "cuda"}
     match config.optimizer:
         case "sgd":

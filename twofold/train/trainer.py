@@ -166,8 +166,6 @@ class Trainer:
             if self.replay is not None:
                 stage.note(self.step, "compiling: up to a minute the first time, then kept")
             while self.step < self.total_steps:
-                # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout.
-                torch.manual_seed((self.config.seed * 1_000_003 + self.step) % 2**63)
                 self.take_step(self.step)
                 self.step += 1
                 if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
@@ -180,6 +178,10 @@ class Trainer:
             self.save()
 
     def take_step(self, step: int) -> None:
+        # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout. torch.manual_seed
+        # goes through all kinds of devices, and notes where it was called from for those that are not in use.
+        generator = torch.default_generator if self.device.type == "cpu" else torch
+        generator.manual_seed((self.config.seed * 1_000_003 + step) % 2**63)
         if self.replay is not None:
             self.replay(step)
         else:
