@@ -92,8 +92,8 @@ def diet(z: Tensor) -> Step:
 
 
 def moco(z: Tensor) -> Step:
-    """Targets are the views themselves, held fixed; at N = 4096 the queue is that of the catalog, 65,536."""
-    queue = torch.randn(16 * z.shape[1], z.shape[-1], device=z.device, dtype=z.dtype)
+    """Targets are the views themselves, held fixed; at N = 4096 the queue has 32,768 entries."""
+    queue = torch.randn(8 * z.shape[1], z.shape[-1], device=z.device, dtype=z.dtype)
     return lambda z: objectives.moco(z, z.detach(), queue).total
 
 
