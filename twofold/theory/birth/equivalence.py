@@ -314,6 +314,6 @@ def _() -> Sides:
     nearest = []
     for f, y, ridge in instances():
         _, _, Ut = torch.linalg.svd(centring(len(f)) @ f, full_matrices=False)
-        mapped = linalg.normalized(Ut[:1] @ solved_head(f, y, ridge)[0])
-        nearest.append((mapped @ torch.linalg.svd(y, full_matrices=False).Vh.T).abs().max())
+        mapped = Ut[0] @ solved_head(f, y, ridge)[0]
+        nearest.append((torch.linalg.svd(y, full_matrices=False).Vh @ mapped).abs().max() / mapped.norm())
     return Sides(stacked(nearest), 1.0)
