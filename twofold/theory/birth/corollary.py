@@ -188,7 +188,7 @@ def minimum_of_the_trainable_form() -> Sides:
     for N, K in ((8, 2), (10, 3)):
         for weight in (0.5, 5.0):
             graph = _uneven_graph(N)
-            f = descended(lambda f, g=graph, a=weight: objectives.graph_vicreg(f, g, a).total, 0.3 * randn(N, K))  # type: ignore[misc]
+            f = descended(lambda f, g=graph, a=weight: objectives.graph_vicreg(f, g, a).total, 0.3 * randn(N, K))
             left.append(torch.linalg.svdvals(linalg.centred(f)).square())
             right.append(1 + eigenvalues(centring(N) @ graph @ centring(N))[:K] / (2 * weight * N))
     return Sides(stacked(left), stacked(right))

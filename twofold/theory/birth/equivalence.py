@@ -47,7 +47,7 @@ def best_bias() -> Sides:
     for f, y, ridge in instances():
         N, C = y.shape
         head, ones = randn(f.shape[1], C), torch.ones(N, dtype=torch.float64)
-        left.append(quadratic_minimum(lambda b, f=f, y=y, w=head, r=ridge: absolute_loss(f, y, w, b, r), C))  # type: ignore[misc]
+        left.append(quadratic_minimum(lambda b, f=f, y=y, w=head, r=ridge: absolute_loss(f, y, w, b, r), C))
         right.append(ones @ y / N - ones @ f @ head / N)
     return Sides(stacked(left), stacked(right))
 
@@ -58,7 +58,7 @@ def loss_with_the_best_bias() -> Sides:
     for f, y, ridge in instances():
         head, H = randn(f.shape[1], y.shape[1]), centring(len(f))
         bias = quadratic_minimum(
-            lambda b, f=f, y=y, w=head, r=ridge: absolute_loss(f, y, w, b, r),  # type: ignore[misc]
+            lambda b, f=f, y=y, w=head, r=ridge: absolute_loss(f, y, w, b, r),
             y.shape[1],
         )
         left.append(absolute_loss(f, y, head, bias, ridge))
@@ -259,11 +259,11 @@ def relative_loss_of_any_graph() -> Sides:
 def theorem_1_gradient() -> Sides:
     left, right = [], []
     for f, y, ridge in instances():
-        left.append(gradient(lambda f, y=y, r=ridge: objectives.ridge_graph(f, y @ y.T, r).total, f))  # type: ignore[misc]
+        left.append(gradient(lambda f, y=y, r=ridge: objectives.ridge_graph(f, y @ y.T, r).total, f))
         head, bias = solved_head(
             f, y, ridge
         )  # eq 1 is stationary in the head: its gradient there is that of the minimum
-        right.append(gradient(lambda f, y=y, w=head, b=bias, r=ridge: absolute_loss(f, y, w, b, r), f))  # type: ignore[misc]
+        right.append(gradient(lambda f, y=y, w=head, b=bias, r=ridge: absolute_loss(f, y, w, b, r), f))
     return Sides(stacked(left), stacked(right))
 
 

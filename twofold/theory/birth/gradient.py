@@ -84,7 +84,7 @@ def _slope_of_D(sign: int) -> Sides:
     left, right = [], []
     for N in (4, 10, 50):
         for ridge in RIDGES:
-            left.append(gradient(lambda s, N=N, r=ridge: (s**2 / ((s**2 + r * N) * N)).sum(), SIGMA))  # type: ignore[misc]
+            left.append(gradient(lambda s, N=N, r=ridge: (s**2 / ((s**2 + r * N) * N)).sum(), SIGMA))
             right.append(sign * 2 * SIGMA * ridge / (SIGMA**2 + ridge * N) ** 2)
     return Sides(stacked(left), stacked(right))
 

@@ -127,8 +127,8 @@ def nuclear_norm() -> Sides:
 def gradient_with_the_head_fixed() -> Sides:
     left, right = [], []
     for f, y in instances():
-        left.append(gradient(lambda f, y=y: objectives.orthogonal_head(f, y).total, f))  # type: ignore[misc]
-        right.append(gradient(lambda f, y=y: closed_form(f, y), f))  # type: ignore[misc]
+        left.append(gradient(lambda f, y=y: objectives.orthogonal_head(f, y).total, f))
+        right.append(gradient(lambda f, y=y: closed_form(f, y), f))
         U, _, Vt = torch.linalg.svd(f.T @ y, full_matrices=False)
         left.append(right[-1])
         right.append(2 * (f - y @ (U @ Vt).T) / len(f))
@@ -145,7 +145,7 @@ def best_features() -> Sides:
     left, right = [], []
     for N, K, C in SIZES:
         y = randn(N, C)
-        f = descended(lambda f, y=y: objectives.orthogonal_head(f, y).total, randn(N, K))  # type: ignore[misc]
+        f = descended(lambda f, y=y: objectives.orthogonal_head(f, y).total, randn(N, K))
         left.append(torch.linalg.svdvals(f).square())
         right.append(torch.linalg.eigvalsh(y @ y.T).flip(0)[:K])
     return Sides(stacked(left), stacked(right))

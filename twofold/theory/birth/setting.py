@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+Loss = Callable[..., Tensor]  # of one tensor; the others of a loop are held by their defaults
+
 SIZES = [(12, 4, 3), (5, 9, 4), (7, 7, 2), (30, 6, 10)]  # samples N, features K, classes C
 RIDGES = [1e-2, 0.3, 2.0]
 
@@ -39,11 +41,12 @@ def absolute_loss(features: Tensor, labels: Tensor, head: Tensor, bias: Tensor, 
     return wrong.square().sum() / len(features) + ridge * head.square().sum()
 
 
-def quadratic_minimum(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
+def quadratic_minimum(loss: Loss, size: int) -> Tensor:
     """Where a quadratic function is least: one step of Newton's, with derivatives by autograd."""
-    start = torch.zeros(size, dtype=torch.float64)
-    slope = torch.func.grad(loss)(start)
-    return -torch.linalg.solve(torch.func.hessian(loss)(start), slope)
+    start = torch.zeros(size, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(loss(start), start, create_graph=True)
+    curvature = torch.stack([torch.autograd.grad(s, start, retain_graph=True)[0] for s in slope])
+    return -torch.linalg.solve(curvature, slope.detach())
 
 
 def solved_head(features: Tensor, labels: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
@@ -56,7 +59,7 @@ def solved_head(features: Tensor, labels: Tensor, ridge: float) -> tuple[Tensor,
     return split(quadratic_minimum(lambda x: absolute_loss(features, labels, *split(x), ridge), (K + 1) * C))
 
 
-def descended(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
+def descended(loss: Loss, start: Tensor) -> Tensor:
     """A local minimum of any function, by L-BFGS."""
     x = start.clone().requires_grad_()
     options = {"max_iter": 2000, "max_eval": 4000, "tolerance_grad": 1e-12, "tolerance_change": 1e-16}
@@ -72,7 +75,7 @@ def descended(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     return x.detach()
 
 
-def gradient(loss: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+def gradient(loss: Loss, at: Tensor) -> Tensor:
     at = at.detach().clone().requires_grad_()
     return torch.autograd.grad(loss(at), at)[0]
 
