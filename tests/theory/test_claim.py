@@ -29,6 +29,7 @@ def made(left: float, right: float, tolerance: float = 1e-9) -> Claim:
         (Sides(1.0, 2.0, "≥"), 0.5),
         (Sides(2.0, 1.0, ">"), 0.0),
         (Sides(1.0, 1.0, "<"), math.inf),  # equal is not less
+        (Sides(1.0 + 1e-12, 1.0, "<"), math.inf),
         (Sides(math.nan, 1.0), math.inf),
         (Sides(1.0, math.inf, "≤"), math.inf),  # nothing is shown by an infinite bound
     ],

@@ -53,8 +53,8 @@ class Sides:
                 wrong = apart.clamp_min(0)
             case "≥" | ">":
                 wrong = (-apart).clamp_min(0)
-        if self.relation in "<>" and (apart == 0).any():
-            return float("inf")
+        if self.relation in "<>" and not ((apart < 0) if self.relation == "<" else (apart > 0)).all():
+            return float("inf")  # no tolerance makes more of less
         return wrong.max().item() / scale
 
 
