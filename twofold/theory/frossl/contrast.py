@@ -1,6 +1,7 @@
 """FroSSL contrasts dimensions, samples, or both at once: propositions 3.1 to 3.3, and what their minima are."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -68,11 +69,15 @@ def minimised(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     def evaluate() -> Tensor:
         solver.zero_grad()
         value = loss(z)
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
     solver.step(evaluate)
     return z.detach()
+
+
+def total(z: Tensor, logarithm: bool = True) -> Tensor:
+    return objectives.frossl(z, logarithm=logarithm).total
 
 
 # A minimum is flat, so the solver knows its place to the square root of rounding; values there are much closer.
@@ -87,7 +92,7 @@ def minima_contrast_dimensions() -> Sides:
     for samples, dims in [(12, 4), (20, 6), (5, 8)]:
         least = max(dims**2 / (samples - 1) - dims, 0.0)
         for logarithm in (True, False):
-            z = minimised(lambda z, log=logarithm: objectives.frossl(z, logarithm=log).total, views(samples, dims))
+            z = minimised(partial(total, logarithm=logarithm), views(samples, dims))
             columns = unit_columns(z)
             left += [between_dimensions(y) for y in columns] + [(columns[0] - columns[1]).square().sum()]
             right += [least, least, 0.0]
@@ -99,7 +104,7 @@ def eigenvalues_approach_the_variance() -> Sides:
     """Known less well than L_nc, which is a square: eigenvalues move by the first power of Z's error."""
     spectra = []
     for samples, dims in [(12, 4), (20, 6)]:
-        z = minimised(lambda z: objectives.frossl(z).total, views(samples, dims))
+        z = minimised(total, views(samples, dims))
         spectra.append(torch.linalg.svdvals(unit_columns(z)[0]).square())
     return Sides(torch.cat(spectra), 1.0)
 

@@ -107,7 +107,10 @@ def rotated_barlow() -> Sides:
 
 
 @claim(
-    "frossl", "section 3 (Barlow, λ < 1)", "eq 3 with λ = 0.005 is not invariant to rotation: |L(ZQ) − L(Z)| > 0.001 L(Z)", tolerance=0
+    "frossl",
+    "section 3 (Barlow, λ < 1)",
+    "eq 3 with λ = 0.005 is not invariant to rotation: |L(ZQ) − L(Z)| > 0.001 L(Z)",
+    tolerance=0,
 )
 def rotated_barlow_with_weight() -> Sides:
     return Sides(change_of_barlow_when_rotated(5e-3), 1e-3, ">")
@@ -245,7 +248,9 @@ def self_regulation() -> Sides:
     return Sides(flat([gradient(z) for z in given]), flat(right))
 
 
-@claim("frossl", "section 3 (collapse)", "without normalisation Z·∇log‖ZᵀZ‖² = 4 > 0: descent shrinks Z", tolerance=1e-12)
+@claim(
+    "frossl", "section 3 (collapse)", "without normalisation Z·∇log‖ZᵀZ‖² = 4 > 0: descent shrinks Z", tolerance=1e-12
+)
 def collapse_without_normalisation() -> Sides:
     left = []
     for shape in SHAPES:
@@ -254,7 +259,9 @@ def collapse_without_normalisation() -> Sides:
     return Sides(stacked(left), 4.0)
 
 
-@claim("frossl", "section 3 (no collapse)", "with unit columns (Z − mean)·∇L = 0: descent cannot shrink Z", tolerance=1e-12)
+@claim(
+    "frossl", "section 3 (no collapse)", "with unit columns (Z − mean)·∇L = 0: descent cannot shrink Z", tolerance=1e-12
+)
 def no_collapse_with_normalisation() -> Sides:
     given = [views(*shape) for shape in SHAPES]
     return Sides(flat([((z - z.mean(dim=1, keepdim=True)) * gradient(z)).sum(dim=1) for z in given]), 0.0)
