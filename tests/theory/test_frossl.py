@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from twofold import linalg, objectives
-from twofold.theory import Claim, check, claims, figures
+from twofold.theory import Claim, check, claims, figures, frossl_figures
 from twofold.types import LossTerms
 
 CLAIMS = claims("frossl")
@@ -114,7 +114,8 @@ def test_a_broken_library_is_noticed(
     assert any(check(made).verdict == "FAILS" for made in QUICK)
 
 
-def test_figure_draws() -> None:
+def test_figure_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frossl_figures, "STEPS", 150)  # the whole takes seconds
     (made,) = figures("frossl")
     drawing = made.draw()
     assert isinstance(drawing, Figure)
