@@ -113,6 +113,17 @@ def test_before_step_changes_the_predictor_that_is_used() -> None:
     torch.testing.assert_close(seen.predictor_eigenvalues[2:], torch.ones(2, D).double())
 
 
+def test_each_view_predicts_the_next() -> None:
+    network, x = linear(), torch.cat([data(), data()[:1] + 1])
+    expected = torch.stack([network(x[view]) for view in (1, 2, 0)])
+
+    def objective(_: Tensor, target: Tensor, matrix: Tensor) -> Tensor:
+        torch.testing.assert_close(target, expected)
+        return 0 * target.sum() * matrix.sum()
+
+    simulate(objective, network, x, 1, predictor=DirectPredictor(D))
+
+
 def test_a_trained_predictor_is_trained() -> None:
     predictor = nn.Linear(D, D, dtype=torch.float64)
     before = predictor.weight.detach().clone()
