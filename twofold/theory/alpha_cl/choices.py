@@ -7,7 +7,7 @@ from torch import Tensor
 
 from twofold import objectives
 from twofold.theory.alpha_cl.nets import flat, gradients, smallest_on_simplex, tracked, two_views, uniform
-from twofold.theory.alpha_cl.players import Scalar, entropy, gaps, half_squared, library_loss, ROWS, Row
+from twofold.theory.alpha_cl.players import Row, Scalar, entropy, gaps, half_squared, library_loss
 from twofold.theory.claim import Sides, claim
 
 GAMMA, TAU = 2.0, 0.5
@@ -32,8 +32,8 @@ def regularised(rule: str) -> Callable[[], Sides]:
     return compute
 
 
-for name, (formula, _, _) in REGULARISERS.items():
-    said = f"α of {formula} minimises E_α − Σ r(α_ij) on Σ_j α_ij = 1, against an interior-point solver"
+for name, parts in REGULARISERS.items():
+    said = f"α of {parts[0]} minimises E_α − Σ r(α_ij) on Σ_j α_ij = 1, against an interior-point solver"
     claim("alpha-cl", f"section 6, {name}", said, tolerance=1e-9)(regularised(name))
 
 
@@ -60,13 +60,23 @@ def direct_unnormalised() -> Sides:
     return powers(normalized=False)
 
 
-@claim("alpha-cl", "section 6, slope at 0", "where r'(α) → ∞ at α → 0 (r_H, r_γ) every pair keeps some weight", tolerance=0.0)
+@claim(
+    "alpha-cl",
+    "section 6, slope at 0",
+    "where r'(α) → ∞ at α → 0 (r_H, r_γ) every pair keeps some weight",
+    tolerance=0.0,
+)
 def no_pair_is_left_out() -> Sides:
     found = [objectives.importance(2 * uniform(6, 20), rule, temperature=TAU) for rule in ("entropy", "inverse")]
     return Sides(flat(found), 0.0, ">")
 
 
-@claim("alpha-cl", "section 6, finite slope", "with r_s, whose slope at 0 is finite, the far pairs get weight 0", tolerance=0.0)
+@claim(
+    "alpha-cl",
+    "section 6, finite slope",
+    "with r_s, whose slope at 0 is finite, the far pairs get weight 0",
+    tolerance=0.0,
+)
 def square_leaves_pairs_out() -> Sides:
     weights = objectives.importance(2 * uniform(8, 30), "square", temperature=0.5)
     return Sides(weights.amin(dim=1), 0.0)
@@ -84,7 +94,12 @@ def weights_of(rule: str, rows: Tensor, other_image: Tensor) -> Tensor:
     return alpha
 
 
-@claim("alpha-cl", "Definition 1", "α-CL ascends E_α with α held fixed, for r_H, r_γ, r_s and direct: value and gradient", tolerance=1e-8)
+@claim(
+    "alpha-cl",
+    "Definition 1",
+    "α-CL ascends E_α with α held fixed, for r_H, r_γ, r_s and direct: value and gradient",
+    tolerance=1e-8,
+)
 def pair_weighed() -> Sides:
     left, right = [], []
     for rule in (*REGULARISERS, "direct"):
@@ -100,20 +115,34 @@ def pair_weighed() -> Sides:
     return Sides(flat(left).detach(), flat(right).detach())
 
 
-@claim("alpha-cl", "section 6, backprop α(θ)", "back-propagating through α keeps the value and turns the gradient: cosine < 1", tolerance=0.0)
+@claim(
+    "alpha-cl",
+    "section 6, backprop α(θ)",
+    "back-propagating through α keeps the value and turns the gradient: cosine < 1",
+    tolerance=0.0,
+)
 def through_importance() -> Sides:
     cosines = []
     for _ in range(4):
         (z,) = tracked([two_views(6, 3)])
-        found = [gradients(objectives.alpha_cl(z, "entropy", through_importance=on).total, [z])[0] for on in (False, True)]
+        found = [
+            gradients(objectives.alpha_cl(z, "entropy", through_importance=on).total, [z])[0] for on in (False, True)
+        ]
         cosines.append(torch.cosine_similarity(found[0].flatten(), found[1].flatten(), dim=0))
     return Sides(torch.stack(cosines), 1 - 1e-3, "<")
 
 
-@claim("alpha-cl", "section 3, max-min", "for InfoNCE with ε = 0 the game is exact: min_α E_α − R_H = −2L, so no player's answer is lost by sg", tolerance=1e-9)
+@claim(
+    "alpha-cl",
+    "section 3, max-min",
+    "for InfoNCE with ε = 0 the game is exact: min_α E_α − R_H = −2L, so no player's answer is lost by sg",
+    tolerance=1e-9,
+)
 def game_value() -> Sides:
     left, right = [], []
-    infonce = Row("", lambda x: TAU * x.log(), lambda x: (x / TAU).exp(), "infonce", {"temperature": TAU, "epsilon": 0.0})
+    infonce = Row(
+        "", lambda x: TAU * x.log(), lambda x: (x / TAU).exp(), "infonce", {"temperature": TAU, "epsilon": 0.0}
+    )
     for size in ((5, 2), (9, 4)):
         z = two_views(*size)
         alpha = smallest_on_simplex(-2 * gaps(z), entropy(TAU), z.new_ones(size[0]))

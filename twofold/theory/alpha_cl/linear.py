@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -57,7 +58,12 @@ def linear_energy_is_pca() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "eq 9", "max E_α over WWᵀ = I is the sum of X_α's largest eigenvalues, found by gradient ascent", tolerance=1e-9)
+@claim(
+    "alpha-cl",
+    "eq 9",
+    "max E_α over WWᵀ = I is the sum of X_α's largest eigenvalues, found by gradient ascent",
+    tolerance=1e-9,
+)
 def pca_optimum() -> Sides:
     left, right = [], []
     for dim, kept in ((5, 2), (8, 3), (10, 4)):
@@ -70,7 +76,12 @@ def pca_optimum() -> Sides:
     return Sides(torch.stack(left), torch.stack(right))
 
 
-@claim("alpha-cl", "section 4, PCA", "with x' = x and α_ij = 1/(2N(N−1)), X_α is the sample covariance of PCA", tolerance=1e-12)
+@claim(
+    "alpha-cl",
+    "section 4, PCA",
+    "with x' = x and α_ij = 1/(2N(N−1)), X_α is the sample covariance of PCA",
+    tolerance=1e-12,
+)
 def ordinary_covariance() -> Sides:
     left, right = [], []
     for samples, dim in ((5, 3), (12, 6)):
@@ -81,7 +92,12 @@ def ordinary_covariance() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "section 4, sign", "X_α need not be positive: strong augmentation gives it eigenvalues below 0", tolerance=0.0)
+@claim(
+    "alpha-cl",
+    "section 4, sign",
+    "X_α need not be positive: strong augmentation gives it eigenvalues below 0",
+    tolerance=0.0,
+)
 def indefinite() -> Sides:
     smallest = [torch.linalg.eigvalsh(input_covariance(12, dim, apart=2.0))[0] for dim in (3, 5, 8)]
     return Sides(torch.stack(smallest), 0.0, "<")
@@ -106,11 +122,18 @@ def with_gradients(sign_of_27: int) -> Callable[[], Sides]:
     return compute
 
 
-equation_27 = claim("alpha-cl", "eq 27", "Ẇ_l = −W_{>l}ᵀ Σ_i (∂L/∂z_i f_iᵀ + ∂L/∂z_i' f_i'ᵀ)", tolerance=1e-12)(with_gradients(-1))
+equation_27 = claim("alpha-cl", "eq 27", "Ẇ_l = −W_{>l}ᵀ Σ_i (∂L/∂z_i f_iᵀ + ∂L/∂z_i' f_i'ᵀ)", tolerance=1e-12)(
+    with_gradients(-1)
+)
 equation_27.printed("without the minus, which would climb the loss (Lemma 4 gives −C_α)")(with_gradients(+1))
 
 
-@claim("alpha-cl", "Lemma 1", "descending L, Ẇ_l = W_{>l}ᵀ W_{>l} W_l C_α[f_{l−1}] in a deep linear network", tolerance=1e-12)
+@claim(
+    "alpha-cl",
+    "Lemma 1",
+    "descending L, Ẇ_l = W_{>l}ᵀ W_{>l} W_l C_α[f_{l−1}] in a deep linear network",
+    tolerance=1e-12,
+)
 def linear_dynamics() -> Sides:
     left, right = [], []
     for widths in NETWORKS:
@@ -124,10 +147,12 @@ def linear_dynamics() -> Sides:
 
 
 def imbalance(weights: Weights) -> Tensor:
-    return flat([low @ low.mT - high.mT @ high for low, high in zip(weights, weights[1:], strict=False)])
+    return flat([low @ low.mT - high.mT @ high for low, high in pairwise(weights)])
 
 
-@claim("alpha-cl", "section 4.1, balance", "W_l W_lᵀ − W_{l+1}ᵀ W_{l+1} stays what it was along the flow", tolerance=1e-9)
+@claim(
+    "alpha-cl", "section 4.1, balance", "W_l W_lᵀ − W_{l+1}ᵀ W_{l+1} stays what it was along the flow", tolerance=1e-9
+)
 def balance() -> Sides:
     left, right = [], []
     for widths in NETWORKS[1:]:
@@ -190,7 +215,12 @@ def reached_shapes(per_filter: bool) -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "Theorem 3, value", "every start under ‖W_l‖_F = 1 ends at E = λ_max(X_α), for 2, 3 and 5 layers", tolerance=1e-9)
+@claim(
+    "alpha-cl",
+    "Theorem 3, value",
+    "every start under ‖W_l‖_F = 1 ends at E = λ_max(X_α), for 2, 3 and 5 layers",
+    tolerance=1e-9,
+)
 def deep_linear_value() -> Sides:
     return reached_values(per_filter=False)
 
@@ -207,7 +237,12 @@ def deep_linear_bound() -> Sides:
     return Sides(flat(energies), 1.0, "≤")
 
 
-@claim("alpha-cl", "eqs 29-30", "v_l v_{l−1}ᵀ with v_0 any eigenvector is critical: W_{>l}ᵀW_{>l}W_lF_{l−1} = λW_l, λ = E", tolerance=1e-12)
+@claim(
+    "alpha-cl",
+    "eqs 29-30",
+    "v_l v_{l−1}ᵀ with v_0 any eigenvector is critical: W_{>l}ᵀW_{>l}W_lF_{l−1} = λW_l, λ = E",
+    tolerance=1e-12,
+)
 def critical_points() -> Sides:
     left, right = [], []
     for widths in NETWORKS:
@@ -215,13 +250,18 @@ def critical_points() -> Sides:
         x_alpha, vectors = with_spectrum(eigenvalues)
         for value, start in zip(eigenvalues, vectors.mT, strict=True):
             units = [start, *(vector / vector.norm() for vector in (normal(n) for n in widths[1:]))]
-            weights = [torch.outer(high, low) for low, high in zip(units, units[1:], strict=False)]
+            weights = [torch.outer(high, low) for low, high in pairwise(units)]
             left += [*linear_slopes(weights, x_alpha), linear_energy(weights, x_alpha)]
             right += [*(value * weight for weight in weights), value]
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "Theorem 3, saddles", "and none but the largest eigenvector's is a maximum: turning v_0 to it raises E", tolerance=0.0)
+@claim(
+    "alpha-cl",
+    "Theorem 3, saddles",
+    "and none but the largest eigenvector's is a maximum: turning v_0 to it raises E",
+    tolerance=0.0,
+)
 def other_eigenvectors_are_saddles() -> Sides:
     eigenvalues = torch.tensor([-0.5, 0.2, 0.8, 1.0], dtype=torch.float64)
     x_alpha, vectors = with_spectrum(eigenvalues)
@@ -229,11 +269,15 @@ def other_eigenvectors_are_saddles() -> Sides:
     raised = []
     for start in vectors.mT[:-1]:
         turned = start + 1e-3 * vectors[:, -1]
-        raised.append(linear_energy([torch.outer(v1, turned / turned.norm()), torch.outer(normal(1) * 0 + 1, v1)], x_alpha))
+        raised.append(
+            linear_energy([torch.outer(v1, turned / turned.norm()), torch.outer(normal(1) * 0 + 1, v1)], x_alpha)
+        )
     return Sides(torch.stack(raised), eigenvalues[:-1] + 1e-8, ">")
 
 
-@claim("alpha-cl", "eq 32", "vec(W_{>1}ᵀ W_{>1} W_1 X) = (X ⊗ W_{>1}ᵀ W_{>1}) vec(W_1), columns stacked", tolerance=1e-12)
+@claim(
+    "alpha-cl", "eq 32", "vec(W_{>1}ᵀ W_{>1} W_1 X) = (X ⊗ W_{>1}ᵀ W_{>1}) vec(W_1), columns stacked", tolerance=1e-12
+)
 def vectorised() -> Sides:
     left, right = [], []
     for dim, hidden in ((3, 2), (5, 4)):
@@ -243,7 +287,12 @@ def vectorised() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "Theorem 3, λ_max > 0", "is needed: where all of X_α is negative, W_2 W_1 = 0 has E = 0 > λ_max", tolerance=0.0)
+@claim(
+    "alpha-cl",
+    "Theorem 3, λ_max > 0",
+    "is needed: where all of X_α is negative, W_2 W_1 = 0 has E = 0 > λ_max",
+    tolerance=0.0,
+)
 def positive_eigenvalue_is_needed() -> Sides:
     x_alpha, _ = with_spectrum(-uniform(4) - 0.2)
     first, second = torch.zeros(3, 4, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
@@ -252,7 +301,12 @@ def positive_eigenvalue_is_needed() -> Sides:
     return Sides(energy, torch.linalg.eigvalsh(x_alpha)[-1], ">")
 
 
-@claim("alpha-cl", "section 4.3, remark", "one layer, λ_max twice: W_1 of rank 2 has E = λ_max too, so the condition is needed", tolerance=1e-12)
+@claim(
+    "alpha-cl",
+    "section 4.3, remark",
+    "one layer, λ_max twice: W_1 of rank 2 has E = λ_max too, so the condition is needed",
+    tolerance=1e-12,
+)
 def degenerate_layer() -> Sides:
     x_alpha, vectors = with_spectrum(torch.tensor([-0.4, 0.3, 1.0, 1.0], dtype=torch.float64))
     (w1,) = unit_layers([normal(3, 2) @ vectors[:, -2:].mT])

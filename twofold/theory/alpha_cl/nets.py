@@ -165,8 +165,7 @@ def covers_all(modes: int, samples: int) -> Tensor:
 
 
 def mixture(samples: int, modes: int, apart: float = 0.3) -> Tensor:
-    """x[2, N, M] of Assumption 1: nonnegative, one-hot, every mode there; x[i'] = γ_i x[i], log γ of deviation `apart`."""
+    """x[2, N, M] of Assumption 1: nonnegative, one-hot, every mode there; x[i'] = γ_i x[i], log γ ~ N(0, apart²)."""
     size = 0.5 + uniform(samples, 1)
     x = torch.nn.functional.one_hot(covers_all(modes, samples), modes) * size
     return torch.stack([x, x * (apart * normal(samples, 1)).exp()])
-

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from twofold import objectives
+from twofold.objectives.contrastive import Family
 from twofold.theory.alpha_cl.nets import (
     Weights,
     flat,
@@ -38,7 +39,7 @@ class Row:
     parameters: dict[str, float]
     tau: float | None = None  # of ψ = e^{x/τ + ε}
 
-    def family(self) -> "objectives.contrastive.Family":
+    def family(self) -> Family:
         return objectives.family(self.name, **self.parameters)
 
 
@@ -170,7 +171,9 @@ def nt_xent_and_eq_2(epsilon: float) -> Sides:
     return Sides(torch.stack(left), torch.stack(right))
 
 
-@claim("alpha-cl", "eq 2, SimCLR", "with ε = 1 and both views as anchors it is τ times SimCLR's NT-Xent", tolerance=1e-12)
+@claim(
+    "alpha-cl", "eq 2, SimCLR", "with ε = 1 and both views as anchors it is τ times SimCLR's NT-Xent", tolerance=1e-12
+)
 def simclr() -> Sides:
     return nt_xent_and_eq_2(epsilon=1.0)
 
@@ -311,7 +314,12 @@ def gradient_formula() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "Lemma 4, eqs 51-52", "∂L/∂z_i = Σ_j α_ij(z_j−z_i') + α_ji(z_j−z_i); ∂L/∂z_i' = β_i(z_i'−z_i)", tolerance=1e-11)
+@claim(
+    "alpha-cl",
+    "Lemma 4, eqs 51-52",
+    "∂L/∂z_i = Σ_j α_ij(z_j−z_i') + α_ji(z_j−z_i); ∂L/∂z_i' = β_i(z_i'−z_i)",
+    tolerance=1e-11,
+)
 def gradient_by_outputs() -> Sides:
     left, right = [], []
     for size in SIZES:
@@ -371,13 +379,17 @@ def descend_and_alternate(steps: int, rate: float, row: Row, x: Tensor, theta: W
         total = xi.detach() * gradients(row.phi(xi).sum(), [xi])[0] / row.tau
         alpha = with_diagonal(smallest_on_simplex(-2 * gaps(z).detach(), entropy(row.tau), total))
         players = [
-            w + rate * g
-            for w, g in zip(players, gradients(objectives.energy(z[0], z[1], alpha), at), strict=True)
+            w + rate * g for w, g in zip(players, gradients(objectives.energy(z[0], z[1], alpha), at), strict=True)
         ]
     return flat(descent), flat(players)
 
 
-@claim("alpha-cl", "Corollary 1", "turns of min and max player at rate η are gradient descent of L at rate 2η, step by step", tolerance=1e-8)
+@claim(
+    "alpha-cl",
+    "Corollary 1",
+    "turns of min and max player at rate η are gradient descent of L at rate 2η, step by step",
+    tolerance=1e-8,
+)
 def coordinate_wise() -> Sides:
     runs = [descend_and_alternate(6, 0.02, row, two_views(8, 4), tanh_network([4, 6, 3])) for row in EXPONENTIAL[:3]]
     return Sides(flat([left for left, _ in runs]), flat([right for _, right in runs]))
