@@ -89,7 +89,8 @@ def example(apart: float, per_filter: bool, above_rank_one: bool) -> Weights:
     "‖W_1‖_F = 1, which Theorem 6 assumes, rank 1 (W_1 = v e_mᵀ) every time while augmentation is mild, and rank 2 in "
     "some networks when it scales inputs strongly, two groups of nodes of opposite sign in W_2 reading different "
     "modes. A spare node leaves v e_mᵀ only where X_mm is below the norm of its row's other entries, and strong "
-    "augmentation, which lowers the diagonal alone, makes it so. With every filter's norm fixed instead (BatchNorm) rank above 1 is the rule, as in the paper's picture.",
+    "augmentation, which lowers the diagonal alone, makes it so. With every filter's norm fixed instead (BatchNorm) "
+    "rank above 1 is the rule, as in the paper's picture.",
 )
 def relu_weights() -> Figure:
     with torch.random.fork_rng(devices=[]):
@@ -108,7 +109,7 @@ def relu_weights() -> Figure:
         rank = int((torch.linalg.svdvals(first) > 0.05).sum())
         for name, matrix in (("W₁", first), ("W₂ᵀW₂", second.mT @ second)):
             axes = panels[f"{name} {column}"]
-            picture = axes.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1)
+            picture = axes.imshow(matrix.numpy(), cmap="RdBu_r", vmin=-1, vmax=1)
             axes.set(xticks=range(matrix.shape[1]), yticks=range(matrix.shape[0]), ylabel="hidden node")
             axes.set_xlabel("mode" if name == "W₁" else "hidden node")
             axes.set_title(f"{title}\nW₁, rank {rank}" if name == "W₁" else name, fontsize=10)

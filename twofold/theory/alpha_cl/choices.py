@@ -34,7 +34,7 @@ def regularised(rule: str) -> Callable[[], Sides]:
 
 for name, parts in REGULARISERS.items():
     said = f"α of {parts[0]} minimises E_α − Σ r(α_ij) on Σ_j α_ij = 1, against an interior-point solver"
-    claim("alpha-cl", f"section 6, {name}", said, tolerance=1e-9)(regularised(name))
+    claim("alpha-cl", f"section 6, {name}", said, tolerance=1e-11)(regularised(name))
 
 
 def powers(normalized: bool) -> Sides:
@@ -98,7 +98,7 @@ def weights_of(rule: str, rows: Tensor, other_image: Tensor) -> Tensor:
     "alpha-cl",
     "Definition 1",
     "α-CL ascends E_α with α held fixed, for r_H, r_γ, r_s and direct: value and gradient",
-    tolerance=1e-8,
+    tolerance=1e-10,
 )
 def pair_weighed() -> Sides:
     left, right = [], []
@@ -136,7 +136,7 @@ def through_importance() -> Sides:
     "alpha-cl",
     "section 3, max-min",
     "for InfoNCE with ε = 0 the game is exact: min_α E_α − R_H = −2L, so no player's answer is lost by sg",
-    tolerance=1e-9,
+    tolerance=1e-11,
 )
 def game_value() -> Sides:
     left, right = [], []

@@ -269,9 +269,7 @@ def other_eigenvectors_are_saddles() -> Sides:
     raised = []
     for start in vectors.mT[:-1]:
         turned = start + 1e-3 * vectors[:, -1]
-        raised.append(
-            linear_energy([torch.outer(v1, turned / turned.norm()), torch.outer(normal(1) * 0 + 1, v1)], x_alpha)
-        )
+        raised.append(linear_energy([torch.outer(v1, turned / turned.norm()), v1[None]], x_alpha))
     return Sides(torch.stack(raised), eigenvalues[:-1] + 1e-8, ">")
 
 

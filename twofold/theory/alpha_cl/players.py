@@ -282,7 +282,7 @@ def theorem_2(row: Row) -> Callable[[], Sides]:
 
 for each in EXPONENTIAL:
     said = f"α minimises E_α − R_H over Σ_j α_ij = ξ_i φ'(ξ_i)/τ, against an interior-point solver: {each.title}"
-    claim("alpha-cl", f"Theorem 2, {each.title}", said, tolerance=1e-9)(theorem_2(each))
+    claim("alpha-cl", f"Theorem 2, {each.title}", said, tolerance=1e-11)(theorem_2(each))
 
 
 @claim("alpha-cl", "eq 7, InfoNCE", "for InfoNCE the weights of a sample sum to ξ_i/(ξ_i + ε)", tolerance=1e-13)
@@ -334,7 +334,7 @@ def gradient_by_outputs() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "Lemma 5", "min Σ c_j p_j − τH(p), Σp = x₀φ'(x₀)/τ, is p_j = e^{−c_j/τ} φ'(x₀)/τ", tolerance=1e-9)
+@claim("alpha-cl", "Lemma 5", "min Σ c_j p_j − τH(p), Σp = x₀φ'(x₀)/τ, is p_j = e^{−c_j/τ} φ'(x₀)/τ", tolerance=1e-11)
 def entropic_minimum() -> Sides:
     left, right = [], []
     for tau in (0.2, 0.5, 1.5):
@@ -388,7 +388,7 @@ def descend_and_alternate(steps: int, rate: float, row: Row, x: Tensor, theta: W
     "alpha-cl",
     "Corollary 1",
     "turns of min and max player at rate η are gradient descent of L at rate 2η, step by step",
-    tolerance=1e-8,
+    tolerance=1e-11,
 )
 def coordinate_wise() -> Sides:
     runs = [descend_and_alternate(6, 0.02, row, two_views(8, 4), tanh_network([4, 6, 3])) for row in EXPONENTIAL[:3]]

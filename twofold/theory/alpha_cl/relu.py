@@ -326,7 +326,7 @@ def second_singular_value(matrix: Tensor) -> Tensor:
 def diversity() -> Sides:
     measures = []
     for apart, project in ((0.3, unit_layers), (0.9, unit_layers), (0.3, unit_filters), (0.9, unit_filters)):
-        x_alpha, weights = trained(apart, 20, project)
+        x_alpha, weights = trained(apart, 20, project, steps=3000)
         columns = weights[0].norm(dim=1).sort(dim=1, descending=True).values
         spread = torch.where(second_singular_value(weights[0]) > 1e-6, 0, columns[:, 1])
         measures.append(spread[linear_energy(weights, x_alpha) > 1e-6])
@@ -358,7 +358,7 @@ def two_node_energy(x_alpha: Tensor, mode: int, step: float) -> Tensor:
     "alpha-cl",
     "Theorem 6, when",
     "ours: v e_mᵀ with a node to spare (v_k = 0) is beaten nearby, by rank 2, just where X_mm < ‖(X_ml)_{l≠m}‖",
-    tolerance=1e-3,
+    tolerance=1e-5,
 )
 def when_rank_two() -> Sides:  # (E(step) − E(0)) / 2 step² is this difference, to the order of step²
     left, right = [], []
@@ -367,7 +367,7 @@ def when_rank_two() -> Sides:  # (E(step) − E(0)) / 2 step² is this differenc
         for mode in range(4):
             off = x_alpha[mode].clone()
             off[mode] = 0
-            left.append((two_node_energy(x_alpha, mode, 1e-2) - x_alpha[mode, mode]) / (2 * 1e-2**2))
+            left.append((two_node_energy(x_alpha, mode, 1e-3) - x_alpha[mode, mode]) / (2 * 1e-3**2))
             right.append(off.norm() - x_alpha[mode, mode])
     return Sides(torch.stack(left), torch.stack(right))
 
