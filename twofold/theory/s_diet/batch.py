@@ -65,20 +65,18 @@ def cosine_at_start() -> Sides:
 @claim(
     "s-diet",
     "eq 5, Table 2",
-    "for random unit z and rows the cosine is √((1−1/b)/(1−1/n)): n = 4096, b = 32 to 512",
-    tolerance=3e-5,
+    "for small logits and independent rows the cosine is √((1−1/b)/(1−1/n)) in the mean: n = 1024, b = 64 to 256",
+    tolerance=3e-4,  # 1 − cos is 1/2b, known to a part √(2/D) from one head: over 32 heads to 1.7e-4 for b = 64
 )
 def cosine_for_random_rows() -> Sides:
-    # The mean over 4 heads of 256 dimensions: b‖w̄_b − w̄_n‖² varies by 1/√512, and 1 − cos by that part of 1/2b.
-    n, dim, sizes = 4096, 256, (32, 128, 512)
+    n, dim, sizes, heads = 1024, 128, (64, 128, 256), 32
     found = torch.zeros(len(sizes), dtype=torch.float64)
-    for _ in range(4):
+    for _ in range(heads):
         rows = random(n, dim) / math.sqrt(dim)
         for k, b in enumerate(sizes):
-            z = normalized(random(b, dim))
-            found[k] += cosine(embedding_gradient(z, rows[:b]), embedding_gradient(z, rows)) / 4
-    expected = torch.tensor([math.sqrt((1 - 1 / b) / (1 - 1 / n)) for b in sizes], dtype=torch.float64)
-    return Sides(found, expected)
+            z = 0.1 * normalized(random(b, dim))
+            found[k] += cosine(embedding_gradient(z, rows[:b]), embedding_gradient(z, rows)) / heads
+    return Sides(found, torch.tensor([math.sqrt((1 - 1 / b) / (1 - 1 / n)) for b in sizes], dtype=torch.float64))
 
 
 @claim(
@@ -116,23 +114,23 @@ def population_at_start() -> Sides:
 
 @claim(
     "s-diet",
-    "eq 5 (trained)",
-    "at logits of scale 10 the cosine with full cross entropy is above 0.85 with population = n",
+    "eq 5 (in training)",
+    "half-way to its rows the cosine with full cross entropy is above 0.8 with population = n: n = 4096, b = 256",
     tolerance=0.0,
 )
 def cosine_later() -> Sides:
-    return _later(population=True)
+    return _later(population=4096)
 
 
-@cosine_later.printed("and so it is without: ∇CE_n ≈ ∇CE_b")
+@cosine_later.printed("it is high without that, ∇CE_n ≈ ∇CE_b, as the paper saw at random initialisation: here −0.6")
 def _() -> Sides:
-    return _later(population=False)
+    return _later(population=None)
 
 
-def _later(population: bool) -> Sides:
-    """Unit embeddings and rows in 64 dimensions, each embedding drawn to its own row, logits scaled by 10."""
-    n, b, dim = 4096, 256, 64
+def _later(population: int | None) -> Sides:
+    """Logits are 10 times the cosines; embeddings are drawn to their rows, not yet as far as smoothing lets them."""
+    n, b, dim = 4096, 256, 128
     rows = normalized(random(n, dim))
-    z = 10 * normalized(rows[:b] + 0.5 * normalized(random(b, dim)))
-    near = embedding_gradient(z, rows[:b], population=n if population else None)
-    return Sides(cosine(near, embedding_gradient(z, rows)), 0.85, ">")
+    z = 10 * normalized(0.8 * rows[:b] + normalized(random(b, dim)))
+    near = embedding_gradient(z, rows[:b], population=population)
+    return Sides(cosine(near, embedding_gradient(z, rows)), 0.8, ">")

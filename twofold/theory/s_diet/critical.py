@@ -106,7 +106,7 @@ def critical_points_of_scl() -> Sides:
     "s-diet",
     "Theorem B.1 (only if)",
     "where ∇L_scl = 0, MWᵀWM v_i = s_i λ_i M v_i and MWᵀWM_pos v_i = s_i λ_i² M v_i, each s_i 0 or 1",
-    tolerance=1e-7,  # along v_i of λ_i = 0 the gradient is cubic in W: at 1e-12 of it W is 1e-4, and WᵀW 1e-8
+    tolerance=1e-10,
 )
 def critical_points_of_scl_are_those() -> Sides:
     return _structure(printed=False)
@@ -181,10 +181,9 @@ def _diet_gradient(data: Data, count: int) -> tuple[Tensor, Tensor]:
     "s-diet",
     "eq 12, 13 and 14",
     "at a critical point of L_diet: WXXᵀ = W_HᵀYXᵀ, WXXᵀWᵀW_Hᵀ = WXYᵀ, WXXᵀWᵀ = WXYᵀW_H",
-    tolerance=1e-7,
+    tolerance=1e-10,
 )
 def at_critical_points_of_diet() -> Sides:
-    # As near as the solver comes to ∇L = 0, in units of Σ xxᵀ over all samples.
     left, right = [], []
     for data in datasets():
         for w, head in data.stationary_diet:
@@ -195,7 +194,7 @@ def at_critical_points_of_diet() -> Sides:
 
 
 @claim(
-    "s-diet", "Lemma B.2 (1)", "a critical point of L_diet whose head is an isometry is one of L_scl", tolerance=1e-8
+    "s-diet", "Lemma B.2 (1)", "a critical point of L_diet whose head is an isometry is one of L_scl", tolerance=1e-10
 )
 def critical_for_diet_then_for_scl() -> Sides:
     slopes = [gradient(data.scl, w) for data in datasets() for w, _ in data.stationary_diet]

@@ -64,12 +64,12 @@ class Setting:
         axes = []
         for nu, still in zip(self.bounds, self.still, strict=True):
             moved = (1 - still) / 2
-            values, weights = ((-nu, 0.0, nu), (moved, still, moved)) if still else ((-nu, nu), (0.5, 0.5))
-            axes.append((torch.tensor(values, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)))
+            pairs = ((-nu, 0.0, nu), (moved, still, moved)) if still else ((-nu, nu), (0.5, 0.5))
+            axes.append(torch.tensor(pairs, dtype=torch.float64))
         along = 2 * (self.concepts - 1)
         for count, order in ((along, self.order), (self.d - 2 - along, 2)):
             values, weights = (torch.from_numpy(numbers) for numbers in hermegauss(order))
-            axes += [(self.phi / self.d**0.5 * values, weights / weights.sum())] * count
+            axes += [torch.stack([self.phi / self.d**0.5 * values, weights / weights.sum()])] * count
         points = torch.cartesian_prod(*(values for values, _ in axes))
         probabilities = torch.cartesian_prod(*(weights for _, weights in axes))
         return points, probabilities.prod(dim=1)

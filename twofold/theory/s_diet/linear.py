@@ -87,20 +87,20 @@ class Data:
 
     @cached_property
     def best_scl(self) -> Tensor:
-        return minimise(self.scl, *self.encoders(1.0, 1.0, 1.0))
+        return minimise(self.scl, *self.encoders(1.0, 1.0))
 
     @cached_property
     def best_diet(self) -> tuple[Tensor, Tensor]:
-        return self.unpack(minimise(self.diet_of, *self.models(1.0, 1.0, 1.0)))
+        return self.unpack(minimise(self.diet_of, *self.models(0.5, 0.5)))
 
     @cached_property
     def stationary_scl(self) -> list[Tensor]:
-        return stationary(self.scl, *self.encoders(0.1, 0.3, 0.6, 1.0))
+        return stationary(self.scl, *self.encoders(0.1, 0.3, 0.6))
 
     @cached_property
     def stationary_diet(self) -> list[tuple[Tensor, Tensor]]:
         """With heads that are isometries, by Lemma 4.2; of a singular head that need not give a critical point."""
-        found = [self.unpack(x) for x in stationary(self.diet_of, *self.models(0.1, 0.3, 1.0))]
+        found = [self.unpack(x) for x in stationary(self.diet_of, *self.models(0.2, 0.5))]
         return [isometric(w, head) for w, head in found if torch.linalg.svdvals(head).min() > 1e-3]
 
     def best_isometric_loss(self, w: Tensor) -> Tensor:
@@ -127,9 +127,9 @@ def datasets() -> tuple[Data, ...]:
     Among them m = n, m > d, and a rank below d, where M is singular.
     """
     with fixed_seed():
-        sizes = [(6, 4, 5, 5, 3), (4, 3, 7, 7, 2), (5, 3, 8, 4, 3), (3, 5, 4, 4, 3), (5, 3, 3, 3, 4)]
+        sizes = [(6, 4, 5, 5, 3), (5, 3, 7, 4, 3), (4, 5, 4, 4, 4), (5, 3, 3, 3, 4)]
         return tuple(
-            Data((random(n, rank) + 0.7 * random(views, n, rank)) @ random(rank, d), m)
+            Data((random(n, rank) + 0.5 * random(views, n, rank)) @ torch.linalg.qr(random(d, rank))[0].T, m)
             for n, views, d, rank, m in sizes
         )
 

@@ -15,6 +15,7 @@ from twofold.theory.claim import Sides, claim
 from twofold.theory.s_diet.linear import random, stack
 
 BETAS = (0.9, 0.999)
+State = tuple[Tensor, Tensor, Tensor]  # θ, m and v
 
 
 def _sgd_cases() -> Iterator[tuple[int, float, float, float]]:
@@ -29,7 +30,8 @@ def _sgd_cases() -> Iterator[tuple[int, float, float, float]]:
     tolerance=1e-12,
 )
 def sgd() -> Sides:
-    found, expected = [], []
+    found: list[Tensor] = []
+    expected: list[Tensor] = []
     for t, lr, decay, momentum in _sgd_cases():
         theta, m = random(4, 3), random(4, 3)
         found += multistep_sgd(theta, m, t, lr, decay, momentum)
@@ -69,7 +71,7 @@ def _adamw_step(
     decay: float,
     betas: tuple[float, float],
     eps: float = 0.0,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> State:
     """Without bias correction."""
     m, v = betas[0] * m + (1 - betas[0]) * g, betas[1] * v + (1 - betas[1]) * g * g
     return (1 - lr * decay) * theta - lr * m / (v.sqrt() + eps), m, v
@@ -82,7 +84,8 @@ def _adamw_step(
     tolerance=1e-12,
 )
 def adamw() -> Sides:
-    found, expected = [], []
+    found: list[Tensor] = []
+    expected: list[Tensor] = []
     for t, lr, decay, betas in _adamw_cases():
         state = random(4, 3), random(4, 3), random(4, 3).square()
         found += multistep_adamw(*state, t, lr, decay, betas, eps=0.0)
@@ -110,7 +113,8 @@ def _() -> Sides:
     tolerance=1e-12,
 )
 def listing() -> Sides:
-    found, expected = [], []
+    found: list[Tensor] = []
+    expected: list[Tensor] = []
     for t, lr, decay, betas in list(_adamw_cases())[:-1]:
         theta, m, v, g = random(4, 3), random(4, 3), random(4, 3).square(), random(4, 3)
         theta, m, v = _adamw_step(theta, m, v, g, lr, decay, betas, eps=1e-8)
@@ -158,6 +162,11 @@ def _() -> Sides:
     return Sides(plain, corrected, "≤")
 
 
+def _rows(state: State, index: Tensor) -> State:
+    theta, m, v = state
+    return theta[index], m[index], v[index]
+
+
 def _batch_gradient(z: Tensor, rows: Tensor) -> Tensor:
     rows = rows.detach().clone().requires_grad_()
     return torch.autograd.grad(batch_cross_entropy(z, rows, torch.arange(len(rows))).total, rows)[0]
@@ -172,11 +181,12 @@ def _batch_gradient(z: Tensor, rows: Tensor) -> Tensor:
 def fixed_order() -> Sides:
     rows, b, dim, lr, decay, epochs = 24, 4, 5, 0.02, 0.05, 6
     ahead = random(rows, dim), torch.zeros(rows, dim).double(), torch.full((rows, dim), 1e-30).double()
-    dense = tuple(x.clone() for x in ahead)
+    dense = ahead[0].clone(), ahead[1].clone(), ahead[2].clone()
+    ahead[0].mul_((1 - lr * decay) ** (torch.arange(rows).double() // b)[:, None])  # until its first turn a row decays
     for step in range(epochs * rows // b):
         index = torch.arange(b) + step * b % rows
         z = random(b, dim)
-        visited = _adamw_step(*(x[index] for x in ahead), _batch_gradient(z, ahead[0][index]), lr, decay, BETAS)
+        visited = _adamw_step(*_rows(ahead, index), _batch_gradient(z, ahead[0][index]), lr, decay, BETAS)
         for kept, new in zip(ahead, multistep_adamw(*visited, rows // b - 1, lr, decay, BETAS, eps=0.0), strict=True):
             kept[index] = new
         gradient = torch.zeros(rows, dim, dtype=torch.float64)
@@ -186,7 +196,7 @@ def fixed_order() -> Sides:
     expected = []
     for batch in range(rows // b):
         index = torch.arange(b) + batch * b
-        expected.append(multistep_adamw(*(x[index] for x in dense), batch, lr, decay, BETAS, eps=0.0)[0])
+        expected.append(multistep_adamw(*_rows(dense, index), batch, lr, decay, BETAS, eps=0.0)[0])
     return Sides(ahead[0], torch.cat(expected))
 
 
