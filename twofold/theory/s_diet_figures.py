@@ -87,8 +87,8 @@ def figure_1a() -> "Drawing":
     "Figure 1b",
     "The same data, embeddings normalised before the head: both features are learnt almost equally, as in the paper's "
     "figure. The ratio ends within 2 % of 1 where the features lie along coordinate axes, as here; where they are a "
-    "random orthonormal set it ended between 0.6 and 1.2 in three runs, because Adam's first steps, which fix the "
-    "direction of W, follow the signs of coordinates.",
+    "random orthonormal set it ended between 0.6 and 1.2 in three runs of 2000 steps, because Adam's first steps, "
+    "which fix the direction of W, follow the signs of coordinates.",
 )
 def figure_1b() -> "Drawing":
     return _draw(normalise=True)
