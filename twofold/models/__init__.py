@@ -3,6 +3,7 @@
 from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, has_name
 from twofold.models.heads import Prototypes, Unit, mlp
 from twofold.models.memory import Centre, Progress, Queue, RunningCovariance, Teacher, rising_momentum
+from twofold.models.multistep import LazyAdamW, multistep_adamw, multistep_sgd
 from twofold.models.norm import BatchNorm, fuse, may_go_together, together
 from twofold.models.predictors import DirectPredictor
 
@@ -11,6 +12,7 @@ __all__ = [
     "BatchNorm",
     "Centre",
     "DirectPredictor",
+    "LazyAdamW",
     "Progress",
     "Prototypes",
     "Queue",
@@ -23,6 +25,8 @@ __all__ = [
     "has_name",
     "may_go_together",
     "mlp",
+    "multistep_adamw",
+    "multistep_sgd",
     "rising_momentum",
     "together",
 ]

@@ -1,0 +1,140 @@
+"""What an optimizer does to a row in many steps without gradient, all at once (S-DIET, section 5.2.2).
+
+R rows, D dimension. `multistep_sgd` and `multistep_adamw` are the paper's closed forms, for a constant learning rate
+and without bias correction. `LazyAdamW` is AdamW itself: any schedule, bias correction, and as many steps as there are.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from twofold.errors import TwofoldError
+
+
+def multistep_sgd(
+    theta: Tensor, m: Tensor, steps: int, lr: float, weight_decay: float, momentum: float
+) -> tuple[Tensor, Tensor]:
+    """`steps` times m ← μm, θ ← (1−ηλ)θ − ηm (eq 7, with the minus that it needs). Gives θ and m."""
+    kept = _kept(lr, weight_decay)
+    _check_steps(steps)
+    return kept**steps * theta - lr * _moved(kept, momentum, steps) * m, momentum**steps * m
+
+
+def multistep_adamw(
+    theta: Tensor,
+    m: Tensor,
+    v: Tensor,
+    steps: int,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`steps` AdamW steps of zero gradient without bias correction (eq 8, with its minus). Gives θ, m and v.
+
+    Exact where eps is negligible beside √v: it is added once, to the √v given, though √v shrinks on the way.
+    """
+    kept, (beta1, beta2) = _kept(lr, weight_decay), betas
+    _check_steps(steps)
+    moved = lr * _moved(kept, beta1 / math.sqrt(beta2), steps)
+    return kept**steps * theta - moved * _ratio(m, v.sqrt() + eps), beta1**steps * m, beta2**steps * v
+
+
+class LazyAdamW:
+    """AdamW on rows that are seldom used: a row is caught up over its steps of zero gradient when it is next needed.
+
+    With step j = 1, 2, … at learning rate schedule[j−1], a row last touched in step s stands after step k at
+    θ_k = (P_k/P_s) θ_s − Σ_j (P_k/P_j) w_j μ^{j−s} m_s/√v_s, P the products of 1−ηλ, w_j the bias-corrected rates,
+    μ = β1/√β2. The sum comes from a table that is filled backwards, A_s = (μ/a_{s+1})(w_{s+1} + A_{s+1}); prefix sums
+    of w_j μ^j would lose every digit after some hundred steps. Only eps is approximated, to second order in eps/√v.
+    """
+
+    def __init__(
+        self,
+        schedule: Sequence[float],
+        weight_decay: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ):
+        beta1, beta2 = betas
+        if not (0 <= beta1 < beta2**1.5 < 1):
+            raise TwofoldError(
+                f"betas={betas}: rows are caught up exactly only where 0 ≤ β1 < β2^1.5 < 1; "
+                "choose a smaller β1, or a β2 nearer to 1"
+            )
+        self.betas, self.eps, self.steps = betas, eps, len(schedule)
+        kept = [_kept(lr, weight_decay) for lr in schedule]
+        unbiased = [math.sqrt(1 - beta2**j) for j in range(1, self.steps + 1)]
+        rates = [lr * u / (1 - beta1**j) for j, (lr, u) in enumerate(zip(schedule, unbiased, strict=True), start=1)]
+        self._log_kept = torch.tensor([0.0] + [math.log(a) for a in kept], dtype=torch.float64).cumsum(0)
+        # One table for 1/√v and one for each of the two next orders in eps/√v.
+        self._shrink = [beta1 / beta2 ** (order / 2) for order in (1, 2, 3)]
+        self._tables = []
+        for power, shrink in enumerate(self._shrink):
+            table, following = [0.0], 0.0
+            for a, rate, u in zip(reversed(kept), reversed(rates), reversed(unbiased), strict=True):
+                following = shrink / a * (rate * u**power + following)
+                table.append(following)
+            self._tables.append(torch.tensor(table[::-1], dtype=torch.float64))
+
+    def catch_up(self, theta: Tensor, m: Tensor, v: Tensor, since: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows [R, D] as they stood after step since[R], as they stand after `step`, with no gradient in between."""
+        if not 0 <= step <= self.steps:
+            raise TwofoldError(f"step {step} is outside the schedule, which has {self.steps}")
+        since = since.to("cpu", torch.int64)
+        if since.numel() and not 0 <= int(since.min()) <= int(since.max()) <= step:
+            raise TwofoldError(
+                f"rows last touched in steps {since.min()} to {since.max()} cannot be caught up to {step}"
+            )
+        elapsed = (step - since).double()
+        kept = (self._log_kept[step] - self._log_kept[since]).exp()
+        first, second, third = (
+            kept * table[since] - shrink**elapsed * table[step]
+            for table, shrink in zip(self._tables, self._shrink, strict=True)
+        )
+        moves = first > 0  # else no step lies between, or all were of learning rate 0
+        safe = torch.where(moves, first, 1.0)
+
+        def rows(x_R: Tensor) -> Tensor:
+            return x_R.to(theta.device, theta.dtype)[:, None]
+
+        eps = rows(torch.where(moves, self.eps * second / safe, self.eps))
+        spread = rows(torch.where(moves, self.eps**2 * third / safe, self.eps**2)) - eps.square()
+        scale = v.sqrt() + eps
+        direction = _ratio(m, scale) * (1 + _ratio(spread, scale.square()))
+        beta1, beta2 = self.betas
+        return (
+            rows(kept) * theta - rows(torch.where(moves, first, 0.0)) * direction,
+            rows(beta1**elapsed) * m,
+            rows(beta2**elapsed) * v,
+        )
+
+
+def _kept(lr: float, weight_decay: float) -> float:
+    """What a step's weight decay leaves of a weight."""
+    kept = 1 - lr * weight_decay
+    if not kept > 0:
+        raise TwofoldError(f"lr {lr:g} times weight_decay {weight_decay:g} must be below 1: choose a smaller one")
+    return kept
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 0:
+        raise TwofoldError(f"steps={steps}: give the number of steps without gradient, at least 0")
+
+
+def _moved(kept: float, momentum: float, steps: int) -> float:
+    """Σ_{j=1..t} a^{t−j} μ^j, to full precision also where a and μ are nearly or exactly equal."""
+    if steps == 0 or momentum == 0:
+        return 0.0
+    larger, smaller = max(kept, momentum), min(kept, momentum)
+    rate = math.log(smaller / larger)
+    terms = math.expm1(steps * rate) / math.expm1(rate) if rate < 0 else steps
+    return momentum * larger ** (steps - 1) * terms
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """0 for 0/0: a row that never had a gradient stays where it is, whatever eps is."""
+    return numerator / denominator.clamp_min(torch.finfo(denominator.dtype).tiny)
