@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from twofold.errors import Interrupted, TwofoldError, how_to_resume
@@ -108,6 +109,7 @@ def verify(
     """Compute the papers' statements numerically: both sides of each, and the printed form where it is wrong."""
     from twofold.report.theory import counts, picture, row, write_page
     from twofold.theory import check, claims, figures
+    from twofold.theory.claim import PAPERS
 
     display = display_of(quiet)
     with polite():
@@ -117,13 +119,11 @@ def verify(
             for done, claim in enumerate(wanted, start=1):
                 results.append(check(claim))
                 stage(done)
-        columns = ("claim", "statement", "left", "", "right", "error", "allowed", "verdict")
-        table = Table(*columns, box=None, header_style="bold")
-        for checked in results:
-            cells = row(checked)
-            names = ("statement", "left", "relation", "right", "error", "tolerance", "verdict")
-            table.add_row(checked.claim.id, *(cells[name] for name in names))
-        display.say(table)
+        for name, title in PAPERS.items():
+            rows = [row(checked) for checked in results if checked.claim.paper == name]
+            if rows:
+                display.say(f"\n{title}")
+                display.say(claims_table(rows))
         display.say(", ".join(f"{count} {verdict}" for verdict, count in counts(results).items()))
         if report is not None:
             drawn = figures(paper)
@@ -135,6 +135,19 @@ def verify(
             display.say(f"report   {write_page(report, results, pictures)}")
     if any(checked.verdict == "FAILS" for checked in results):
         raise typer.Exit(1)
+
+
+def claims_table(rows: list[dict[str, str]]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("claim")
+    table.add_column("statement", ratio=1)
+    for name in ("left", "", "right", "error", "allowed"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("verdict")
+    for cells in rows:
+        names = ("number", "statement", "left", "relation", "right", "error", "tolerance", "verdict")
+        table.add_row(*(escape(cells[name]) for name in names))
+    return table
 
 
 @app.command()

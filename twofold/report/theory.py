@@ -12,14 +12,11 @@ from twofold.report.page import environment, resource
 from twofold.theory import Checked, Figure
 from twofold.theory.claim import PAPERS
 
-MOST_SHOWN = 3  # values of a side
-
 
 def value_text(side: torch.Tensor | float) -> str:
-    """A number, or the first of many."""
+    """A number, or the largest of many, by its size."""
     values = torch.as_tensor(side, dtype=torch.float64).flatten()
-    text = ", ".join(f"{value:.4g}" for value in values[:MOST_SHOWN].tolist())
-    return text + (f", … ({len(values)})" if len(values) > MOST_SHOWN else "")
+    return f"{values[values.abs().argmax()].item():.4g}" + (" …" if len(values) > 1 else "")
 
 
 def error_text(error: float | None) -> str:
