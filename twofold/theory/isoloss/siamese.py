@@ -27,7 +27,10 @@ class Loss:
 
     def __call__(self, z: Tensor, exponent: float = 1.0) -> Tensor:
         """d(W_P z¹, sg(z²)), W_P from the correlation of z[V, n, M]."""
-        matrix = predictor(z, exponent) if self.predictor else None
+        return self.of(z, predictor(z, exponent) if self.predictor else None)
+
+    def of(self, z: Tensor, matrix: Tensor | None) -> Tensor:
+        """The same with a matrix that is given."""
         if self.isotropic and matrix is not None:
             return objectives.isoloss(z[0], z[1], matrix, distance=self.distance).total
         return objectives.asymmetric(
