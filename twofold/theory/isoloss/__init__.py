@@ -4,3 +4,4 @@ from twofold.theory.isoloss import losses as losses  # isort: skip  # claims kee
 from twofold.theory.isoloss import kernel as kernel  # isort: skip
 from twofold.theory.isoloss import dynamics as dynamics  # isort: skip
 from twofold.theory.isoloss import averages as averages  # isort: skip
+from twofold.theory.isoloss import table as table  # isort: skip

@@ -70,7 +70,9 @@ def cosine_average() -> Sides:
     return sides((mean_rate(COSINE, values, z), eq_22(values, z)) for values, z in augmented())
 
 
-@claim("isoloss", "eq 22, signs", "the same in χ_m = |ẑ_m|/‖ẑ‖ and γ_m = sign ẑ_m, where no sign changes", tolerance=1e-12)
+@claim(
+    "isoloss", "eq 22, signs", "the same in χ_m = |ẑ_m|/‖ẑ‖ and γ_m = sign ẑ_m, where no sign changes", tolerance=1e-12
+)
 def cosine_average_in_shares() -> Sides:
     def formula(eigenvalues: Tensor, z: Tensor) -> Tensor:
         shares, signs = z.abs() / length(z), z[0].sign()
@@ -110,7 +112,8 @@ def target_average(eigenvalues: Tensor, z: Tensor) -> Tensor:
 )
 def cosine_no_stop_average() -> Sides:
     return sides(
-        (mean_rate(COSINE_NO_STOP, values, z), eq_22(values, z) + target_average(values, z)) for values, z in augmented()
+        (mean_rate(COSINE_NO_STOP, values, z), eq_22(values, z) + target_average(values, z))
+        for values, z in augmented()
     )
 
 
@@ -285,7 +288,9 @@ def cosine_sign() -> Sides:
     return Sides(torch.cat([(eq_11_sign(s) == rate.sign()).double() for s, rate in comparable(10)]).mean(), 0.95, ">")
 
 
-@claim("isoloss", "eq 11, extremes", "the largest eigenvalue falls and the smallest rises, as eq 11 says", tolerance=0.0)
+@claim(
+    "isoloss", "eq 11, extremes", "the largest eigenvalue falls and the smallest rises, as eq 11 says", tolerance=0.0
+)
 def cosine_extremes() -> Sides:
     rates = [rate for m in (2, 5, 10) for _, rate in comparable(m, 20)]
     return Sides(torch.stack([torch.stack([-rate[-1], rate[0]]) for rate in rates]), 0.0, ">")

@@ -131,8 +131,7 @@ def _() -> Sides:
 @claim("isoloss", "eq 12, noise", "with noise σ the rate of eq 12 is −(1 − λ_m)² − σ²(1 + λ_m²)", tolerance=1e-10)
 def euclidean_no_stop_noise() -> Sides:
     return sides(
-        mode_rates(EUCLIDEAN_NO_STOP, noise, lambda v, n=noise: -((1 - v) ** 2) - n**2 * (1 + v**2))
-        for noise in NOISES
+        mode_rates(EUCLIDEAN_NO_STOP, noise, lambda v, n=noise: -((1 - v) ** 2) - n**2 * (1 + v**2)) for noise in NOISES
     )
 
 

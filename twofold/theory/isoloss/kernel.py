@@ -55,9 +55,7 @@ def draw(basis: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
     drawn = []
     for loss in LOSSES:
         theta, x = randn(HIDDEN * (INPUTS + OUTPUTS)), randn(2, SAMPLES, INPUTS)
-        drawn.append(
-            (moved(theta, x, loss, basis), kernel(theta, x, basis), output_gradient(theta, x, loss, basis))
-        )
+        drawn.append((moved(theta, x, loss, basis), kernel(theta, x, basis), output_gradient(theta, x, loss, basis)))
     return drawn
 
 
@@ -72,7 +70,9 @@ def rotated_kernel() -> Sides:
     return sides((rate, -theta @ slope) for rate, theta, slope in draw(orthogonal(OUTPUTS)))
 
 
-@claim("isoloss", "eq 7, cone", "⟨−∇_ẑ L, dẐ/dt⟩ ≥ 0: training never leaves the half-space of the gradient", tolerance=0.0)
+@claim(
+    "isoloss", "eq 7, cone", "⟨−∇_ẑ L, dẐ/dt⟩ ≥ 0: training never leaves the half-space of the gradient", tolerance=0.0
+)
 def half_space() -> Sides:
     drawn = [case for _ in range(5) for case in draw(orthogonal(OUTPUTS))]
     return sides(((-slope @ rate, torch.zeros(1)) for rate, _, slope in drawn), "≥")
@@ -127,13 +127,17 @@ def samples_apart() -> Sides:
     return sides(summed_motion(orthonormal_inputs(6, 1, 9), randn(4, 9), loss) for loss in LOSSES)
 
 
-@samples_apart.printed("the same for i.i.d. standard Gaussian inputs, where x_i·x_j ≈ δ_ij by the central limit theorem")
+@samples_apart.printed(
+    "the same for i.i.d. standard Gaussian inputs, where x_i·x_j ≈ δ_ij by the central limit theorem"
+)
 def _() -> Sides:
     # 400 inputs and 20 samples: x_i·x_i is near 400, and x_i·x_j, i ≠ j, near ±20.
     return sides(summed_motion(randn(2, 20, 400), randn(4, 400) / 20, loss) for loss in LOSSES)
 
 
-@claim("isoloss", "eq 21, clusters", "P copies of each of some orthonormal inputs move P times as fast", tolerance=1e-10)
+@claim(
+    "isoloss", "eq 21, clusters", "P copies of each of some orthonormal inputs move P times as fast", tolerance=1e-10
+)
 def clusters_apart() -> Sides:
     def case(loss: Loss, copies: int) -> tuple[Tensor, Tensor]:
         motion, own = summed_motion(orthonormal_inputs(4, copies, 9), randn(4, 9), loss)

@@ -101,9 +101,7 @@ def cosine_dynamics(first: Tensor, second: Tensor, eigenvalues: Tensor) -> Tenso
 def euclidean_modes() -> Sides:
     def formula(case: Case) -> Tensor:
         first, second = case.rotated
-        modes = [
-            value * (second[:, m] - value * first[:, m]) for m, value in enumerate(case.eigenvalues.tolist())
-        ]
+        modes = [value * (second[:, m] - value * first[:, m]) for m, value in enumerate(case.eigenvalues.tolist())]
         return torch.stack(modes, dim=-1)
 
     return sides((-gradient(EUCLIDEAN, case), formula(case)) for case in cases())
@@ -175,9 +173,7 @@ def cosine_no_stop_radial() -> Sides:
 
 @claim("isoloss", "C.3", "without predictor −∂L_euc/∂ẑ¹ = ẑ² − ẑ¹", tolerance=1e-9)
 def euclidean_no_predictor_gradient() -> Sides:
-    return sides(
-        (-gradient(EUCLIDEAN_NO_PREDICTOR, case), case.rotated[1] - case.rotated[0]) for case in cases()
-    )
+    return sides((-gradient(EUCLIDEAN_NO_PREDICTOR, case), case.rotated[1] - case.rotated[0]) for case in cases())
 
 
 @claim(
@@ -260,7 +256,9 @@ def cosine_iso_straight_through() -> Sides:
     )
 
 
-@claim("isoloss", "C.5.2", "the gradient of the cosine IsoLoss is eq 27 with λ_m taken out of its front", tolerance=1e-9)
+@claim(
+    "isoloss", "C.5.2", "the gradient of the cosine IsoLoss is eq 27 with λ_m taken out of its front", tolerance=1e-9
+)
 def cosine_iso_gradient() -> Sides:
     return sides(
         (-gradient(COSINE_ISO, case) * case.eigenvalues, cosine_dynamics(*case.rotated, case.eigenvalues))
@@ -268,7 +266,9 @@ def cosine_iso_gradient() -> Sides:
     )
 
 
-@claim("isoloss", "eq 17, value", "eq 17 does not have the value of L_cos; the straight-through form has", tolerance=1e-9)
+@claim(
+    "isoloss", "eq 17, value", "eq 17 does not have the value of L_cos; the straight-through form has", tolerance=1e-9
+)
 def cosine_iso_value() -> Sides:
     return sides((COSINE_ISO(case.z, case.exponent), COSINE(case.z, case.exponent)) for case in cases())
 
@@ -276,5 +276,6 @@ def cosine_iso_value() -> Sides:
 @claim("isoloss", "eq 17, other value", "|eq 17 − L_cos| > 0, as the paper says of its own form", tolerance=0.0)
 def cosine_iso_other_value() -> Sides:
     return sides(
-        (((cosine_iso(case.z, case) - COSINE(case.z, case.exponent)).abs(), torch.tensor(1e-3)) for case in cases()), ">"
+        (((cosine_iso(case.z, case) - COSINE(case.z, case.exponent)).abs(), torch.tensor(1e-3)) for case in cases()),
+        ">",
     )

@@ -33,9 +33,7 @@ class Loss:
         """The same with a matrix that is given."""
         if self.isotropic and matrix is not None:
             return objectives.isoloss(z[0], z[1], matrix, distance=self.distance).total
-        return objectives.asymmetric(
-            z[0], z[1], matrix, distance=self.distance, stop_gradient=self.stop_gradient
-        ).total
+        return objectives.asymmetric(z[0], z[1], matrix, distance=self.distance, stop_gradient=self.stop_gradient).total
 
 
 EUCLIDEAN = Loss("euclidean")
@@ -136,3 +134,26 @@ def flow(
 def spectra(x: Tensor, path: list[Tensor], encode: Encode = linear) -> Tensor:
     """s[time, M] along a path."""
     return torch.stack([eigenvalues(x, w, encode) for w in path])
+
+
+def learnt_predictor(loss: Loss, x: Tensor, w: Tensor, step: float, steps: int) -> list[Tensor]:
+    """[W | W_P] along the flow of both, where the predictor is trained too, from small random weights."""
+    outputs, inputs = w.shape
+
+    def rate(both: Tensor) -> Tensor:
+        both = both.detach().requires_grad_()
+        encoder, predictor = both.split([inputs, outputs], dim=1)
+        first, second = linear(x, encoder)
+        value = objectives.asymmetric(first @ predictor.T, second, distance=loss.distance).total
+        return -torch.autograd.grad(value, both)[0]
+
+    return rk4(rate, torch.cat([w, randn(outputs, outputs) / (3 * outputs**0.5)], dim=1), step, steps)
+
+
+def alignment(x: Tensor, both: Tensor) -> Tensor:
+    """cos(u, W_P u) for each eigenvector u of E[zzᵀ], in the order of ascending eigenvalues."""
+    encoder, predictor = both.split([x.shape[-1], len(both)], dim=1)
+    z = linear(x, encoder).flatten(0, 1)
+    basis = torch.linalg.eigh(z.T @ z).eigenvectors
+    moved = predictor @ basis
+    return (basis * moved).sum(0) / moved.norm(dim=0)
