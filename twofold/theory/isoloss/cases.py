@@ -1,4 +1,4 @@
-"""Random pairs of views and their predictor, seen in the predictor's eigenbasis: what the losses' claims are made of."""
+"""Random pairs of views and their predictor, in its eigenbasis: what the claims on losses are made of."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -41,16 +41,16 @@ def cases(noise: float = 0.5) -> Iterator[Case]:
         yield Case(z, exponent, values**exponent, basis)
 
 
-def gradients(value: Callable[[Tensor], Tensor], case: Case) -> tuple[Tensor, Tensor]:
+def gradients(value: Callable[[Tensor, Case], Tensor], case: Case) -> tuple[Tensor, Tensor]:
     """∂/∂ẑ¹ and ∂/∂ẑ² of each row's own loss, where `value` is the mean over rows."""
     z = case.z.clone().requires_grad_()
-    first, second = torch.autograd.grad(value(z), z)[0] * z.shape[1] @ case.basis
+    first, second = torch.autograd.grad(value(z, case), z)[0] * z.shape[1] @ case.basis
     return first, second
 
 
 def gradient(loss: Loss, case: Case) -> Tensor:
     """∂L/∂ẑ¹[n, M], or where nothing stops it ∂L/∂ẑ¹ + ∂L/∂ẑ², by autograd through the library's loss."""
-    first, second = gradients(lambda z: loss(z, case.exponent), case)
+    first, second = gradients(lambda z, _: loss(z, case.exponent), case)
     return first + second
 
 

@@ -38,11 +38,11 @@ def modes_in_time(loss: Loss, s: Tensor, exponent: float, time: float) -> tuple[
     return eigenvalues(x, path[0]) ** exponent, eigenvalues(x, path[-1]) ** exponent
 
 
-def mode_rates(loss: Loss, noise: float, rate: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """Uᵀ (dW/dt) Wᵀ U of the network, beside diag(rate(λ_m) · s_m): what dẑ_m/dt = rate(λ_m) ẑ_m makes of it."""
+def mode_rates(loss: Loss, noise: float, rate: Callable[[Tensor, float], Tensor]) -> tuple[Tensor, Tensor]:
+    """Uᵀ (dW/dt) Wᵀ U of the network, beside diag(rate(λ_m, σ) · s_m): what dẑ_m/dt = rate · ẑ_m makes of it."""
     x, w = white_views(60, 6, noise), weights(STARTS, 6)
     values, basis = torch.linalg.eigh(w @ w.T)
-    return basis.T @ velocity(loss, x, w) @ w.T @ basis, torch.diag(rate((1 + noise**2) * values) * values)
+    return basis.T @ velocity(loss, x, w) @ w.T @ basis, torch.diag(rate((1 + noise**2) * values, noise) * values)
 
 
 @claim(
@@ -80,12 +80,12 @@ def euclidean_samples() -> Sides:
     tolerance=1e-10,
 )
 def euclidean_noise() -> Sides:
-    return sides(mode_rates(EUCLIDEAN, noise, lambda v, n=noise: v * (1 - (1 + n**2) * v)) for noise in NOISES)
+    return sides(mode_rates(EUCLIDEAN, noise, lambda v, n: v * (1 - (1 + n**2) * v)) for noise in NOISES)
 
 
 @euclidean_noise.printed("after the expectation over augmentations the rate is λ_m(1 − λ_m)")
 def _() -> Sides:
-    return sides(mode_rates(EUCLIDEAN, noise, lambda v: v * (1 - v)) for noise in NOISES)
+    return sides(mode_rates(EUCLIDEAN, noise, lambda v, _: v * (1 - v)) for noise in NOISES)
 
 
 @claim(
@@ -131,25 +131,25 @@ def _() -> Sides:
 @claim("isoloss", "eq 12, noise", "with noise σ the rate of eq 12 is −(1 − λ_m)² − σ²(1 + λ_m²)", tolerance=1e-10)
 def euclidean_no_stop_noise() -> Sides:
     return sides(
-        mode_rates(EUCLIDEAN_NO_STOP, noise, lambda v, n=noise: -((1 - v) ** 2) - n**2 * (1 + v**2)) for noise in NOISES
+        mode_rates(EUCLIDEAN_NO_STOP, noise, lambda v, n: -((1 - v) ** 2) - n**2 * (1 + v**2)) for noise in NOISES
     )
 
 
 @euclidean_no_stop_noise.printed("after the expectation over augmentations the rate is −(1 − λ_m)²")
 def _() -> Sides:
-    return sides(mode_rates(EUCLIDEAN_NO_STOP, noise, lambda v: -((1 - v) ** 2)) for noise in NOISES)
+    return sides(mode_rates(EUCLIDEAN_NO_STOP, noise, lambda v, _: -((1 - v) ** 2)) for noise in NOISES)
 
 
 @claim("isoloss", "eq 13", "without predictor dẑ_m/dt = −σ²ẑ_m: 0 only where the views have no noise", tolerance=1e-10)
 def euclidean_no_predictor() -> Sides:
     return sides(
-        mode_rates(EUCLIDEAN_NO_PREDICTOR, noise, lambda v, n=noise: torch.full_like(v, -(n**2))) for noise in NOISES
+        mode_rates(EUCLIDEAN_NO_PREDICTOR, noise, lambda v, n: torch.full_like(v, -(n**2))) for noise in NOISES
     )
 
 
 @euclidean_no_predictor.printed("dẑ_m/dt = 0 in expectation over augmentations")
 def _() -> Sides:
-    return sides(mode_rates(EUCLIDEAN_NO_PREDICTOR, noise, torch.zeros_like) for noise in NOISES)
+    return sides(mode_rates(EUCLIDEAN_NO_PREDICTOR, noise, lambda v, _: torch.zeros_like(v)) for noise in NOISES)
 
 
 @claim(
@@ -169,9 +169,9 @@ def euclidean_iso_time_course() -> Sides:
 
 @claim("isoloss", "eq 16, noise", "with noise σ the rate of eq 16 is 1 − (1+σ²)λ_m", tolerance=1e-10)
 def euclidean_iso_noise() -> Sides:
-    return sides(mode_rates(EUCLIDEAN_ISO, noise, lambda v, n=noise: 1 - (1 + n**2) * v) for noise in NOISES)
+    return sides(mode_rates(EUCLIDEAN_ISO, noise, lambda v, n: 1 - (1 + n**2) * v) for noise in NOISES)
 
 
 @euclidean_iso_noise.printed("after the expectation over augmentations the rate is 1 − λ_m")
 def _() -> Sides:
-    return sides(mode_rates(EUCLIDEAN_ISO, noise, lambda v: 1 - v) for noise in NOISES)
+    return sides(mode_rates(EUCLIDEAN_ISO, noise, lambda v, _: 1 - v) for noise in NOISES)

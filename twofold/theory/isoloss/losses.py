@@ -165,7 +165,7 @@ def _() -> Sides:
 )
 def cosine_no_stop_radial() -> Sides:
     def radial(case: Case) -> Tensor:
-        parts = gradients(lambda z: COSINE_NO_STOP(z, case.exponent), case)
+        parts = gradients(lambda z, case: COSINE_NO_STOP(z, case.exponent), case)
         return torch.stack([dot(z, part) for z, part in zip(case.rotated, parts, strict=True)])
 
     return sides((radial(case), torch.zeros(2, case.z.shape[1], 1)) for case in cases())
@@ -218,7 +218,7 @@ def euclidean_iso_gradient() -> Sides:
     def both(case: Case) -> Tensor:
         first, second = case.rotated
         wanted = first * case.eigenvalues - second
-        return torch.stack([wanted, gradients(lambda z: euclidean_iso(z, case), case)[0]])
+        return torch.stack([wanted, gradients(euclidean_iso, case)[0]])
 
     return sides((torch.stack([gradient(EUCLIDEAN_ISO, case)] * 2), both(case)) for case in cases())
 
@@ -229,10 +229,7 @@ def euclidean_iso_alternative() -> Sides:
         first, second = z @ case.basis
         return ((case.eigenvalues * first - second).detach() * (first - second.detach())).sum(-1).mean()
 
-    return sides(
-        (gradient(EUCLIDEAN_ISO, case), gradients(lambda z, case=case: alternative(z, case), case)[0])
-        for case in cases()
-    )
+    return sides((gradient(EUCLIDEAN_ISO, case), gradients(alternative, case)[0]) for case in cases())
 
 
 def cosine_iso(z: Tensor, case: Case) -> Tensor:
@@ -251,9 +248,7 @@ def cosine_iso(z: Tensor, case: Case) -> Tensor:
     tolerance=1e-9,
 )
 def cosine_iso_straight_through() -> Sides:
-    return sides(
-        (gradient(COSINE_ISO, case), gradients(lambda z, case=case: cosine_iso(z, case), case)[0]) for case in cases()
-    )
+    return sides((gradient(COSINE_ISO, case), gradients(cosine_iso, case)[0]) for case in cases())
 
 
 @claim(

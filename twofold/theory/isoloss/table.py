@@ -1,4 +1,4 @@
-"""Table 1, and Figures 4 and 5: the linear Siamese network of section 3 (N = 15, M = 10, σ = 0.1), trained to its end."""
+"""Table 1, Figures 4 and 5: the linear Siamese network of section 3 (N = 15, M = 10, σ = 0.1), trained to its end."""
 
 import torch
 from torch import Tensor
@@ -221,7 +221,7 @@ def two_modes() -> Sides:
     def case(loss: Loss, pair: tuple[float, float]) -> tuple[Tensor, Tensor]:
         start = torch.tensor(pair, dtype=torch.float64)
         if loss is COSINE:  # whose time goes with the size of s
-            return cosine(loss, 0.1 * start.mean().item(), 150, start, draws=8)[-1], start.mean().expand(2)
+            return cosine(loss, 0.2 * start.mean().item(), 160, start, draws=8)[-1], start.mean().expand(2)
         return cosine(loss, 0.1, 150, start)[-1], torch.full((2,), LIMIT, dtype=torch.float64)
 
     return sides(case(loss, pair) for loss in (EUCLIDEAN, COSINE) for pair in PAIRS)
