@@ -329,3 +329,18 @@ def conserved_sum() -> Sides:
 
     losses = ((COSINE_NO_PREDICTOR, 1.0), (COSINE, 1.0), (COSINE, 0.5), (COSINE_NO_STOP, 1.0))
     return sides(case(*which) for which in losses)
+
+
+@claim(
+    "isoloss",
+    "C.2, finite steps",
+    "a step η of gradient descent on any of these adds exactly η²‖∂L/∂W‖² to ‖W‖²: what grows does so by large steps",
+    tolerance=1e-12,
+)
+def growth_of_finite_steps() -> Sides:
+    def case(loss: Loss, step: float) -> tuple[Tensor, Tensor]:
+        x, w = white_views(100, 7), weights(torch.linspace(0.2, 2, 5, dtype=torch.float64), 7)
+        slope = velocity(loss, x, w)
+        return (w + step * slope).square().sum(), w.square().sum() + step**2 * slope.square().sum()
+
+    return sides(case(loss, step) for loss in (COSINE_NO_PREDICTOR, COSINE, COSINE_NO_STOP) for step in (0.1, 3.0))
