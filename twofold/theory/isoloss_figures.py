@@ -1,5 +1,6 @@
 """IsoLoss, Figures 2, 4, 5 and 6: the Siamese network of section 3, drawn from its simulation."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +21,7 @@ from twofold.theory.isoloss.siamese import (
     Encode,
     Loss,
     alignment,
+    flow,
     learnt_predictor,
     linear,
     relu,
@@ -40,15 +42,15 @@ LOSSES = {
 }
 # How long each is trained: the network of ten outputs, and that of two.
 LINEAR_TIMES = {"Euclidean": ((16, 16, 16, 16), (3, 16, 8, 4)), "cosine": ((60, 3000, 60, 60), (3, 150, 8, 6))}
-RELU_TIMES = {"Euclidean": ((16, 16, 40, 16), (3, 16, 8, 4)), "cosine": ((200, 3000, 400, 200), (3, 60, 8, 6))}
-STEPS = 200
+RELU_TIMES = {"Euclidean": ((16, 16, 40, 16), (3, 16, 8, 4)), "cosine": ((120, 3000, 300, 120), (3, 60, 8, 6))}
+STEPS = 160
 SHOWN = 40  # samples whose path is drawn
 
 
 def train(loss: Loss, w: Tensor, time: float, encode: Encode = linear) -> tuple[Tensor, list[Tensor]]:
     """Times and weights of gradient descent on new views at every step, as the paper trains; steps grow with time."""
     times = time * torch.linspace(0, 1, STEPS + 1).square()
-    samples = 600 if loss.predictor else 2000  # without predictor there is little but noise
+    samples = 600 if loss.predictor else 1500  # without predictor there is little but noise
     path = [w]
     for step in times.diff().tolist():
         path.append(path[-1] + step * velocity(loss, white_views(samples, INPUTS), path[-1], encode=encode))
@@ -84,7 +86,7 @@ def draw_representations(ax: "Axes", loss: Loss, time: float, encode: Encode) ->
     ax.set_xlabel("$z_1$")
 
 
-def draw_table(encode: Encode, times: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]) -> Drawing:
+def draw_table(encode: Encode, times: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]) -> Drawing:
     drawing = Drawing(figsize=(12, 12.5), layout="constrained")
     axes = drawing.subplots(4, 4)
     with torch.random.fork_rng(devices=[]):
@@ -103,14 +105,14 @@ def draw_table(encode: Encode, times: dict[str, tuple[tuple[int, ...], tuple[int
 @figure(
     "isoloss",
     "Figure 2",
-    "The linear network, N = 15, σ = 0.1, α = 1, trained on new views at each step. Upper rows: M = 2, paths of 40 samples "
-    "(grey) to where they end (red; blue: more samples). Lower rows: the predictor's eigenvalues, M = 10. As in the "
-    "paper: without stop-gradient the Euclidean loss collapses; without predictor the cosine moves slowly (see its "
-    "time axis); both full losses end isotropic; IsoLoss moves small eigenvalues as fast as large ones. Unlike the "
-    "paper: the cosine loss without stop-gradient does not diverge. It conserves the sum of the eigenvalues: the large "
-    "ones grow only by what the small ones lose, and rank collapses. (A step of finite size η adds η²‖∂L/∂W‖² to the sum, "
-    "so that large steps do make it grow.) And without predictor the Euclidean loss decays as "
-    "exp(−2σ²t), which is 0 only without noise.",
+    "The linear network, N = 15, σ = 0.1, α = 1, trained on new views at each step. Upper rows: M = 2, paths of 40 "
+    "samples (grey) to where they end (red; blue: more samples). Lower rows: the predictor's eigenvalues, M = 10. "
+    "As in the paper: without stop-gradient the Euclidean loss collapses; without predictor the cosine moves slowly "
+    "(see its time axis); both full losses end isotropic; IsoLoss moves small eigenvalues as fast as large ones. "
+    "Unlike the paper: the cosine loss without stop-gradient does not diverge. It conserves the sum of the "
+    "eigenvalues: the large ones grow only by what the small ones lose, and rank collapses. (A step of finite size "
+    "η adds η²‖∂L/∂W‖² to the sum, so that large steps do make it grow.) And without predictor the Euclidean loss "
+    "decays as exp(−2σ²t); it stands still only without noise.",
 )
 def figure_2() -> Drawing:
     return draw_table(linear, LINEAR_TIMES)
@@ -119,8 +121,12 @@ def figure_2() -> Drawing:
 @figure(
     "isoloss",
     "Figure 6",
-    "Figure 2 with a ReLU on the embeddings, z = max(Wx, 0). As in the paper, all is alike but for one eigenvalue that "
-    "stands above the rest: that of the mean, which embeddings of one sign cannot lose.",
+    "Figure 2 with a ReLU on the embeddings, z = max(Wx, 0). As in the paper, the losses keep their characters: "
+    "collapse or loss of rank without stop-gradient, hardly any motion without predictor, and with IsoLoss all "
+    "eigenvalues rise together. Two things are not as in the linear network. One eigenvalue stands above the rest: "
+    "that of the mean, which embeddings of one sign cannot lose. And from this start, with eigenvalues from 0.1 up, "
+    "(c) loses its smallest modes under both distances, while (d) keeps them all; under the cosine IsoLoss their "
+    "sum grows, as nothing conserves it.",
 )
 def figure_6() -> Drawing:
     return draw_table(relu, RELU_TIMES)
@@ -129,14 +135,15 @@ def figure_6() -> Drawing:
 @figure(
     "isoloss",
     "Figure 5",
-    "Two output neurons from three starts (colours; solid and dashed: the two eigenvalues). As in the paper: under the "
-    "Euclidean loss both come to 1 (to 1/(1+σ²) = 0.990) from everywhere; under the cosine loss they meet at a value "
-    "that depends on the start. It is the mean of the first two (dotted), since their sum is conserved.",
+    "Two output neurons from three starts (colours; solid and dashed: the two eigenvalues). As in the paper: under "
+    "the Euclidean loss both come to 1 (to 1/(1+σ²) = 0.990) from everywhere; under the cosine loss they meet at a "
+    "value that depends on the start. It is the mean of the first two (dotted), since their sum is conserved.",
 )
 def figure_5() -> Drawing:
     drawing = Drawing(figsize=(10, 4), layout="constrained")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
+        x = white_views(1000, INPUTS)
         for ax, loss, name in zip(
             drawing.subplots(1, 2, sharey=True), (EUCLIDEAN, COSINE), ("(a) Euclidean", "(b) cosine"), strict=True
         ):
@@ -144,8 +151,8 @@ def figure_5() -> Drawing:
                 ("tab:blue", "tab:orange", "tab:green"), ((0.1, 0.4), (0.3, 1.7), (1.2, 2.0)), strict=True
             ):
                 first = torch.tensor(pair, dtype=torch.float64)
-                times, path = train(loss, weights(first, INPUTS), 10)
-                s = spectra(white_views(600, INPUTS), path)
+                s = spectra(x, flow(loss, x, weights(first, INPUTS), 10 / STEPS * 2, STEPS // 2))
+                times = torch.linspace(0, 10, len(s))
                 ax.plot(times, s[:, 1], color=colour, label=f"start {pair[0]}, {pair[1]}")
                 ax.plot(times, s[:, 0], color=colour, linestyle="--")
                 limit = 1.0 if loss is EUCLIDEAN else s[0].mean().item()
@@ -163,8 +170,8 @@ def figure_5() -> Drawing:
     "isoloss",
     "Figure 4",
     "A linear predictor that is trained, in the linear network of Figure 2: the cosine between u and W_P u for each "
-    "eigenvector u of E[zzᵀ]. As in the paper (there a deep network over epochs) the predictor turns to the eigenvectors "
-    "under both losses, from no alignment at the start; the smallest eigenvalues come last.",
+    "eigenvector u of E[zzᵀ]. As in the paper (there a deep network over epochs) the predictor turns to the "
+    "eigenvectors under both losses, from no alignment at the start; the smallest eigenvalues come last.",
 )
 def figure_4() -> Drawing:
     drawing = Drawing(figsize=(10, 4), layout="constrained")
@@ -178,7 +185,7 @@ def figure_4() -> Drawing:
             path = learnt_predictor(loss, x, w, step=time / 60, steps=60)
             aligned = torch.stack([alignment(x, both) for both in path]).flip(1)
             image = ax.imshow(
-                aligned.T,
+                aligned.T.numpy(),
                 aspect="auto",
                 origin="upper",
                 vmin=-1,

@@ -63,7 +63,9 @@ def orthogonal(n: int) -> Tensor:
 
 def white_views(samples: int, inputs: int, noise: float = NOISE) -> Tensor:
     """x + σε and x + σε' with x, ε, ε' Gaussian draws made white together: E[xxᵀ] = I exactly, not within 1/√n."""
-    x, first, second = (torch.linalg.qr(randn(samples, 3 * inputs)).Q * samples**0.5).chunk(3, dim=-1)
+    drawn = randn(samples, 3 * inputs)
+    root = torch.linalg.cholesky(drawn.T @ drawn / samples)
+    x, first, second = torch.linalg.solve_triangular(root, drawn.T, upper=False).T.chunk(3, dim=-1)
     return torch.stack([x + noise * first, x + noise * second])
 
 

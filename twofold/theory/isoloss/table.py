@@ -212,7 +212,7 @@ PAIRS = ((0.1, 0.4), (0.3, 1.7), (1.2, 2.0))  # initial eigenvalues of networks 
 
 
 def polar_views(angles: int = 16, radii: int = 8) -> Tensor:
-    """Two inputs, Gaussian by quadrature: few draws in the plane would have one near 0, whose gradient outdoes the rest.
+    """Two inputs, Gaussian by quadrature: of few draws in the plane one lies near 0, and its gradient outdoes the rest.
 
     Noise is ±√2 σ along either axis, each sign in each view: white, and of Gaussian noise's second moment.
     """
