@@ -27,7 +27,6 @@ CORRECTED = [
     "Lemma B.6 (gradient)",
     "eq 17",
     "Theorem 5.1 (normalised), Lemma B.8",
-    "eq 5 (in training)",
     "eq 7",
     "eq 8",
     "Section 5.2.2 (bias)",
