@@ -17,8 +17,8 @@ from twofold.errors import TwofoldError
 
 def test_defaults_are_valid_configuration() -> None:
     for _, defaults in benchmarks.NAMED.values():
-        # Widths are keys of methods; a source may set them for those that have them.
-        widths = {"projector": config.Widths, "predictor_width": int}
+        # Sizes are keys of methods; a source may set them for those that have them.
+        widths = {"projector": config.Widths, "predictor_width": int, "prototypes": int, "queue": int}
         keys = config.RUN_KEYS | {name: config.Key(name, hint, None, "") for name, hint in widths.items()}
         resolved = config.flat(config.resolve(keys, {"data source": defaults}))
         assert {key: resolved[key] for key in defaults} == defaults

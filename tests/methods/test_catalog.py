@@ -97,8 +97,8 @@ def test_running_correlation_moves_once_a_step_and_never_in_evaluation() -> None
     seen: list[Tensor] = []
     forward = trainer.method.forward
 
-    def spy(views: Tensor, batch: Batch) -> object:
-        embeddings = forward(views, batch)
+    def spy(views: Tensor, batch: Batch, **options: object) -> object:
+        embeddings = forward(views, batch, **options)
         seen.append(embeddings.z.detach().double().flatten(0, 1))
         return embeddings
 
