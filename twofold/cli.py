@@ -101,9 +101,8 @@ def verify(
     paper: Annotated[
         str | None, typer.Argument(metavar="[PAPER]", help="s-diet, frossl, birth, alpha-cl or isoloss.")
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", help="Also write a page, with the papers' figures drawn anew.")
-    ] = None,
+    report: Annotated[bool, typer.Option("--report", help="Also write a page, with the figures drawn anew.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the page goes.")] = Path("theory.html"),
     quiet: Quiet = False,
 ) -> None:
     """Compute the papers' statements numerically: both sides of each, and the printed form where it is wrong."""
@@ -125,14 +124,14 @@ def verify(
                 display.say(f"\n{title}")
                 display.say(claims_table(rows))
         display.say(", ".join(f"{count} {verdict}" for verdict, count in counts(results).items()))
-        if report is not None:
+        if report:
             drawn = figures(paper)
             pictures = []
             with display.stage("drawing figures", len(drawn)) as stage:
                 for done, figure in enumerate(drawn, start=1):
                     pictures.append((figure, picture(figure)))
                     stage(done)
-            display.say(f"report   {write_page(report, results, pictures)}")
+            display.say(f"report   {write_page(out, results, pictures)}")
     if any(checked.verdict == "FAILS" for checked in results):
         raise typer.Exit(1)
 
