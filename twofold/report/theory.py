@@ -20,7 +20,7 @@ def value_text(side: torch.Tensor | float) -> str:
 
 
 def error_text(error: float | None) -> str:
-    return "" if error is None else "exact" if error == 0 else f"{error:.1e}"
+    return "" if error is None else "0" if error == 0 else f"{error:.1e}"
 
 
 def row(checked: Checked) -> dict[str, Any]:
