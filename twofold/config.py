@@ -141,9 +141,7 @@ class Config:
         Literal["auto", "float32", "bf16"],
         "auto: bf16 autocast (and TF32 products in the objective) on CUDA, else float32",
     ] = "auto"
-    compile: Annotated[
-        bool | None, "fused kernels, and the step as one CUDA graph; none: on CUDA, from 2,000 steps on"
-    ] = None
+    compile: Annotated[bool | None, "the step as one CUDA graph; none: on CUDA, from 2,000 steps on"] = None
     augment: Augment = field(default_factory=Augment)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -101,7 +101,7 @@ class Streams:
 
 
 class CannotRecord(Exception):
-    pass
+    """Something in the step cannot be repeated from a recording."""
 
 
 class Replay:
