@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from twofold import linalg, objectives
-from twofold.theory.birth.setting import centring, descended, randn, stacked
+from twofold.theory.birth.setting import centring, stacked
 from twofold.theory.claim import Sides, claim
+from twofold.theory.numerics import descended, randn
 
 VIEWS = [(2, 12, 3), (3, 10, 4), (4, 8, 2)]  # views V, samples N, dimensions K
 

@@ -9,15 +9,14 @@ from twofold.theory.birth.setting import (
     SIZES,
     absolute_loss,
     centring,
-    gradient,
     instances,
     orthonormal,
     quadratic_minimum,
-    randn,
     solved_head,
     stacked,
 )
 from twofold.theory.claim import Sides, claim
+from twofold.theory.numerics import gradient, randn
 
 
 def shrinkage(singular: Tensor, ridge: float, N: int) -> Tensor:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from twofold import objectives
-from twofold.theory.birth.setting import RIDGES, centred_orthonormal, centring, gradient, orthonormal, randn, stacked
+from twofold.theory.birth.setting import RIDGES, centred_orthonormal, centring, orthonormal, stacked
 from twofold.theory.claim import Sides, claim
+from twofold.theory.numerics import gradient, randn, rk4_step
 
 SIGMA = torch.tensor([0.05, 0.5, 3.0, 40.0], dtype=torch.float64)
 
@@ -179,12 +180,7 @@ def flow(features: Tensor, graph: Tensor, ridge: float, times: Tensor) -> list[T
 
     path = [features]
     for step in times.diff().tolist():
-        f = path[-1]
-        one = slope(f)
-        two = slope(f + step / 2 * one)
-        three = slope(f + step / 2 * two)
-        four = slope(f + step * three)
-        path.append(f + step / 6 * (one + 2 * two + 2 * three + four))
+        path.append(rk4_step(slope, path[-1], step))
     return path
 
 

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from twofold import objectives
-from twofold.theory.birth.setting import centring, descended, gradient, orthonormal, randn, stacked
+from twofold.theory.birth.setting import centring, orthonormal, stacked
 from twofold.theory.claim import Sides, claim
+from twofold.theory.numerics import descended, gradient, randn
 
 VIEWS = [(2, 5), (3, 4), (4, 7)]  # views V, samples N
 

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from twofold import linalg, objectives
-from twofold.theory.birth.setting import descended, gradient, orthonormal, randn, stacked
+from twofold.theory.birth.setting import orthonormal, stacked
 from twofold.theory.claim import Sides, claim
+from twofold.theory.numerics import descended, gradient, randn
 
 SIZES = [(8, 3, 5), (12, 2, 6), (6, 4, 7)]  # samples N, features K, classes C
 

@@ -1,18 +1,14 @@
 """Random features, labels and heads, and solvers that know nothing of closed forms."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-Loss = Callable[..., Tensor]  # of one tensor; the others of a loop are held by their defaults
+from twofold.theory.numerics import Loss, randn
 
 SIZES = [(12, 4, 3), (5, 9, 4), (7, 7, 2), (30, 6, 10)]  # samples N, features K, classes C
 RIDGES = [1e-2, 0.3, 2.0]
-
-
-def randn(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
 
 
 def instances() -> Iterator[tuple[Tensor, Tensor, float]]:
@@ -57,27 +53,6 @@ def solved_head(features: Tensor, labels: Tensor, ridge: float) -> tuple[Tensor,
         return x[: K * C].view(K, C), x[K * C :]
 
     return split(quadratic_minimum(lambda x: absolute_loss(features, labels, *split(x), ridge), (K + 1) * C))
-
-
-def descended(loss: Loss, start: Tensor) -> Tensor:
-    """A local minimum of any function, by L-BFGS."""
-    x = start.clone().requires_grad_()
-    options = {"max_iter": 2000, "max_eval": 4000, "tolerance_grad": 1e-12, "tolerance_change": 1e-16}
-    solver = torch.optim.LBFGS([x], history_size=30, line_search_fn="strong_wolfe", **options)  # type: ignore[arg-type]
-
-    def closure() -> float:
-        solver.zero_grad()
-        value = loss(x)
-        value.backward()
-        return value.item()
-
-    solver.step(closure)
-    return x.detach()
-
-
-def gradient(loss: Loss, at: Tensor) -> Tensor:
-    at = at.detach().clone().requires_grad_()
-    return torch.autograd.grad(loss(at), at)[0]
 
 
 def stacked(values: list[Tensor]) -> Tensor:

@@ -1,6 +1,5 @@
 """FroSSL contrasts dimensions, samples, or both at once: propositions 3.1 to 3.3, and what their minima are."""
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 from twofold import linalg, objectives
 from twofold.theory.claim import Sides, claim
 from twofold.theory.frossl.objective import SHAPES, stacked, unit_columns, views
+from twofold.theory.numerics import descended
 
 
 def between_dimensions(z: Tensor) -> Tensor:
@@ -59,23 +59,6 @@ def contrasts_dimensions_of_any_variance() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-def minimised(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
-    """By a general solver, that knows nothing of the minimum."""
-    z = start.clone().requires_grad_()
-    solver = torch.optim.LBFGS(
-        [z], max_iter=2000, tolerance_grad=1e-13, tolerance_change=0, history_size=30, line_search_fn="strong_wolfe"
-    )
-
-    def evaluate() -> Tensor:
-        solver.zero_grad()
-        value = loss(z)
-        value.backward()
-        return value
-
-    solver.step(evaluate)
-    return z.detach()
-
-
 def total(z: Tensor, logarithm: bool = True) -> Tensor:
     return objectives.frossl(z, logarithm=logarithm).total
 
@@ -92,7 +75,7 @@ def minima_contrast_dimensions() -> Sides:
     for samples, dims in [(12, 4), (20, 6), (5, 8)]:
         least = max(dims**2 / (samples - 1) - dims, 0.0)
         for logarithm in (True, False):
-            z = minimised(partial(total, logarithm=logarithm), views(samples, dims))
+            z = descended(partial(total, logarithm=logarithm), views(samples, dims))
             columns = unit_columns(z)
             left += [between_dimensions(y) for y in columns] + [(columns[0] - columns[1]).square().sum()]
             right += [least, least, 0.0]
@@ -104,7 +87,7 @@ def eigenvalues_approach_the_variance() -> Sides:
     """Known less well than L_nc, which is a square: eigenvalues move by the first power of Z's error."""
     spectra = []
     for samples, dims in [(12, 4), (20, 6)]:
-        z = minimised(total, views(samples, dims))
+        z = descended(total, views(samples, dims))
         spectra.append(torch.linalg.svdvals(unit_columns(z)[0]).square())
     return Sides(torch.cat(spectra), 1.0)
 
@@ -129,7 +112,7 @@ def minima_contrast_samples() -> Sides:
     left, right = [], []
     for samples, dims in [(12, 4), (9, 7), (5, 8)]:
         start = torch.randn(samples, dims, dtype=torch.float64)
-        z = minimised(lambda z: linalg.gram_norm_squared(linalg.normalized(z)), start)
+        z = descended(lambda z: linalg.gram_norm_squared(linalg.normalized(z)), start)
         left.append(between_samples(torch.nn.functional.normalize(z, dim=1)))
         right.append(max(samples**2 / dims - samples, 0.0))
     return Sides(stacked(left), torch.tensor(right, dtype=torch.float64))

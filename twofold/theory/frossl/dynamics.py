@@ -14,6 +14,7 @@ from torch import Tensor
 from twofold.theory.claim import Sides, claim
 from twofold.theory.frossl.gradients import barlow_variant, frossl_variant, gradient, instances
 from twofold.theory.frossl.objective import flat, rotation
+from twofold.theory.numerics import rk4
 
 SIZES = [(9, 6, 4), (7, 4, 4)]  # N, m, d
 TIME, STEPS = 2.0, 200  # at rates up to 10: Runge–Kutta's error is then a few 1e-8 of s
@@ -21,15 +22,7 @@ TIME, STEPS = 2.0, 200  # at rates up to 10: Runge–Kutta's error is then a few
 
 def flow(velocity: Callable[[Tensor], Tensor], start: Tensor, time: float, steps: int = STEPS) -> Tensor:
     """States [steps + 1, ...] at equal times, by Runge–Kutta of fourth order."""
-    h, state, states = time / steps, start, [start]
-    for _ in range(steps):
-        a = velocity(state)
-        b = velocity(state + h / 2 * a)
-        c = velocity(state + h / 2 * b)
-        d = velocity(state + h * c)
-        state = state + h / 6 * (a + 2 * b + 2 * c + d)
-        states.append(state)
-    return torch.stack(states)
+    return torch.stack(rk4(velocity, start, time / steps, steps))
 
 
 def descent(x: Tensor, loss: Callable[[Tensor, Tensor], Tensor] = frossl_variant) -> Callable[[Tensor], Tensor]:

@@ -21,12 +21,12 @@ from twofold.theory.isoloss.siamese import (
     flow,
     linear,
     orthogonal,
-    randn,
     spectra,
     velocity,
     weights,
     white_views,
 )
+from twofold.theory.numerics import randn
 
 
 def augmented(k: int = 12) -> Iterator[tuple[Tensor, Tensor]]:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from twofold.theory.claim import Relation, Sides
-from twofold.theory.isoloss.siamese import Loss, orthogonal, predictor, randn
+from twofold.theory.isoloss.siamese import Loss, orthogonal, predictor
+from twofold.theory.numerics import randn
 
 
 @dataclass(frozen=True)

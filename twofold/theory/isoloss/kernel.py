@@ -15,11 +15,11 @@ from twofold.theory.isoloss.siamese import (
     Loss,
     linear,
     orthogonal,
-    randn,
     velocity,
     weights,
     white_views,
 )
+from twofold.theory.numerics import randn
 
 INPUTS, HIDDEN, OUTPUTS, SAMPLES = 4, 6, 3, 5
 LOSSES = (EUCLIDEAN, COSINE, EUCLIDEAN_ISO, COSINE_ISO)

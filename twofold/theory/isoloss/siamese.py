@@ -11,6 +11,7 @@ from torch import Tensor
 
 from twofold import models, objectives
 from twofold.objectives.predictive import Distance
+from twofold.theory.numerics import randn, rk4
 
 NOISE = 0.1  # σ, the augmentation of the paper's section 3
 Encode = Callable[[Tensor, Tensor], Tensor]  # x, W → z
@@ -51,10 +52,6 @@ def predictor(z: Tensor, exponent: float) -> Tensor:
     direct = models.DirectPredictor(z.shape[-1], exponent, momentum=0.0, normalize=False)
     direct.update(z.detach())
     return direct.matrix()
-
-
-def randn(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
 
 
 def orthogonal(n: int) -> Tensor:
@@ -111,19 +108,6 @@ def velocity(loss: Loss, x: Tensor, w: Tensor, exponent: float = 1.0, encode: En
     """dW/dt = −∂L/∂W, η = 1."""
     w = w.detach().requires_grad_()
     return -torch.autograd.grad(loss(encode(x, w), exponent), w)[0]
-
-
-def rk4(rate: Callable[[Tensor], Tensor], start: Tensor, step: float, steps: int) -> list[Tensor]:
-    """The states after 0, 1, …, `steps` steps of the classical Runge–Kutta method."""
-    states = [start]
-    for _ in range(steps):
-        y = states[-1]
-        a = rate(y)
-        b = rate(y + step / 2 * a)
-        c = rate(y + step / 2 * b)
-        d = rate(y + step * c)
-        states.append(y + step / 6 * (a + 2 * b + 2 * c + d))
-    return states
 
 
 def flow(

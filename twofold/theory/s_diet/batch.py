@@ -12,7 +12,8 @@ from torch import Tensor
 from twofold.linalg import normalized
 from twofold.objectives import batch_cross_entropy
 from twofold.theory.claim import Sides, claim
-from twofold.theory.s_diet.linear import random, stack
+from twofold.theory.numerics import randn
+from twofold.theory.s_diet.linear import stack
 
 
 def embedding_gradient(
@@ -38,7 +39,7 @@ def cosine(one: Tensor, other: Tensor) -> Tensor:
 def gradient_at_start() -> Sides:
     found, expected = [], []
     for n, b, dim, smoothing in ((20, 5, 3, 0.8), (50, 16, 8, 0.0), (64, 64, 4, 0.3)):
-        rows, z = random(n, dim), torch.zeros(b, dim, dtype=torch.float64)
+        rows, z = randn(n, dim), torch.zeros(b, dim, dtype=torch.float64)
         for compared in (rows[:b], rows):
             found.append(b * embedding_gradient(z, compared, label_smoothing=smoothing))
             expected.append((1 - smoothing) * (compared.mean(dim=0) - rows[:b]))
@@ -54,7 +55,7 @@ def gradient_at_start() -> Sides:
 def cosine_at_start() -> Sides:
     found, expected = [], []
     for n, b, dim in ((20, 5, 3), (300, 32, 16), (64, 64, 4)):
-        rows, z = random(n, dim) + 0.3, torch.zeros(b, dim, dtype=torch.float64)
+        rows, z = randn(n, dim) + 0.3, torch.zeros(b, dim, dtype=torch.float64)
         found.append(cosine(embedding_gradient(z, rows[:b]), embedding_gradient(z, rows)))
         mean = rows[:b].mean(dim=0)
         scatter = (rows[:b] - mean).square().sum()
@@ -72,9 +73,9 @@ def cosine_for_random_rows() -> Sides:
     n, dim, sizes, heads = 1024, 128, (64, 128, 256), 32
     found = torch.zeros(len(sizes), dtype=torch.float64)
     for _ in range(heads):
-        rows = random(n, dim) / math.sqrt(dim)
+        rows = randn(n, dim) / math.sqrt(dim)
         for k, b in enumerate(sizes):
-            z = 0.1 * normalized(random(b, dim))
+            z = 0.1 * normalized(randn(b, dim))
             found[k] += cosine(embedding_gradient(z, rows[:b]), embedding_gradient(z, rows)) / heads
     return Sides(found, torch.tensor([math.sqrt((1 - 1 / b) / (1 - 1 / n)) for b in sizes], dtype=torch.float64))
 
@@ -89,7 +90,7 @@ def population_is_a_lower_bound() -> Sides:
     """By Jensen: the sum of exponentials and the smoothed targets are right in the mean, and log is concave."""
     found, full = [], []
     for n, b, scale in ((6, 3, 1.0), (7, 4, 3.0), (6, 6, 2.0)):
-        rows, z, label = random(n, 5), scale * random(1, 5), torch.zeros(1, dtype=torch.int64)
+        rows, z, label = randn(n, 5), scale * randn(1, 5), torch.zeros(1, dtype=torch.int64)
         batches = [[0, *others] for others in combinations(range(1, n), b - 1)]
         losses = [batch_cross_entropy(z, rows[batch], label, population=n).total for batch in batches]
         found.append(torch.stack(losses).mean())
@@ -106,7 +107,7 @@ def population_is_a_lower_bound() -> Sides:
 def population_at_start() -> Sides:
     found, expected = [], []
     for n, b in ((6, 3), (100, 7), (5, 5)):
-        rows, z = random(b, 4), torch.zeros(b, 4, dtype=torch.float64)
+        rows, z = randn(b, 4), torch.zeros(b, 4, dtype=torch.float64)
         found.append(batch_cross_entropy(z, rows, torch.arange(b), population=n).total)
         expected.append(torch.tensor(math.log(n), dtype=torch.float64))
     return Sides(torch.stack(found), torch.stack(expected))
@@ -135,7 +136,7 @@ def cosine_later_as_it_is() -> Sides:
 def _later(population: int | None) -> Tensor:
     """Logits are 10 times the cosines; embeddings are drawn to their rows, not yet as far as smoothing lets them."""
     n, b, dim = 4096, 256, 128
-    rows = normalized(random(n, dim))
-    z = 10 * normalized(0.8 * rows[:b] + normalized(random(b, dim)))
+    rows = normalized(randn(n, dim))
+    z = 10 * normalized(0.8 * rows[:b] + normalized(randn(b, dim)))
     near = embedding_gradient(z, rows[:b], population=population)
     return cosine(near, embedding_gradient(z, rows))

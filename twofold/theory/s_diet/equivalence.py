@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from twofold.theory.claim import Sides, claim
-from twofold.theory.s_diet.linear import Data, built, datasets, isometric, random, sides, stack
+from twofold.theory.numerics import randn
+from twofold.theory.s_diet.linear import Data, built, datasets, isometric, sides, stack
 from twofold.theory.s_diet.solver import minimise
 
 
@@ -31,7 +32,7 @@ def alignment_is_bounded() -> Sides:
         eigenvalues, _ = data.spectrum
         for chosen in combinations(range(min(3, len(eigenvalues))), 2):
             w = built(data, chosen)
-            heads = [torch.linalg.qr(random(data.y.shape[1], data.m))[0] for _ in range(20)]
+            heads = [torch.linalg.qr(randn(data.y.shape[1], data.m))[0] for _ in range(20)]
             left += [_alignment(data, w, head) for head in heads]
             right += [eigenvalues[list(chosen)].sum()] * len(heads)
     return Sides(torch.stack(left), torch.stack(right), "≤")

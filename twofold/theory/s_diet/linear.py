@@ -14,6 +14,7 @@ from torch import Tensor
 
 from twofold.objectives import orthogonal_head
 from twofold.theory.claim import Sides
+from twofold.theory.numerics import randn
 from twofold.theory.s_diet.solver import minimise, stationary
 
 
@@ -72,11 +73,11 @@ class Data:
         return w.view(self.m, d), head.view(n, self.m)
 
     def encoder(self, scale: float = 1.0) -> Tensor:
-        return scale * random(self.m, self.x.shape[1])
+        return scale * randn(self.m, self.x.shape[1])
 
     def model(self, scale: float = 1.0) -> Tensor:
         """W and W_H, packed."""
-        return scale * random(self.m * (self.x.shape[1] + self.y.shape[1]))
+        return scale * randn(self.m * (self.x.shape[1] + self.y.shape[1]))
 
     def models(self, *scales: float) -> list[Tensor]:
         with fixed_seed():
@@ -108,10 +109,6 @@ class Data:
         return orthogonal_head(self.x @ w.T, self.y).total / 2
 
 
-def random(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
-
-
 @contextmanager
 def fixed_seed() -> Iterator[None]:
     """For what is kept from one claim to the next, so that no claim depends on those before it."""
@@ -129,7 +126,7 @@ def datasets() -> tuple[Data, ...]:
     with fixed_seed():
         sizes = [(6, 4, 5, 5, 3), (5, 3, 7, 4, 3), (4, 5, 4, 4, 4), (5, 3, 3, 3, 4)]
         return tuple(
-            Data((random(n, rank) + 0.5 * random(views, n, rank)) @ torch.linalg.qr(random(d, rank))[0].T, m)
+            Data((randn(n, rank) + 0.5 * randn(views, n, rank)) @ torch.linalg.qr(randn(d, rank))[0].T, m)
             for n, views, d, rank, m in sizes
         )
 
@@ -154,5 +151,5 @@ def built(data: Data, chosen: Sequence[int]) -> Tensor:
     """W = Q diag(√λ_i) v_iᵀ over the chosen eigenvectors, Q with orthonormal columns."""
     eigenvalues, v = data.spectrum
     index = list(chosen)
-    q = torch.linalg.qr(random(data.m, len(index)))[0]
+    q = torch.linalg.qr(randn(data.m, len(index)))[0]
     return q @ (v[:, index] * eigenvalues[index].sqrt()).T

@@ -252,7 +252,7 @@ def derivative() -> Sides:
     for bounds, phi in (((0.3, 0.7), 1.0), ((0.1, 0.5), 0.5)):
         setting = replace(SMALL, bounds=bounds, phi=phi, order=31)
         ab = coefficients(setting)
-        slopes = gradient(lambda ab, setting=setting: setting.loss(setting.encoder(*ab), normalise=True), ab)  # type: ignore[misc]
+        slopes = gradient(lambda ab, setting=setting: setting.loss(setting.encoder(*ab), normalise=True), ab)
         parts, squares = along(setting, ab), setting.r.square().sum(dim=1)
         for c in range(setting.concepts):
             direction = torch.stack([-ab[1, c], ab[0, c]])

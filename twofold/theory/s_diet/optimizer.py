@@ -12,7 +12,8 @@ from torch import Tensor
 from twofold.models import LazyAdamW, multistep_adamw, multistep_sgd
 from twofold.objectives import batch_cross_entropy
 from twofold.theory.claim import Sides, claim
-from twofold.theory.s_diet.linear import random, stack
+from twofold.theory.numerics import randn
+from twofold.theory.s_diet.linear import stack
 
 BETAS = (0.9, 0.999)
 State = tuple[Tensor, Tensor, Tensor]  # θ, m and v
@@ -33,7 +34,7 @@ def sgd() -> Sides:
     found: list[Tensor] = []
     expected: list[Tensor] = []
     for t, lr, decay, momentum in _sgd_cases():
-        theta, m = random(4, 3), random(4, 3)
+        theta, m = randn(4, 3), randn(4, 3)
         found += multistep_sgd(theta, m, t, lr, decay, momentum)
         for _ in range(t):
             m = momentum * m
@@ -46,7 +47,7 @@ def sgd() -> Sides:
 def _() -> Sides:
     found, expected = [], []
     for t, lr, decay, momentum in list(_sgd_cases())[:-1]:
-        theta, m, kept = random(4, 3), random(4, 3), 1 - lr * decay
+        theta, m, kept = randn(4, 3), randn(4, 3), 1 - lr * decay
         expected.append(kept**t * theta + lr * momentum * (kept**t - momentum**t) / (kept - momentum) * m)
         found.append(multistep_sgd(theta, m, t, lr, decay, momentum)[0])
     return Sides(stack(found), stack(expected))
@@ -87,7 +88,7 @@ def adamw() -> Sides:
     found: list[Tensor] = []
     expected: list[Tensor] = []
     for t, lr, decay, betas in _adamw_cases():
-        state = random(4, 3), random(4, 3), random(4, 3).square()
+        state = randn(4, 3), randn(4, 3), randn(4, 3).square()
         found += multistep_adamw(*state, t, lr, decay, betas, eps=0.0)
         for _ in range(t):
             state = _adamw_step(*state, 0.0, lr, decay, betas)
@@ -99,7 +100,7 @@ def adamw() -> Sides:
 def _() -> Sides:
     found, expected = [], []
     for t, lr, decay, betas in list(_adamw_cases())[:-1]:
-        theta, m, v = random(4, 3), random(4, 3), random(4, 3).square()
+        theta, m, v = randn(4, 3), randn(4, 3), randn(4, 3).square()
         kept, mu = 1 - lr * decay, betas[0] / math.sqrt(betas[1])
         expected.append(kept**t * theta + lr * mu * (kept**t - mu**t) / (kept - mu) * m / v.sqrt())
         found.append(multistep_adamw(theta, m, v, t, lr, decay, betas, eps=0.0)[0])
@@ -116,7 +117,7 @@ def listing() -> Sides:
     found: list[Tensor] = []
     expected: list[Tensor] = []
     for t, lr, decay, betas in list(_adamw_cases())[:-1]:
-        theta, m, v, g = random(4, 3), random(4, 3), random(4, 3).square(), random(4, 3)
+        theta, m, v, g = randn(4, 3), randn(4, 3), randn(4, 3).square(), randn(4, 3)
         theta, m, v = _adamw_step(theta, m, v, g, lr, decay, betas, eps=1e-8)
         found += multistep_adamw(theta, m, v, t - 1, lr, decay, betas, eps=1e-8)
         mu, kept = betas[0] / math.sqrt(betas[1]), 1 - lr * decay
@@ -180,12 +181,12 @@ def _batch_gradient(z: Tensor, rows: Tensor) -> Tensor:
 )
 def fixed_order() -> Sides:
     rows, b, dim, lr, decay, epochs = 24, 4, 5, 0.02, 0.05, 6
-    ahead = random(rows, dim), torch.zeros(rows, dim).double(), torch.full((rows, dim), 1e-30).double()
+    ahead = randn(rows, dim), torch.zeros(rows, dim).double(), torch.full((rows, dim), 1e-30).double()
     dense = ahead[0].clone(), ahead[1].clone(), ahead[2].clone()
     ahead[0].mul_((1 - lr * decay) ** (torch.arange(rows).double() // b)[:, None])  # until its first turn a row decays
     for step in range(epochs * rows // b):
         index = torch.arange(b) + step * b % rows
-        z = random(b, dim)
+        z = randn(b, dim)
         visited = _adamw_step(*_rows(ahead, index), _batch_gradient(z, ahead[0][index]), lr, decay, BETAS)
         for kept, new in zip(ahead, multistep_adamw(*visited, rows // b - 1, lr, decay, BETAS, eps=0.0), strict=True):
             kept[index] = new
@@ -204,12 +205,12 @@ def _trained_head(eps: float) -> Sides:
     """A head of 60 rows under batch cross entropy, 8 random rows a step, 250 steps, cosine schedule with warm-up."""
     rows, b, dim, decay, steps = 60, 8, 6, 0.05, 250
     schedule = [0.02 * min(j / 10, (1 + math.cos(math.pi * j / steps)) / 2) for j in range(steps)]
-    dense = torch.nn.Parameter(random(rows, dim))
+    dense = torch.nn.Parameter(randn(rows, dim))
     optimizer = torch.optim.AdamW([dense], lr=1.0, weight_decay=decay, betas=BETAS, eps=eps)
     lazy, touched = LazyAdamW(schedule, decay, BETAS, eps), torch.zeros(rows, dtype=torch.int64)
     head, m, v = dense.detach().clone(), torch.zeros(rows, dim).double(), torch.zeros(rows, dim).double()
     for step, lr in enumerate(schedule, start=1):
-        index, z = torch.randperm(rows)[:b], random(b, dim)
+        index, z = torch.randperm(rows)[:b], randn(b, dim)
         optimizer.param_groups[0]["lr"] = lr
         dense.grad = torch.zeros_like(dense)
         dense.grad[index] = _batch_gradient(z, dense[index])

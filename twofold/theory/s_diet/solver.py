@@ -1,38 +1,15 @@
 """General solvers in float64, which know nothing of the theorems that they are set against."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-Loss = Callable[[Tensor], Tensor]
+from twofold.theory.numerics import Loss, descended, gradient
 
 
 def minimise(loss: Loss, *starts: Tensor, steps: int = 500) -> Tensor:
     """The best of the minima that L-BFGS reaches from each start."""
-    reached = [_lbfgs(loss, start, steps) for start in starts]
+    reached = [descended(loss, start, steps=steps, flat=1e-11) for start in starts]
     return min(reached, key=lambda x: loss(x).item())
-
-
-def _lbfgs(loss: Loss, start: Tensor, steps: int) -> Tensor:
-    x = start.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS(
-        [x], max_iter=steps, tolerance_grad=1e-11, tolerance_change=0.0, history_size=30, line_search_fn="strong_wolfe"
-    )
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        value = loss(x)
-        value.backward()
-        return value
-
-    optimizer.step(closure)
-    return x.detach()
-
-
-def gradient(loss: Loss, x: Tensor) -> Tensor:
-    x = x.detach().clone().requires_grad_()
-    return torch.autograd.grad(loss(x), x)[0]
 
 
 def stationary(loss: Loss, *starts: Tensor) -> list[Tensor]:
