@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from twofold.config import parameter_keys, resolve, shown
+from twofold.config import resolve
+from twofold.keys import parameter_keys, shown
 from twofold.methods import CATALOG, Entry, schema
 from twofold.report.theory import errata
 from twofold.theory import check, claims

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from running import run, small
-from twofold.cli import main, split_words
+from twofold.cli import main
+from twofold.cli.train import split_words
 from twofold.errors import TwofoldError
 
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold import config
-from twofold.config import RUN_KEYS, Bounds, coerce, dump, flat, load, parse_overrides, resolve
+from twofold.config import RUN_KEYS, dump, flat, load, resolve
 from twofold.errors import TwofoldError
+from twofold.keys import Bounds, coerce, parse_overrides
 from twofold.methods import CATALOG, schema
 
 

@@ -15,13 +15,14 @@ import torch
 from torch import nn
 
 import twofold
-from twofold.config import RUN_KEYS, Config, dump, flat, resolve, shown
+from twofold.config import RUN_KEYS, Config, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data.loader import suggested_batch_size
 from twofold.data.sources import ARRAY, Data, Source, load, network_for, open_source
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.probes import Row, compare
+from twofold.keys import shown
 from twofold.methods import find, schema
 from twofold.models import has_name
 from twofold.report.page import write_report

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from twofold import counter
-from twofold.config import Augment, PerView
+from twofold.config import Augment
 from twofold.data import colour, resample
+from twofold.keys import PerView
 
 NOISE = counter.purpose("augment.noise")  # a compiler cannot look into the hash of a text
 Draws = dict[str, Tensor]  # purpose → [V, N], uniform in [0, 1); "noise" → keys [V, N, C·S·S]

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from twofold.config import RUN_KEYS, Schema, parameter_keys
+from twofold.config import RUN_KEYS
 from twofold.errors import TwofoldError, nearest
+from twofold.keys import Schema, parameter_keys
 from twofold.methods.method import Method
 
 Family = Literal["contrastive", "covariance", "predictive", "relational", "assignment"]

@@ -14,8 +14,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from twofold.config import shown
 from twofold.errors import TwofoldError, how_to_resume
+from twofold.keys import shown
 from twofold.train.observers import log_spaced
 from twofold.train.record import RunFolder
 

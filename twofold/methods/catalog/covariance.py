@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from twofold import objectives
-from twofold.config import Count, NonNegative, Positive, Probability, Widths
+from twofold.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, STRONG_COLOUR
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry

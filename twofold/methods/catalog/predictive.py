@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from twofold import objectives
-from twofold.config import Count, NonNegative, Probability, Widths
 from twofold.errors import TwofoldError
+from twofold.keys import Count, NonNegative, Probability, Widths
 from twofold.methods.catalog.recipes import SOLARIZED, SOLO_LARS, SYMMETRIC_WEAK
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry

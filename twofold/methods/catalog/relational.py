@@ -1,7 +1,8 @@
 """Relational methods: the supervised theory. Widths, weights and optimizer are ours."""
 
 from twofold import objectives
-from twofold.config import Graph, Positive, Widths
+from twofold.config import Graph
+from twofold.keys import Positive, Widths
 from twofold.methods.catalog.recipes import SOLO_LARS
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry

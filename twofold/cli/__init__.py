@@ -1,0 +1,14 @@
+"""The command line. Each module holds the commands of one purpose; this order is the order of `twofold --help`."""
+
+from twofold.cli import train, use, see, verify, methods  # noqa: F401, I001
+from twofold.cli.common import app, fail
+from twofold.errors import TwofoldError
+
+
+def main() -> None:
+    try:
+        app()
+    except TwofoldError as error:
+        fail(f"error: {error}", error.exit_code)
+    except OSError as error:
+        fail(f"error: {error}", 1)

@@ -1,0 +1,48 @@
+"""What the commands share: the program, its words for a run, and how it says that something went wrong."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from twofold.errors import Interrupted, how_to_resume
+
+if TYPE_CHECKING:
+    from twofold.train.progress import Display
+
+app = typer.Typer(
+    help="Learn image representations without labels, and see what was learnt.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+
+
+def display_of(quiet: bool) -> "Display":
+    from twofold.train.progress import Display
+
+    return Display(quiet=quiet)
+
+
+@contextmanager
+def polite() -> Iterator[None]:
+    """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects."""
+    try:
+        yield
+    except Interrupted as stop:
+        fail(f"stopped; everything is saved. Go on with: {how_to_resume(stop.path)}", 128 + stop.signal_number)
+    except KeyboardInterrupt:
+        fail("stopped; a run that had begun goes on from its last checkpoint with: twofold resume RUN", 130)
+
+
+def fail(message: str, code: int) -> None:
+    Console(stderr=True).print(message, highlight=False, soft_wrap=True, markup=False)
+    sys.exit(code)

@@ -1,0 +1,34 @@
+"""`twofold methods`: the catalog."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from twofold.cli.common import app
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One method, with every key it takes.")] = None,
+) -> None:
+    """List the methods, or the settings of one."""
+    from twofold.config import resolve
+    from twofold.keys import describe, shown
+    from twofold.methods import CATALOG, find, schema
+
+    console = Console()
+    if name is None:
+        table = Table("method", "family", "what it does", "paper", box=None, header_style="bold")
+        for each in sorted(CATALOG.values(), key=lambda item: (item.family, item.name)):
+            table.add_row(each.name, each.family, each.summary, each.paper)
+        console.print(table)
+        return
+    recipe = find(name).recipe_for(resolve(schema(name), {}).parameters)
+    table = Table("key", "default", "values", "meaning", box=None, header_style="bold")
+    for key in sorted(schema(name).values(), key=lambda item: ("." in item.name, item.name)):
+        table.add_row(key.name, shown(recipe.get(key.name, key.default)), describe(key.hint), key.help)
+    console.print(f"[bold]{name}[/bold]: {find(name).summary} {find(name).paper}.", soft_wrap=True)
+    console.print("Data sources change some of these defaults; the run's config.json says what was used, and why.")
+    console.print(table)

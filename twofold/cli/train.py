@@ -1,0 +1,82 @@
+"""`twofold pretrain` and `resume`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
+from twofold.errors import TwofoldError
+
+if TYPE_CHECKING:
+    from twofold.api import Run
+    from twofold.train.progress import Display
+
+
+@app.command()
+def pretrain(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA] [KEY=VALUE]...",
+            help="Images: digits (the default), cifar10, cifar100, mnist, fashion-mnist, a folder, a .npy or .npz "
+            "file. Then settings such as `epochs=20 batch_size=128 seed=1 image_size=64`; `twofold methods NAME` lists "
+            "all of them.",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="See `twofold methods`. [frossl]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder. [runs/METHOD-DATA-NUMBER]")] = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(help="For relational methods: views, labels, neighbours, or a CSV file of groups. [views]"),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train an encoder on images, without using their labels unless `--graph labels` asks for it."""
+    from twofold import api
+    from twofold.keys import parse_overrides
+
+    data, overrides = split_words(words or [])
+    if graph is not None:
+        overrides.append(f"graph.source={graph}")
+    display = display_of(quiet)
+    with polite():
+        config, source = api.configure(data, method, parse_overrides(overrides), display)
+        conclude(api.start(config, source, out=out, display=display), display)
+
+
+@app.command()
+def resume(run: RunArgument, quiet: Quiet = False) -> None:
+    """Continue a run that was stopped, exactly where its last checkpoint is."""
+    from twofold import api
+
+    display = display_of(quiet)
+    with polite():
+        conclude(api.resume(run, display=display), display)
+
+
+def split_words(words: list[str]) -> tuple[str | None, list[str]]:
+    """Settings are KEY=VALUE; the one other word is the data."""
+    settings = [word for word in words if word.partition("=")[0].replace(".", "_").isidentifier() and "=" in word]
+    others = [word for word in words if word not in settings]
+    if len(others) > 1:
+        raise TwofoldError(f"one set of images at a time, not {len(others)}: {', '.join(others)}")
+    return (others[0] if others else None), settings
+
+
+def conclude(run: "Run", display: "Display") -> None:
+    """The table of numbers and where to look next."""
+    rows = (run.results or {}).get("table", [])
+    if rows:
+        per_class = rows[0]["labels_per_class"]
+        table = Table("", "linear", f"linear, {per_class} labels per class", "kNN", box=None, header_style="bold")
+        for row in rows:
+            few = f"{100 * row['few_labels_accuracy']:.1f} ± {100 * row['few_labels_sd']:.1f} %"
+            table.add_row(
+                row["name"], f"{100 * row['linear_accuracy']:.1f} %", few, f"{100 * row['knn_accuracy']:.1f} %"
+            )
+        display.say(table)
+    display.say(f"encoder  {run.path / 'encoder.safetensors'}")
+    display.say(f"report   {run.report}")

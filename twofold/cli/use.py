@@ -1,0 +1,23 @@
+"""What is done with a trained encoder: `twofold embed`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
+
+
+@app.command()
+def embed(
+    run: RunArgument,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Images, as for pretrain.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .npz file: features, index, split, labels, files.")],
+    quiet: Quiet = False,
+) -> None:
+    """Write the features of images under a run's encoder."""
+    from twofold import api
+
+    display = display_of(quiet)
+    with polite():
+        display.say(f"wrote {api.embed(run, data, out, display=display)}")

@@ -1,0 +1,191 @@
+"""What can be set, and how a value is read: types with bounds, keys, and text to Python and back.
+
+A key is declared by its annotation; `Annotated` carries the help text and the bounds, for fields of a configuration and
+for a method's parameters alike.
+"""
+
+import dataclasses
+import inspect
+import math
+import os
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from twofold.errors import TwofoldError
+
+
+@dataclass(frozen=True)
+class Bounds:
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False  # low itself is not allowed
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"above {self.low:g}" if self.above else f"at least {self.low:g}"
+        return f"from {self.low:g} to {self.high:g}"
+
+    def allow(self, value: float) -> bool:
+        return (value > self.low if self.above else value >= self.low) and value <= self.high
+
+
+Probability = Annotated[float, Bounds(0, 1)]
+Momentum = Annotated[float, Bounds(0, 1 - 1e-9)]
+Positive = Annotated[float, Bounds(0, above=True)]
+NonNegative = Annotated[float, Bounds(0)]
+Count = Annotated[int, Bounds(1)]
+PerView = Probability | tuple[Probability, ...]
+Widths = tuple[Count, ...]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One thing that can be set: its name on the command line, type with bounds, default and help."""
+
+    name: str
+    hint: Any
+    default: Any
+    help: str
+
+
+Schema = dict[str, Key]
+
+
+def _key(name: str, hint: Any, default: Any) -> Key:
+    texts = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, str)]
+    return Key(name, hint, default, texts[-1] if texts else "")
+
+
+def section_keys(section: type, prefix: str = "") -> Schema:
+    hints = typing.get_type_hints(section, include_extras=True)
+    keys: Schema = {}
+    for item in dataclasses.fields(section):
+        hint = hints[item.name]
+        if dataclasses.is_dataclass(hint):
+            keys |= section_keys(typing.cast(type, hint), f"{prefix}{item.name}.")
+        elif item.name not in ("parameters", "origin"):
+            keys[prefix + item.name] = _key(prefix + item.name, hint, item.default)
+    return keys
+
+
+def parameter_keys(function: Callable[..., Any]) -> Schema:
+    """A method's keyword-only parameters are its keys; annotation and default are the schema. A section has many."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    keys: Schema = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        if dataclasses.is_dataclass(hints[name]):
+            keys |= section_keys(hints[name], f"{name}.")
+        else:
+            keys[name] = _key(name, hints[name], parameter.default)
+    return keys
+
+
+def describe(hint: Any) -> str:
+    """A type as a user would say it."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        bounds = [str(extra) for extra in arguments[1:] if isinstance(extra, Bounds)]
+        return " ".join([describe(arguments[0]), *bounds])
+    if origin is Literal:
+        return " or ".join(str(argument) for argument in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return ", or ".join(describe(argument) for argument in arguments)
+    if origin is tuple:
+        of = describe(arguments[0])
+        return f"a list of {of}" if Ellipsis in arguments else f"{len(arguments)} values of {of}"
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
+    return names.get(hint, str(hint))
+
+
+def coerce(value: Any, hint: Any) -> Any:
+    """`value`, given as text, JSON or Python, as the type `hint`; ValueError where it is not one."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        value = coerce(value, arguments[0])
+        for bounds in arguments[1:]:
+            if isinstance(bounds, Bounds) and not all(
+                bounds.allow(part) for part in (value if isinstance(value, tuple) else (value,)) if part is not None
+            ):
+                raise ValueError(value)
+        return value
+    if origin is Literal:
+        for choice in arguments:
+            if str(choice) == str(value):
+                return choice
+        raise ValueError(value)
+    if origin in (typing.Union, types.UnionType):
+        for argument in arguments:
+            try:
+                return coerce(value, argument)
+            except ValueError:
+                continue
+        raise ValueError(value)
+    if origin is tuple:
+        parts = value.strip("()[] ").split(",") if isinstance(value, str) else value
+        if not isinstance(parts, (list, tuple)):
+            raise ValueError(value)
+        if Ellipsis in arguments:
+            if not parts or parts == [""]:
+                raise ValueError(value)
+            return tuple(coerce(part, arguments[0]) for part in parts)
+        if len(parts) != len(arguments):
+            raise ValueError(value)
+        return tuple(coerce(part, argument) for part, argument in zip(parts, arguments, strict=True))
+    if hint is type(None):
+        if value is None or (isinstance(value, str) and value.lower() == "none"):
+            return None
+        raise ValueError(value)
+    if hint is bool:
+        words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
+        raise ValueError(value)
+    if hint in (int, float):
+        if isinstance(value, bool) or value is None:
+            raise ValueError(value)
+        try:
+            number = float(value)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(value) from error
+        if not math.isfinite(number) or (hint is int and number != int(number)):
+            raise ValueError(value)
+        # int(str) keeps every digit of a large seed, which float would not.
+        return (
+            (int(value) if not isinstance(value, str) or value.strip("+-").isdigit() else int(number))
+            if (hint is int)
+            else number
+        )
+    if hint is str:
+        if not isinstance(value, (str, os.PathLike)):
+            raise ValueError(value)
+        return os.fspath(value)
+    raise TypeError(f"no way to read {hint} from a command line")
+
+
+def parse_overrides(words: typing.Iterable[str]) -> dict[str, str]:
+    """`["epochs=3", "augment.flip=0"]` → dict. A key given twice is refused: one of the two would be lost."""
+    values: dict[str, str] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in values:
+            raise TwofoldError(f"{name} is given twice: {name}={values[name]} and {word}")
+        values[name] = value
+    return values
+
+
+def shown(value: Any) -> str:
+    """A value as it would be typed on the command line."""
+    if isinstance(value, (tuple, list)):
+        return ",".join(shown(part) for part in value)
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
