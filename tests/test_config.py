@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold import config
+from twofold import keys
 from twofold.config import RUN_KEYS, dump, flat, load, resolve
 from twofold.errors import TwofoldError
 from twofold.keys import Bounds, coerce, parse_overrides
@@ -106,7 +106,7 @@ def test_value_may_hold_an_equals_sign() -> None:
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
 def test_method_keys_do_not_hide_run_keys(method: str) -> None:
-    parameters = config.parameter_keys(CATALOG[method].build)
+    parameters = keys.parameter_keys(CATALOG[method].build)
     assert not set(parameters) & set(RUN_KEYS)
     assert all(key.default is not dataclasses.MISSING for key in parameters.values())
 
