@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from twofold.counter import key, permutation
 from twofold.errors import TwofoldError
+from twofold.evaluate.neighbours import nearest, unit
 
 PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 FOLDS = 5
@@ -262,26 +263,12 @@ def knn_predict(
     labels = _checked(train_features, train_labels, classes)
     predicted = []
     for queries in test_features.split(block):
-        query = _unit(queries.to(train_features.device))
-        similarity, neighbour = _nearest(query, train_features, min(k, len(labels)), block)
+        query = unit(queries.to(train_features.device))
+        similarity, neighbour = nearest(query, train_features, min(k, len(labels)), block)
         weight = ((similarity - similarity[:, :1]).double() / temperature).exp()
         votes = weight.new_zeros(len(query), classes).scatter_add_(1, labels[neighbour], weight)
         predicted.append(votes.argmax(1))
     return torch.cat(predicted)
-
-
-def _nearest(query: Tensor, bank: Tensor, k: int, block: int) -> tuple[Tensor, Tensor]:
-    """The k largest similarities of each query, descending, and their rows in the bank."""
-    similarity = query.new_empty(len(query), 0)
-    neighbour = torch.empty(len(query), 0, dtype=torch.int64, device=query.device)
-    for start in range(0, len(bank), block):
-        here = query @ _unit(bank[start : start + block]).to(query.dtype).T
-        value, column = here.topk(min(k, here.shape[1]))
-        similarity = torch.cat([similarity, value], 1)
-        neighbour = torch.cat([neighbour, column + start], 1)
-        similarity, kept = similarity.topk(min(k, similarity.shape[1]))
-        neighbour = neighbour.gather(1, kept)
-    return similarity, neighbour
 
 
 def knn_accuracy(
@@ -311,10 +298,6 @@ def compare(
             Row(name, linear_accuracy(*data, classes=classes), few, few_sd, LABELS_PER_CLASS, knn_accuracy(*data))
         )
     return rows
-
-
-def _unit(features: Tensor) -> Tensor:
-    return functional.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
 
 
 def _agreement(predicted: Tensor, labels: Tensor) -> float:
