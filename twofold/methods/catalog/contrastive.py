@@ -7,7 +7,7 @@ from torch import Tensor
 
 from twofold import objectives
 from twofold.keys import Count, NonNegative, Positive, Probability, Widths
-from twofold.methods.catalog.recipes import SOLO_LARS, STRONG_COLOUR, SYMMETRIC_WEAK
+from twofold.methods.catalog.recipes import SOLO_LARS, SYMMETRIC, SYMMETRIC_WEAK
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
 from twofold.models import Queue, mlp
@@ -20,12 +20,12 @@ ALPHA_CL = {"optimizer": "adam", "lr": 0.01, "lr_scaling": "none", "batch_size":
 @entry(
     family="contrastive",
     paper="SimCLR (Chen et al. 2020)",
-    recipe=SOLO_LARS | STRONG_COLOUR | {"lr": 0.4, "weight_decay": 1e-4},
+    recipe=SOLO_LARS | SYMMETRIC | {"lr": 0.4, "weight_decay": 1e-4},
     formula=(
         "log(1 + Σ_j exp((s_ij − s_i+)/τ)), s the cosine, j over all rows of other images; the mean over "
         "anchors and positives"
     ),
-    source="solo simclr.yaml; jitter of augmentations/symmetric.yaml",
+    source="solo simclr.yaml, augmentations/symmetric.yaml",
     state="none",
     memory="one (V·N)² matrix",
     choose="The baseline that everybody knows. Wants many negatives: larger batches help.",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from twofold import objectives
 from twofold.errors import TwofoldError
 from twofold.keys import Count, NonNegative, Probability, Widths
-from twofold.methods.catalog.recipes import SOLARIZED, SOLO_LARS, SYMMETRIC_WEAK
+from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC_WEAK
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
 from twofold.models import DirectPredictor, mlp
@@ -20,12 +20,12 @@ Momentum = Probability | None  # of a teacher; none: there is no teacher, and ta
 
 
 def with_or_without_teacher(weight_decay: float) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """IsoLoss, appendix D: LARS lr 1.0 with a teacher, SGD lr 0.1 without; solarisation as solo's."""
+    """IsoLoss, appendix D: LARS lr 1.0 with a teacher, SGD lr 0.1 without; crops and solarisation as solo's."""
 
     def recipe(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         if parameters["teacher_momentum"] is not None:
-            return SOLO_LARS | SOLARIZED | {"lr": 1.0, "weight_decay": weight_decay}
-        return SOLARIZED | {"optimizer": "sgd", "lr": 0.1, "weight_decay": weight_decay}
+            return SOLO_LARS | ASYMMETRIC | {"lr": 1.0, "weight_decay": weight_decay}
+        return ASYMMETRIC | {"optimizer": "sgd", "lr": 0.1, "weight_decay": weight_decay}
 
     return recipe
 

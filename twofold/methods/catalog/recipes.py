@@ -8,9 +8,8 @@ STRONG_COLOUR = {
     "augment.saturation": 0.8,
     "augment.hue": 0.2,
 }
-SOLARIZED = {"augment.solarize": (0.0, 0.2)}  # every second view
 # solo augmentations/symmetric.yaml, /symmetric_weak.yaml and /asymmetric.yaml; their crops are smaller than a run's.
 SMALL_CROPS = {"augment.crop_scale": (0.08, 1.0)}
 SYMMETRIC = SMALL_CROPS | STRONG_COLOUR
 SYMMETRIC_WEAK = SMALL_CROPS | {"augment.saturation": 0.4}
-ASYMMETRIC = SMALL_CROPS | SOLARIZED
+ASYMMETRIC = SMALL_CROPS | {"augment.solarize": (0.0, 0.2)}  # every second view
