@@ -251,15 +251,17 @@ def polar_factor(a: Tensor) -> Tensor:
 def sinkhorn(scores: Tensor, iterations: int, weights: Tensor | None = None) -> Tensor:
     """Shares of rows in columns from scores[..., B, P] by Sinkhorn–Knopp: rows of sum 1, columns of nearly equal sums.
 
-    Each iteration gives every column the same sum, then every row the sum 1; in logarithms, so nothing overflows.
-    `weights`[B] say how much a row counts in the columns' sums; a row of weight 0 does not touch the others.
+    Each iteration, of which there is at least one, gives every column the same sum, then every row the sum 1. The first
+    is in logarithms, so nothing overflows; after it no column of P has a sum below 1/P, and shares are divided as they
+    are. `weights`[B], 0 or about 1, say how much a row counts in the columns' sums; one of weight 0 touches no other.
     """
-    counted = 0.0 if weights is None else weights.to(scores.dtype).log()[:, None]
-    shares = scores
-    for _ in range(iterations):
-        shares = shares - (shares + counted).logsumexp(dim=-2, keepdim=True)
-        shares = shares.log_softmax(dim=-1)
-    return shares.exp()
+    counted = scores if weights is None else scores + weights.to(scores.dtype).log()[:, None]
+    shares = (scores - counted.logsumexp(dim=-2, keepdim=True)).softmax(dim=-1)
+    for _ in range(iterations - 1):
+        counted = shares if weights is None else shares * weights.to(scores.dtype)[:, None]
+        shares = shares / counted.sum(dim=-2, keepdim=True)
+        shares = shares / shares.sum(dim=-1, keepdim=True)
+    return shares
 
 
 def running_moments(x: Tensor, covariance: Tensor, mean: Tensor, momentum: float) -> tuple[Tensor, Tensor]:

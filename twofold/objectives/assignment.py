@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from twofold.errors import TwofoldError
 from twofold.linalg import full_precision, sinkhorn
-from twofold.objectives.pairs import check_targets, mean_over_pairs
+from twofold.objectives.pairs import check_targets
 from twofold.types import LossTerms
 
 
@@ -101,6 +101,9 @@ def dino(
 
 
 def _agreement(name: str, targets_TNP: Tensor, logits_VNP: Tensor) -> LossTerms:
-    loss_TVN = -torch.einsum("tnp,vnp->tvn", targets_TNP, logits_VNP.log_softmax(dim=-1))
-    total = mean_over_pairs(loss_TVN)
+    """Cross entropy, the mean over samples and ordered pairs: each view meets the targets of all others at once."""
+    T, V, N = len(targets_TNP), len(logits_VNP), logits_VNP.shape[1]
+    everybody = targets_TNP.sum(dim=0)
+    others_VNP = torch.cat([everybody - targets_TNP, everybody.expand(V - T, -1, -1)])
+    total = -(others_VNP * logits_VNP.log_softmax(dim=-1)).sum() / (T * (V - 1) * N)
     return LossTerms(total, {name: total.detach()})
