@@ -7,16 +7,17 @@ __version__ = "0.1.0"
 __all__ = ["Config", "Run", "TwofoldError", "__version__", "embed", "load_encoder", "methods", "pretrain", "resume"]
 
 if TYPE_CHECKING:
-    from twofold.api import Run, embed, pretrain, resume
+    from twofold.api import Run, pretrain, resume
     from twofold.config import Config
     from twofold.errors import TwofoldError
     from twofold.train.weights import load_encoder
+    from twofold.use.embedding import embed
 
 _HOMES = {
     "Config": "config",
     "Run": "api",
     "TwofoldError": "errors",
-    "embed": "api",
+    "embed": "use.embedding",
     "load_encoder": "train.weights",
     "pretrain": "api",
     "resume": "api",

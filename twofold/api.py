@@ -1,4 +1,4 @@
-"""What a program calls: configure, pretrain, resume, embed, and the run they speak of."""
+"""What a program calls: configure, pretrain, resume, and the run they speak of."""
 
 import dataclasses
 import json
@@ -10,7 +10,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -20,17 +19,16 @@ from twofold.config import load as load_config
 from twofold.data.loader import suggested_batch_size
 from twofold.data.sources import ARRAY, Data, Source, load, network_for, open_source
 from twofold.errors import TwofoldError
-from twofold.evaluate.features import extract, pixels
+from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import Row, compare
 from twofold.keys import shown
 from twofold.methods import find, schema
 from twofold.models import has_name
 from twofold.report.page import write_report
-from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder, next_free
-from twofold.train.trainer import Trainer, choose_device
-from twofold.train.weights import load_encoder, save_encoder
+from twofold.train.trainer import Trainer
+from twofold.train.weights import save_encoder
 
 RUNS = Path("runs")
 
@@ -291,50 +289,3 @@ def device_name(device: torch.device) -> str:
 def peak_memory(device: torch.device) -> float | None:
     """The most that torch had allocated there at one time, in MiB; None where it does not count."""
     return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
-
-
-def embed(
-    run: str | Path | Run,
-    data: Any,
-    out: str | Path,
-    *,
-    encoder: nn.Module | None = None,
-    quiet: bool = True,
-    display: Display | None = None,
-) -> Path:
-    """Features of every image of `data` under a run's encoder, with index, split, labels and file names, as .npz.
-
-    Labels are −1, and names empty, in a split that has none; without any there is no such column.
-    """
-    path, out = run.path if isinstance(run, Run) else Path(run), Path(out)
-    display = display or Display(quiet=quiet)
-    if out.suffix != ".npz" or not out.resolve().parent.is_dir():
-        raise TwofoldError(f"--out {out}: embeddings are written as .npz, into a folder that exists")
-    config = Run(path).config
-    network = load_encoder(path, encoder=encoder)
-    source = open_source(str(data) if isinstance(data, Path) else data, data_dir=config.data_dir)
-    device = choose_device("auto")
-    everything = read_data(dataclasses.replace(config, test_fraction=0.0), source, display)
-    stores = {name: store for name, store in (("train", everything.train), ("test", everything.test)) if store}
-    columns: dict[str, list[np.ndarray]] = {"features": [], "index": [], "split": [], "labels": [], "files": []}
-    for name, store in stores.items():
-        with display.stage(f"embedding {name}", len(store)) as stage:
-            features = extract(
-                network.to(device),
-                store.place(device),
-                network.preprocess,  # type: ignore[arg-type]
-                device=device,
-                autocast=autocast_of(config, device),
-                progress=stage,
-            )
-        columns["features"].append(features.cpu().numpy())
-        columns["index"].append(store.index.cpu().numpy())
-        columns["split"].append(np.full(len(store), name))
-        columns["labels"].append(np.full(len(store), -1) if store.labels is None else store.labels.cpu().numpy())
-        columns["files"].append(np.full(len(store), "") if store.files is None else np.array(store.files))
-    empty = {"labels": all(store.labels is None for store in stores.values()),
-             "files": all(store.files is None for store in stores.values())}  # fmt: skip
-    aside = out.with_name(f".{out.stem}.part.npz")
-    np.savez(aside, **{name: np.concatenate(parts) for name, parts in columns.items() if not empty.get(name)})  # type: ignore[arg-type]
-    aside.replace(out)
-    return out
