@@ -4,7 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "TwofoldError", "__version__", "embed", "load_encoder", "methods", "pretrain", "resume"]
+__all__ = [
+    "Config",
+    "Run",
+    "TwofoldError",
+    "__version__",
+    "embed",
+    "load_encoder",
+    "methods",
+    "pretrain",
+    "resume",
+    "search",
+]
 
 if TYPE_CHECKING:
     from twofold.api import Run, pretrain, resume
@@ -12,6 +23,7 @@ if TYPE_CHECKING:
     from twofold.errors import TwofoldError
     from twofold.train.weights import load_encoder
     from twofold.use.embedding import embed
+    from twofold.use.search import search
 
 _HOMES = {
     "Config": "config",
@@ -21,6 +33,7 @@ _HOMES = {
     "load_encoder": "train.weights",
     "pretrain": "api",
     "resume": "api",
+    "search": "use.search",
 }
 
 

@@ -8,28 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import twofold
-from running import small
 from twofold.data.decode import decode
 from twofold.use.tables import WRITERS, Catalogue, write_npz
-
-CLASSES = ("ants", "bees")
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """photos/ with two classes, and a run on them that held some out."""
-    here = tmp_path_factory.mktemp("desk")
-    generator = np.random.default_rng(0)
-    for name in CLASSES:
-        (here / "photos" / name).mkdir(parents=True)
-        for number in range(15):
-            pixels = generator.integers(0, 255, (12, 12, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(here / "photos" / name / f"{number:02d}.png")
-    twofold.pretrain(here / "photos", out=here / "run", **small("frossl", epochs=1, batch_size=8))
-    return here
 
 
 @pytest.fixture(scope="module")

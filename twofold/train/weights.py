@@ -1,7 +1,8 @@
 """A trained encoder as one file: weights in safetensors, and in its header all that is needed to use them."""
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ class Preprocess(nn.Module):
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("std", torch.tensor(std), persistent=False)
 
+    def extra_repr(self) -> str:
+        return f"{self.image_size}, {self.channels}, mean={self.mean.tolist()}, std={self.std.tolist()}"
+
     def forward(self, images: Any) -> Tensor:
         if isinstance(images, Image.Image):
             images = [images]
@@ -55,6 +59,16 @@ class Preprocess(nn.Module):
         top, left = (height - side) // 2, (width - side) // 2
         square = pixels[:, :, top : top + side, left : left + side]
         return Plain(self.image_size, self.mean, self.std)(square)
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """16 hexadecimal digits of names, types, shapes and every byte."""
+    state = hashlib.blake2b(digest_size=8)
+    for name, value in sorted(tensors.items()):
+        content = value.detach().cpu().contiguous()
+        state.update(repr((name, str(content.dtype), tuple(content.shape))).encode())
+        state.update(content.flatten().view(torch.uint8).numpy().data)
+    return state.hexdigest()
 
 
 def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) -> None:

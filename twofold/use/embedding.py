@@ -5,6 +5,7 @@ n images, K feature dimension.
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,9 @@ class Used:
     encoder: nn.Module
     device: torch.device
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        return autocast_of(self.config, self.device)()
+
     def blocks(self, images: "Images", progress: Stage | None = None) -> Iterator[np.ndarray]:
         """Features, float32 [rows, K], block by block."""
         batches = stream(
@@ -70,7 +74,7 @@ class Used:
             images,
             self.encoder.preprocess,  # type: ignore[arg-type]
             device=self.device,
-            autocast=autocast_of(self.config, self.device),
+            autocast=self.autocast,
             progress=progress,
         )
         return (batch.float().cpu().numpy() for batch in batches)
