@@ -10,6 +10,7 @@ __all__ = [
     "TwofoldError",
     "__version__",
     "embed",
+    "export",
     "load_encoder",
     "methods",
     "pretrain",
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from twofold.errors import TwofoldError
     from twofold.train.weights import load_encoder
     from twofold.use.embedding import embed
+    from twofold.use.export import export
     from twofold.use.search import search
 
 _HOMES = {
@@ -30,6 +32,7 @@ _HOMES = {
     "Run": "api",
     "TwofoldError": "errors",
     "embed": "use.embedding",
+    "export": "use.export",
     "load_encoder": "train.weights",
     "pretrain": "api",
     "resume": "api",

@@ -1,4 +1,4 @@
-"""What is done with a trained encoder: `twofold embed` and `search`."""
+"""What is done with a trained encoder: `twofold embed`, `search` and `export`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -48,3 +48,19 @@ def search_command(
                 lines.append(f"{rank:>4}  {match.similarity:.4f}  {image}{f'  ({match.name})' if match.name else ''}")
             # Not a table, which would cut long names where the terminal ends; not as markup, since names have brackets.
             console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command("export")
+def export_command(
+    run: RunArgument,
+    form: Annotated[str, typer.Option("--format", "-f", help="safetensors, torchscript or onnx.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file. [RUN/encoder.ENDING]")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write the encoder for other programs, with a JSON file beside it that says how to load and feed it."""
+    from twofold.use.export import export, sidecar
+
+    display = display_of(quiet)
+    with polite():
+        written = export(run, form, out)
+        display.say(f"wrote {written}\n  and {sidecar(written)}: how to load it, and what images it takes")

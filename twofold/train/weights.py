@@ -85,25 +85,35 @@ def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) ->
         raise TwofoldError(f"{path} could not be written: {error}") from None
 
 
-def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
-    """The encoder of a run (or of an encoder.safetensors file), in evaluation mode, with `.preprocess`.
+def read_encoder(run: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights and description of a run's encoder (or of an encoder.safetensors file)."""
+    path = encoder_file(run)
+    try:
+        with safe_open(path, framework="pt") as file:
+            description = json.loads((file.metadata() or {})[HEADER])
+        return load_file(path), description
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise TwofoldError(f"{path} is not an encoder that Twofold wrote: {error!r}") from None
 
-    Runs that trained a module of your own need that module as `encoder`.
-    """
+
+def encoder_file(run: Any) -> Path:
     path = Path(getattr(run, "path", run))
     if path.is_dir():
         path = path / "encoder.safetensors"
     if not path.exists():
         raise TwofoldError(f"{path} does not exist: is the run finished?")
-    try:
-        with safe_open(path, framework="pt") as file:
-            description = json.loads((file.metadata() or {})[HEADER])
-        tensors = load_file(path)
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise TwofoldError(f"{path} is not an encoder that Twofold wrote: {error!r}") from None
+    return path
+
+
+def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
+    """The encoder of a run (or of an encoder.safetensors file), in evaluation mode, with `.preprocess`.
+
+    Runs that trained a module of your own need that module as `encoder`.
+    """
+    tensors, description = read_encoder(run)
     if encoder is None:
         if not has_name(description["encoder"]):
-            raise TwofoldError(f"{path} holds weights of your own {description['encoder']}: pass it as encoder=")
+            raise TwofoldError(f"{run} holds weights of your own {description['encoder']}: pass it as encoder=")
         encoder = build_encoder(
             description["encoder"],
             channels=description["channels"],
