@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Config",
     "Run",
+    "Twofold",
     "TwofoldError",
     "__version__",
     "embed",
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from twofold.api import Run, pretrain, resume
     from twofold.config import Config
     from twofold.errors import TwofoldError
+    from twofold.estimator import Twofold
     from twofold.train.weights import load_encoder
     from twofold.use.embedding import embed
     from twofold.use.export import export
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Config": "config",
     "Run": "api",
+    "Twofold": "estimator",
     "TwofoldError": "errors",
     "embed": "use.embedding",
     "export": "use.export",
