@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import twofold
 from twofold.config import RUN_KEYS, Config, dump, flat, resolve
@@ -25,6 +25,7 @@ from twofold.keys import shown
 from twofold.methods import find, schema
 from twofold.models import has_name
 from twofold.report.page import write_report
+from twofold.train import initial
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder, next_free
 from twofold.train.trainer import Trainer
@@ -91,10 +92,13 @@ def configure(
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
     if Path(given.get("graph.source", "")).is_file():
         located["graph.source"] = str(Path(given["graph.source"]).resolve())
+    if asked.init is not None:
+        located["init"] = initial.located(asked.init)
     # A source may speak of keys that only some methods have, such as a projector's widths.
     suited = {name: value for name, value in source.defaults.items() if name in keys}
     sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
-    layers = {"method": recipe, "data": suited, "chosen": sizes, "user": given | located}
+    weights = {} if asked.init is None else initial.keys_of(located["init"])
+    layers = {"method": recipe, "data": suited, "chosen": sizes, "init": weights, "user": given | located}
     layers["chosen"] = sizes | follow(resolve(keys, layers), source)
     return resolve(keys, layers), source
 
@@ -151,16 +155,29 @@ def start(
     config: Config, source: Source, *, out: str | Path | None, display: Display, encoder: nn.Module | None = None
 ) -> Run:
     """Read the data and build everything before the first file is written: a refusal leaves nothing behind."""
+    config, weights = with_weights(config)
     path = Path(out) if out is not None else next_free(RUNS, f"{config.method}-{source.name}")
     RunFolder.refuse_existing(path)
     data = read_data(config, source, display)
-    trainer = Trainer(config, data, display, encoder)
+    trainer = Trainer(config, data, display, encoder, weights)
     folder = RunFolder.create(path, dump(config))
+    if weights is not None:
+        initial.keep(folder.path, weights)
     if data.skipped:
         folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
         display.say(f"{len(data.skipped)} images could not be read; they are listed in {folder.path / 'skipped.txt'}")
     announce(trainer, folder, display)
     return complete(trainer, folder, display)
+
+
+def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
+    """The weights that `init` names, and the configuration with their fingerprint."""
+    if config.init is None:
+        return config, None
+    assert config.channels is not None
+    assert config.image_size is not None
+    init, weights = initial.read(config.init, channels=config.channels, image_size=config.image_size)
+    return dataclasses.replace(config, init=init), weights
 
 
 def resume(
@@ -189,7 +206,8 @@ def resume(
     if encoder is None and not has_name(config.encoder):
         raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
     source = open_source(config.data if data is None else data, data_dir=config.data_dir)
-    trainer = Trainer(config, read_data(config, source, display), display, encoder)
+    weights = None if config.init is None else initial.kept(path)
+    trainer = Trainer(config, read_data(config, source, display), display, encoder, weights)
     trainer.restore(folder)
     display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
     return complete(trainer, folder, display)
@@ -220,6 +238,8 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
         f"training {config.epochs} epochs of {trainer.loader.steps_per_epoch} steps, batch {config.batch_size}, "
         f"{config.optimizer}, learning rate {config.scaled_lr:g}",
     ]
+    if config.init is not None:
+        lines.insert(3, f"weights  {config.init}")
     for line in lines:
         display.say(line)
         folder.log(line)
@@ -260,6 +280,11 @@ def evaluate(trainer: Trainer, display: Display) -> list[Row]:
             trainer.features(train, trainer.untrained),
             trainer.features(test, trainer.untrained),
         )
+        if trainer.before is not None:
+            representations["before training"] = (
+                trainer.features(train, trainer.before),
+                trainer.features(test, trainer.before),
+            )
         representations["raw pixels"] = (pixels(train), pixels(test))
         stage(2)
         rows = compare(representations, train.labels, test.labels, classes=len(classes))

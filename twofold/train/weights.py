@@ -73,11 +73,15 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) -> None:
     """`description`: encoder, stem, channels, image_size, mean, std: the arguments that `load_encoder` builds from."""
+    save_tensors(path, encoder.state_dict(), {HEADER: json.dumps(description)})
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     # Copies: safetensors refuses tensors that share memory, such as tied weights.
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in encoder.state_dict().items()}
+    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     aside = path.with_name(f".{path.name}.part")
     try:
-        save_file(tensors, aside, metadata={"format": "pt", HEADER: json.dumps(description)})
+        save_file(copies, aside, metadata={"format": "pt", **metadata})
         sync(aside)
         aside.replace(path)
     except (OSError, SafetensorError) as error:
