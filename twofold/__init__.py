@@ -4,22 +4,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "TwofoldError", "__version__", "embed", "load_encoder", "methods", "pretrain", "resume"]
+__all__ = [
+    "Config",
+    "Run",
+    "Twofold",
+    "TwofoldError",
+    "__version__",
+    "embed",
+    "export",
+    "load_encoder",
+    "methods",
+    "pretrain",
+    "resume",
+    "search",
+]
 
 if TYPE_CHECKING:
-    from twofold.api import Run, embed, pretrain, resume
+    from twofold.api import Run, pretrain, resume
     from twofold.config import Config
     from twofold.errors import TwofoldError
+    from twofold.estimator import Twofold
     from twofold.train.weights import load_encoder
+    from twofold.use.embedding import embed
+    from twofold.use.export import export
+    from twofold.use.search import search
 
 _HOMES = {
     "Config": "config",
     "Run": "api",
+    "Twofold": "estimator",
     "TwofoldError": "errors",
-    "embed": "api",
+    "embed": "use.embedding",
+    "export": "use.export",
     "load_encoder": "train.weights",
     "pretrain": "api",
     "resume": "api",
+    "search": "use.search",
 }
 
 

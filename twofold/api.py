@@ -1,4 +1,4 @@
-"""What a program calls: configure, pretrain, resume, embed, and the run they speak of."""
+"""What a program calls: configure, pretrain, resume, and the run they speak of."""
 
 import dataclasses
 import json
@@ -10,9 +10,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import twofold
 from twofold.config import RUN_KEYS, Config, dump, flat, resolve
@@ -20,17 +19,17 @@ from twofold.config import load as load_config
 from twofold.data.loader import suggested_batch_size
 from twofold.data.sources import ARRAY, Data, Source, load, network_for, open_source
 from twofold.errors import TwofoldError
-from twofold.evaluate.features import extract, pixels
+from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import Row, compare
 from twofold.keys import shown
 from twofold.methods import find, schema
 from twofold.models import has_name
 from twofold.report.page import write_report
-from twofold.train.precision import autocast_of
+from twofold.train import initial
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder, next_free
-from twofold.train.trainer import Trainer, choose_device
-from twofold.train.weights import load_encoder, save_encoder
+from twofold.train.trainer import Trainer
+from twofold.train.weights import save_encoder
 
 RUNS = Path("runs")
 
@@ -93,10 +92,13 @@ def configure(
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
     if Path(given.get("graph.source", "")).is_file():
         located["graph.source"] = str(Path(given["graph.source"]).resolve())
+    if asked.init is not None:
+        located["init"] = initial.located(asked.init)
     # A source may speak of keys that only some methods have, such as a projector's widths.
     suited = {name: value for name, value in source.defaults.items() if name in keys}
     sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
-    layers = {"method": recipe, "data": suited, "chosen": sizes, "user": given | located}
+    weights = {} if asked.init is None else initial.keys_of(located["init"])
+    layers = {"method": recipe, "data": suited, "chosen": sizes, "init": weights, "user": given | located}
     layers["chosen"] = sizes | follow(resolve(keys, layers), source)
     return resolve(keys, layers), source
 
@@ -153,16 +155,29 @@ def start(
     config: Config, source: Source, *, out: str | Path | None, display: Display, encoder: nn.Module | None = None
 ) -> Run:
     """Read the data and build everything before the first file is written: a refusal leaves nothing behind."""
+    config, weights = with_weights(config)
     path = Path(out) if out is not None else next_free(RUNS, f"{config.method}-{source.name}")
     RunFolder.refuse_existing(path)
     data = read_data(config, source, display)
-    trainer = Trainer(config, data, display, encoder)
+    trainer = Trainer(config, data, display, encoder, weights)
     folder = RunFolder.create(path, dump(config))
+    if weights is not None:
+        initial.keep(folder.path, weights)
     if data.skipped:
         folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
         display.say(f"{len(data.skipped)} images could not be read; they are listed in {folder.path / 'skipped.txt'}")
     announce(trainer, folder, display)
     return complete(trainer, folder, display)
+
+
+def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
+    """The weights that `init` names, and the configuration with their fingerprint."""
+    if config.init is None:
+        return config, None
+    assert config.channels is not None
+    assert config.image_size is not None
+    init, weights = initial.read(config.init, channels=config.channels, image_size=config.image_size)
+    return dataclasses.replace(config, init=init), weights
 
 
 def resume(
@@ -191,7 +206,8 @@ def resume(
     if encoder is None and not has_name(config.encoder):
         raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
     source = open_source(config.data if data is None else data, data_dir=config.data_dir)
-    trainer = Trainer(config, read_data(config, source, display), display, encoder)
+    weights = None if config.init is None else initial.kept(path)
+    trainer = Trainer(config, read_data(config, source, display), display, encoder, weights)
     trainer.restore(folder)
     display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
     return complete(trainer, folder, display)
@@ -222,6 +238,8 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
         f"training {config.epochs} epochs of {trainer.loader.steps_per_epoch} steps, batch {config.batch_size}, "
         f"{config.optimizer}, learning rate {config.scaled_lr:g}",
     ]
+    if config.init is not None:
+        lines.insert(3, f"weights  {config.init}")
     for line in lines:
         display.say(line)
         folder.log(line)
@@ -262,6 +280,11 @@ def evaluate(trainer: Trainer, display: Display) -> list[Row]:
             trainer.features(train, trainer.untrained),
             trainer.features(test, trainer.untrained),
         )
+        if trainer.before is not None:
+            representations["before training"] = (
+                trainer.features(train, trainer.before),
+                trainer.features(test, trainer.before),
+            )
         representations["raw pixels"] = (pixels(train), pixels(test))
         stage(2)
         rows = compare(representations, train.labels, test.labels, classes=len(classes))
@@ -291,50 +314,3 @@ def device_name(device: torch.device) -> str:
 def peak_memory(device: torch.device) -> float | None:
     """The most that torch had allocated there at one time, in MiB; None where it does not count."""
     return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
-
-
-def embed(
-    run: str | Path | Run,
-    data: Any,
-    out: str | Path,
-    *,
-    encoder: nn.Module | None = None,
-    quiet: bool = True,
-    display: Display | None = None,
-) -> Path:
-    """Features of every image of `data` under a run's encoder, with index, split, labels and file names, as .npz.
-
-    Labels are −1, and names empty, in a split that has none; without any there is no such column.
-    """
-    path, out = run.path if isinstance(run, Run) else Path(run), Path(out)
-    display = display or Display(quiet=quiet)
-    if out.suffix != ".npz" or not out.resolve().parent.is_dir():
-        raise TwofoldError(f"--out {out}: embeddings are written as .npz, into a folder that exists")
-    config = Run(path).config
-    network = load_encoder(path, encoder=encoder)
-    source = open_source(str(data) if isinstance(data, Path) else data, data_dir=config.data_dir)
-    device = choose_device("auto")
-    everything = read_data(dataclasses.replace(config, test_fraction=0.0), source, display)
-    stores = {name: store for name, store in (("train", everything.train), ("test", everything.test)) if store}
-    columns: dict[str, list[np.ndarray]] = {"features": [], "index": [], "split": [], "labels": [], "files": []}
-    for name, store in stores.items():
-        with display.stage(f"embedding {name}", len(store)) as stage:
-            features = extract(
-                network.to(device),
-                store.place(device),
-                network.preprocess,  # type: ignore[arg-type]
-                device=device,
-                autocast=autocast_of(config, device),
-                progress=stage,
-            )
-        columns["features"].append(features.cpu().numpy())
-        columns["index"].append(store.index.cpu().numpy())
-        columns["split"].append(np.full(len(store), name))
-        columns["labels"].append(np.full(len(store), -1) if store.labels is None else store.labels.cpu().numpy())
-        columns["files"].append(np.full(len(store), "") if store.files is None else np.array(store.files))
-    empty = {"labels": all(store.labels is None for store in stores.values()),
-             "files": all(store.files is None for store in stores.values())}  # fmt: skip
-    aside = out.with_name(f".{out.stem}.part.npz")
-    np.savez(aside, **{name: np.concatenate(parts) for name, parts in columns.items() if not empty.get(name)})  # type: ignore[arg-type]
-    aside.replace(out)
-    return out

@@ -99,6 +99,10 @@ class Config:
         Literal["small", "small-pool", "large"], "ResNet's first layers: 3x3, 3x3 with max-pool, 7x7 with max-pool"
     ] = "small"
 
+    init: Annotated[
+        str | None, "weights to start from: a run, a .safetensors file, or timm:NAME for its pretrained ones"
+    ] = None
+
     epochs: Annotated[Count, "passes over the images"] = 100
     batch_size: Annotated[int, Bounds(2), "images in a step, over all devices"] = 256
     pieces: Annotated[

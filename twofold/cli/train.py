@@ -32,6 +32,10 @@ def pretrain(
         str | None,
         typer.Option(help="For relational methods: views, labels, neighbours, or a CSV file of groups. [views]"),
     ] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(help="Weights to start from: a run, a .safetensors file, or timm:NAME. [new ones]"),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train an encoder on images, without using their labels unless `--graph labels` asks for it."""
@@ -41,6 +45,8 @@ def pretrain(
     data, overrides = split_words(words or [])
     if graph is not None:
         overrides.append(f"graph.source={graph}")
+    if init is not None:
+        overrides.append(f"init={init}")
     display = display_of(quiet)
     with polite():
         config, source = api.configure(data, method, parse_overrides(overrides), display)

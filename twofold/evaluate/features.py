@@ -3,7 +3,7 @@
 n images, C channels, H height, W width, K feature dimension.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -39,6 +39,24 @@ def extract(
     The encoder runs in eval mode without gradients, so its BatchNorm buffers do not change; afterwards every module has
     the mode it had. `autocast` makes the context of the forward pass; `progress(done, n)` is called after every batch.
     """
+    return _collect(
+        len(store),
+        stream(encoder, store, preprocess, batch_size=batch_size, device=device, autocast=autocast, progress=progress),
+    )
+
+
+@torch.no_grad()
+def stream(
+    encoder: nn.Module,
+    store: ImageStore,
+    preprocess: Callable[[Tensor], Tensor],
+    *,
+    batch_size: int = 512,
+    device: torch.device | str,
+    autocast: Callable[[], AbstractContextManager[object]] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Tensor]:
+    """The same features batch by batch, for those who do not need them all at once."""
     context = autocast or nullcontext
     modes = [(module, module.training) for module in encoder.modules()]
     encoder.eval()
@@ -48,7 +66,7 @@ def extract(
             return encoder(preprocess(images.to(device)))
 
     try:
-        return _collect(store, encode, batch_size, progress)
+        yield from _batches(store, encode, batch_size, progress)
     finally:
         for module, mode in modes:
             module.training = mode
@@ -65,28 +83,34 @@ def pixels(store: ImageStore, *, batch_size: int = 256) -> Tensor:
         height, width = (min(side, PIXEL_SIDE) for side in values.shape[2:])
         return functional.adaptive_avg_pool2d(values, (height, width)).flatten(1)
 
-    return _collect(store, flatten, batch_size, None)
+    return _collect(len(store), _batches(store, flatten, batch_size, None))
 
 
 @torch.no_grad()
-def _collect(
+def _batches(
     store: ImageStore,
     represent: Callable[[Tensor], Tensor],
     batch_size: int,
     progress: Callable[[int, int], None] | None,
-) -> Tensor:
+) -> Iterator[Tensor]:
     total = len(store)
     if total == 0:
         raise TwofoldError("there are no images to represent: the data set is empty; give one with images")
-    collected: Tensor | None = None
     for start in range(0, total, batch_size):
         rows = torch.arange(start, min(start + batch_size, total))
-        batch = represent(store.take(rows)[0])
+        yield represent(store.take(rows)[0])
+        if progress is not None:
+            progress(start + len(rows), total)
+
+
+def _collect(total: int, batches: Iterator[Tensor]) -> Tensor:
+    collected: Tensor | None = None
+    done = 0
+    for batch in batches:
         if collected is None:
             place = batch.device if 4 * total * batch.shape[1] <= DEVICE_BYTES else torch.device("cpu")
             collected = torch.empty(total, batch.shape[1], dtype=torch.float32, device=place)
-        collected[start : start + len(rows)] = batch
-        if progress is not None:
-            progress(start + len(rows), total)
+        collected[done : done + len(batch)] = batch
+        done += len(batch)
     assert collected is not None
     return collected

@@ -153,18 +153,19 @@ def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn
     return ENCODERS[name](channels, stem)
 
 
-def from_timm(name: str, channels: int, image_size: int) -> nn.Module:
+def from_timm(name: str, channels: int, image_size: int, *, pretrained: bool = False) -> nn.Module:
+    """With new weights; or with `pretrained` ones, of which a tag in the name says which (NAME.TAG)."""
     try:
         import timm
     except (ImportError, RuntimeError) as error:  # RuntimeError: its torchvision was built for another torch
         raise TwofoldError(
-            f"encoder={TIMM}{name} needs timm, which cannot be imported here ({error}): pip install 'twofold[timm]'"
+            f"{TIMM}{name} needs timm, which cannot be imported here ({error}): pip install 'twofold[timm]'"
         ) from None
     models = timm.list_models()
-    if name not in models:  # also a name with a tag of pretrained weights, which would be left out without a word
+    if (name.partition(".")[0] if pretrained else name) not in models:  # a tag would be left out without a word
         close = ", ".join(TIMM + model for model in get_close_matches(name, models, n=3, cutoff=0))
         raise TwofoldError(f"timm {timm.__version__} has no model '{name}'; the nearest are {close}")
-    asked = {"pretrained": False, "num_classes": 0, "in_chans": channels}
+    asked = {"pretrained": pretrained, "num_classes": 0, "in_chans": channels}
     try:
         try:
             encoder = timm.create_model(name, img_size=image_size, **asked)
@@ -174,6 +175,10 @@ def from_timm(name: str, channels: int, image_size: int) -> nn.Module:
         raise TwofoldError(
             f"encoder={TIMM}{name} cannot be built for {channels} channels and image_size={image_size}: {error}"
         ) from None
+    except Exception as error:  # of whatever library timm downloads with
+        if not pretrained:
+            raise
+        raise TwofoldError(f"timm's weights {name} could not be had: {' '.join(str(error).split())}") from None
     side = patch_side(encoder)
     if image_size % side:  # timm would leave out the last rows and columns of pixels
         raise TwofoldError(

@@ -1,8 +1,8 @@
 """The run folder: what a run leaves behind, readable without Twofold.
 
 config.json · metrics.jsonl, spectrum.jsonl (functions of configuration and data alone: bit-identical after a resume) ·
-timing.jsonl (wall-clock, kept apart) · skipped.txt · log.txt · checkpoints/ · encoder.safetensors · results.json ·
-report.html
+timing.jsonl (wall-clock, kept apart) · skipped.txt · log.txt · initial.safetensors (where a run began with weights of
+others) · checkpoints/ · encoder.safetensors · results.json · report.html
 """
 
 import json

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -21,7 +22,7 @@ from twofold.evaluate.metrics import effective_rank, eigenvalues
 from twofold.methods import Method, Parts, find
 from twofold.methods.relations import file_fingerprint
 from twofold.models import build_encoder, feature_dimension, fuse
-from twofold.train import checkpoint
+from twofold.train import checkpoint, initial
 from twofold.train.guards import memory_errors, own_randomness, stop_signals
 from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
@@ -55,8 +56,11 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def build_method(config: Config, images: ImageStore, encoder: nn.Module | None = None) -> tuple[Method, int]:
-    """The method with its initial weights, a function of the seed alone, and its feature dimension."""
+def build_method(
+    config: Config, images: ImageStore, encoder: nn.Module | None = None, weights: Mapping[str, Tensor] | None = None
+) -> tuple[Method, int, nn.Module]:
+    """The method with its initial weights, a function of the seed and of the weights it is given; its feature
+    dimension; and its encoder without them."""
     assert config.image_size is not None
     channels = images.images.shape[1]
     with torch.random.fork_rng(devices=[]):
@@ -65,14 +69,24 @@ def build_method(config: Config, images: ImageStore, encoder: nn.Module | None =
             config.encoder, channels=channels, stem=config.stem, image_size=config.image_size
         )
         features = feature_dimension(encoder, channels, config.image_size)
+        untrained = copy.deepcopy(encoder)
+        if weights is not None:
+            initial.put(encoder, weights, str(config.init))
         parts = Parts(encoder, features, images, config.views, config.augment.local_views)
-        return find(config.method).build(parts, **config.parameters), features
+        return find(config.method).build(parts, **config.parameters), features, untrained
 
 
 class Trainer:
     """Everything that a run changes, and how."""
 
-    def __init__(self, config: Config, data: Data, display: Display, encoder: nn.Module | None = None):
+    def __init__(
+        self,
+        config: Config,
+        data: Data,
+        display: Display,
+        encoder: nn.Module | None = None,
+        weights: Mapping[str, Tensor] | None = None,
+    ):
         """Builds all of it and writes nothing: what cannot work is refused here."""
         self.config, self.display = config, display
         self.device = choose_device(config.device)
@@ -90,10 +104,11 @@ class Trainer:
         ).to(self.device)
         self.small_crops = self.augment.small_crops()
 
-        method, features = build_method(config, self.data.train, encoder)
+        # `untrained` stays as it is, to compare with; so does what the run began with, where that is not the same.
+        method, features, self.untrained = build_method(config, self.data.train, encoder, weights)
+        self.before = None if weights is None else copy.deepcopy(method.encoder)
         if self.small_crops is not None:  # refuses an encoder that takes images of one size only
             feature_dimension(method.encoder, len(mean), self.small_crops.image_size)
-        self.untrained = copy.deepcopy(method.encoder)  # stays as it was before the first step, to compare with
         memory_format = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
         self.optimizer = build_optimizer(config, method.trained_parameters(), self.device)

@@ -1,7 +1,8 @@
 """A trained encoder as one file: weights in safetensors, and in its header all that is needed to use them."""
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ class Preprocess(nn.Module):
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("std", torch.tensor(std), persistent=False)
 
+    def extra_repr(self) -> str:
+        return f"{self.image_size}, {self.channels}, mean={self.mean.tolist()}, std={self.std.tolist()}"
+
     def forward(self, images: Any) -> Tensor:
         if isinstance(images, Image.Image):
             images = [images]
@@ -57,13 +61,27 @@ class Preprocess(nn.Module):
         return Plain(self.image_size, self.mean, self.std)(square)
 
 
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """16 hexadecimal digits of names, types, shapes and every byte."""
+    state = hashlib.blake2b(digest_size=8)
+    for name, value in sorted(tensors.items()):
+        content = value.detach().cpu().contiguous()
+        state.update(repr((name, str(content.dtype), tuple(content.shape))).encode())
+        state.update(content.flatten().view(torch.uint8).numpy().data)
+    return state.hexdigest()
+
+
 def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) -> None:
     """`description`: encoder, stem, channels, image_size, mean, std: the arguments that `load_encoder` builds from."""
+    save_tensors(path, encoder.state_dict(), {HEADER: json.dumps(description)})
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     # Copies: safetensors refuses tensors that share memory, such as tied weights.
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in encoder.state_dict().items()}
+    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     aside = path.with_name(f".{path.name}.part")
     try:
-        save_file(tensors, aside, metadata={"format": "pt", HEADER: json.dumps(description)})
+        save_file(copies, aside, metadata={"format": "pt", **metadata})
         sync(aside)
         aside.replace(path)
     except (OSError, SafetensorError) as error:
@@ -71,25 +89,35 @@ def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) ->
         raise TwofoldError(f"{path} could not be written: {error}") from None
 
 
-def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
-    """The encoder of a run (or of an encoder.safetensors file), in evaluation mode, with `.preprocess`.
+def read_encoder(run: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights and description of a run's encoder (or of an encoder.safetensors file)."""
+    path = encoder_file(run)
+    try:
+        with safe_open(path, framework="pt") as file:
+            description = json.loads((file.metadata() or {})[HEADER])
+        return load_file(path), description
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise TwofoldError(f"{path} is not an encoder that Twofold wrote: {error!r}") from None
 
-    Runs that trained a module of your own need that module as `encoder`.
-    """
+
+def encoder_file(run: Any) -> Path:
     path = Path(getattr(run, "path", run))
     if path.is_dir():
         path = path / "encoder.safetensors"
     if not path.exists():
         raise TwofoldError(f"{path} does not exist: is the run finished?")
-    try:
-        with safe_open(path, framework="pt") as file:
-            description = json.loads((file.metadata() or {})[HEADER])
-        tensors = load_file(path)
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise TwofoldError(f"{path} is not an encoder that Twofold wrote: {error!r}") from None
+    return path
+
+
+def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
+    """The encoder of a run (or of an encoder.safetensors file), in evaluation mode, with `.preprocess`.
+
+    Runs that trained a module of your own need that module as `encoder`.
+    """
+    tensors, description = read_encoder(run)
     if encoder is None:
         if not has_name(description["encoder"]):
-            raise TwofoldError(f"{path} holds weights of your own {description['encoder']}: pass it as encoder=")
+            raise TwofoldError(f"{run} holds weights of your own {description['encoder']}: pass it as encoder=")
         encoder = build_encoder(
             description["encoder"],
             channels=description["channels"],

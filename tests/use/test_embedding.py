@@ -1,0 +1,125 @@
+"""Features as files: what is in them, in which order, and that nothing is held that grows with the set."""
+
+import csv
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import twofold
+from twofold.data.decode import decode
+from twofold.use.tables import WRITERS, Catalogue, write_npz
+
+
+@pytest.fixture(scope="module")
+def expected(desk: Path) -> dict[str, np.ndarray]:
+    """From the files themselves, one after the other."""
+    files = sorted(str(path.relative_to(desk / "photos")) for path in (desk / "photos").rglob("*.png"))
+    encoder = twofold.load_encoder(desk / "run")
+    pixels = np.stack([decode(desk / "photos" / name, 12, 3) for name in files])
+    with torch.no_grad():
+        features = encoder(encoder.preprocess(torch.from_numpy(pixels))).numpy()
+    return {"files": np.array(files), "features": features, "classes": np.array([name[:4] for name in files])}
+
+
+def test_npz_holds_every_image_in_order_with_what_is_known_of_it(desk: Path, expected: dict[str, np.ndarray]) -> None:
+    out = twofold.embed(desk / "run", desk / "photos", desk / "features.npz")
+    with np.load(out) as file:
+        assert set(file.files) == {"features", "index", "split", "labels", "classes", "files"}
+        assert file["index"].tolist() == list(range(30))
+        assert file["files"].tolist() == expected["files"].tolist()
+        assert file["classes"][file["labels"]].tolist() == expected["classes"].tolist()
+        np.testing.assert_allclose(file["features"], expected["features"], rtol=1e-4, atol=1e-5)
+        assert file["features"].dtype == np.float32
+        held_out = (file["split"] == "test").sum()
+    assert held_out == twofold.Run(desk / "run").results["test_images"] > 0
+
+
+def test_of_other_data_nothing_is_held_out(desk: Path) -> None:
+    with np.load(twofold.embed(desk / "run", desk / "photos" / "..", desk / "other.npz")) as file:
+        assert set(file["split"]) == {"train"}
+
+
+def test_csv_has_the_same_numbers(desk: Path, expected: dict[str, np.ndarray]) -> None:
+    out = twofold.embed(desk / "run", desk / "photos", desk / "features.csv")
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"] for row in rows] == expected["files"].tolist()
+    assert [row["class"] for row in rows] == expected["classes"].tolist()
+    assert [int(row["index"]) for row in rows] == list(range(30))
+    assert {row["split"] for row in rows} == {"train", "test"}
+    read = np.array([[float(row[f"f{column}"]) for column in range(256)] for row in rows], np.float32)
+    with np.load(twofold.embed(desk / "run", desk / "photos", desk / "same.npz")) as same:
+        assert np.array_equal(read, same["features"])
+
+
+def test_parquet_has_the_same_numbers(desk: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install 'twofold[parquet]'")
+    out = twofold.embed(desk / "run", desk / "photos", desk / "features.parquet")
+    table = parquet.read_table(out).to_pydict()
+    with np.load(twofold.embed(desk / "run", desk / "photos", desk / "same.npz")) as same:
+        assert np.array_equal(np.array(table["features"], np.float32), same["features"])
+        assert table["file"] == same["files"].tolist()
+        assert table["label"] == same["labels"].tolist()
+        assert table["split"] == same["split"].tolist()
+
+
+def test_without_pyarrow_it_says_what_to_install(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(twofold.TwofoldError, match=r"pip install 'twofold\[parquet\]', or choose .npz or .csv"):
+        twofold.embed(desk / "run", desk / "photos", desk / "none.parquet")
+
+
+@pytest.mark.parametrize("name", ["features.txt", "no/features.npz", "features"])
+def test_other_endings_and_missing_folders_are_refused_first(desk: Path, name: str) -> None:
+    with pytest.raises(twofold.TwofoldError, match=r"written as .npz, .parquet, .csv .*a folder that exists"):
+        twofold.embed(desk / "run", "nowhere", desk / name)
+
+
+@pytest.mark.parametrize("ending", sorted(WRITERS))
+def test_what_is_stopped_leaves_nothing_behind(desk: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'twofold[parquet]'")
+    out = desk / f"kept{ending}"
+    out.write_text("what was there before")
+    before = sorted(desk.iterdir())
+
+    def stopped(*_: object, **__: object) -> object:
+        yield torch.zeros(2, 3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("twofold.use.embedding.stream", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        twofold.embed(desk / "run", desk / "photos", out)
+    assert sorted(desk.iterdir()) == before
+    assert out.read_text() == "what was there before"
+
+
+def test_names_that_are_no_utf8_stay_themselves(tmp_path: Path) -> None:
+    names = ["caf\udce9.png", 'ü,"b".png']  # the first as Python reads a byte that is no UTF-8
+    images = Catalogue(np.arange(2), np.zeros(2, bool), None, names, None)
+    blocks = [np.eye(2, 3, dtype=np.float32)]
+    for ending, write in WRITERS.items():
+        if ending != ".parquet":
+            write(tmp_path / f"x{ending}", images, iter(blocks))
+    with np.load(tmp_path / "x.npz") as file:
+        assert file["files"].tolist() == names
+    with (tmp_path / "x.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        assert [row["file"] for row in csv.DictReader(file)] == names
+
+
+def test_memory_does_not_grow_with_the_features(tmp_path: Path) -> None:
+    count, width, block = 40_000, 512, 500
+    images = Catalogue(np.arange(count), np.zeros(count, bool), None, None, None)
+    tracemalloc.start()
+    write_npz(tmp_path / "x.npz", images, (np.full((block, width), i, np.float32) for i in range(count // block)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * block * width * 4  # of 80 MB in all
+    with np.load(tmp_path / "x.npz") as file:
+        features = file["features"]
+    assert features.shape == (count, width)
+    assert np.array_equal(features[::block, 0], np.arange(count // block))

@@ -1,0 +1,147 @@
+"""`Twofold`: pretraining as a transformer of scikit-learn.
+
+n images, H height, W width, C channels, K feature dimension.
+"""
+
+import copy
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+from twofold.api import pretrain
+from twofold.data.arrays import from_arrays
+from twofold.data.store import ImageStore
+from twofold.errors import TwofoldError
+from twofold.evaluate.features import extract
+from twofold.models import feature_dimension
+from twofold.train.precision import autocast_of
+from twofold.train.record import next_free
+from twofold.train.trainer import choose_device
+from twofold.train.weights import load_encoder
+
+ALLOWED = {"allow_nd": True, "ensure_non_negative": True}
+
+
+class InvalidImages(TwofoldError, ValueError):
+    """What scikit-learn expects of an estimator that refuses its input."""
+
+
+class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Learns features of images without labels; `transform` gives them.
+
+    X are images [n, H, W], [n, H, W, C] or [n, C, H, W], uint8 or float from 0 to 1; or rows of pixels [n, H·W·C], with
+    their `image_shape` (for square grey images it is known).
+
+    method        see `twofold.methods()`
+    epochs        passes over the images
+    image_shape   (H, W), (H, W, C) or (C, H, W) of the rows of a two-dimensional X
+    overrides     further keys of the run, such as {"batch_size": 128, "augment.flip": 0}; "encoder" may be a module
+    random_state  of weights, order and augmentation; a number gives the same features again
+    out           a folder in which every fit leaves its run, with report and checkpoints; None: nothing is left
+    verbose       whether progress is shown
+
+    After `fit`: `encoder_` (a module with `.preprocess`), `config_`, `metrics_` (the values of the run's log points),
+    `n_features_in_`, and `run_` where there is `out`.
+    """
+
+    def __init__(
+        self,
+        method: str = "frossl",
+        epochs: int = 100,
+        image_shape: tuple[int, ...] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        random_state: int | np.random.RandomState | None = 0,
+        out: str | Path | None = None,
+        verbose: bool = False,
+    ):
+        self.method = method
+        self.epochs = epochs
+        self.image_shape = image_shape
+        self.overrides = overrides
+        self.random_state = random_state
+        self.out = out
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 — labels are for others in a pipeline
+        """Train on all images; `y` is not looked at."""
+        X = validate_data(self, X, **ALLOWED, ensure_min_samples=2, ensure_min_features=2)
+        with tempfile.TemporaryDirectory(prefix="twofold-") as aside, value_errors():
+            images = self._images(X)
+            keys = {"epochs": self.epochs, "seed": self._seed(), **(self.overrides or {})}
+            module = keys.pop("encoder", None)
+            run = pretrain(
+                {"data": images, **keys},
+                method=self.method,
+                encoder=copy.deepcopy(module),  # a parameter stays as it was given
+                out=next_free(Path(aside if self.out is None else self.out), self.method),
+                quiet=not self.verbose,
+            )
+            own = copy.deepcopy(module) if isinstance(module, nn.Module) else None
+            self.encoder_ = load_encoder(run, encoder=own)
+            self.config_, self.metrics_ = run.config, run.metrics
+        if self.out is not None:
+            self.run_ = run
+        preprocess: Any = self.encoder_.preprocess
+        self._n_features_out = feature_dimension(self.encoder_, preprocess.channels, preprocess.image_size)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Features, float32 [n, K]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **ALLOWED)
+        with value_errors():
+            pixels, *_ = from_arrays("X", self._images(X))
+        preprocess: Any = self.encoder_.preprocess
+        rows = np.arange(len(pixels))
+        # As training images were: cut and resized to bytes, so that an image has one set of features.
+        decoded = pixels.decode(rows, preprocess.image_size, preprocess.channels, "", None)
+        device = choose_device(self.config_.device)
+        features = extract(
+            self.encoder_.to(device),
+            ImageStore(decoded.images, None, torch.from_numpy(rows)),
+            preprocess,
+            device=device,
+            autocast=autocast_of(self.config_, device),
+        )
+        return features.cpu().numpy()
+
+    def _images(self, X: np.ndarray) -> np.ndarray:
+        if X.ndim > 2:
+            return X
+        side = math.isqrt(X.shape[1])
+        shape = (side, side) if self.image_shape is None else tuple(self.image_shape)
+        if math.prod(shape) != X.shape[1]:
+            remedy = "give the shape of an image as image_shape" if self.image_shape is None else "they do not fit"
+            raise TwofoldError(f"X has rows of {X.shape[1]} pixels, and an image of shape {shape} has others: {remedy}")
+        return X.reshape(len(X), *(shape if len(shape) == 3 else (*shape, 1)))
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, (int, np.integer)):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = []  # float32, whatever the pixels were
+        return tags
+
+
+@contextmanager
+def value_errors() -> Iterator[None]:
+    try:
+        yield
+    except TwofoldError as error:
+        raise InvalidImages(str(error)) from error

@@ -1,0 +1,123 @@
+"""`export`: the encoder as a file for other programs, and beside it a JSON file that says how to load and feed it."""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import twofold
+from twofold.api import Run
+from twofold.errors import TwofoldError, nearest
+from twofold.models import feature_dimension
+from twofold.train.checkpoint import sync, write_atomically
+from twofold.train.weights import load_encoder, read_encoder
+from twofold.use.formats import FORMATS, Encode, Exported
+
+TOLERANCE = 1e-4  # how far a written encoder may be from the one in memory, of features of size 1
+
+
+def export(
+    run: str | Path | Run, form: str, out: str | Path | None = None, *, encoder: nn.Module | None = None
+) -> Path:
+    """Write a run's encoder as `safetensors`, `torchscript` or `onnx`, read it again, and compare its features.
+
+    `encoder` is needed where the run trained a module of your own.
+    """
+    if form not in FORMATS:
+        raise TwofoldError(f"unknown format '{form}'{nearest(form, list(FORMATS))}")
+    how = FORMATS[form]
+    path = run.path if isinstance(run, Run) else Path(run)
+    config = Run(path).config
+    network = load_encoder(path, encoder=encoder)
+    preprocess: Any = network.preprocess
+    del network.preprocess  # it is for people; the file is for tensors
+    size = (preprocess.channels, preprocess.image_size, preprocess.image_size)
+    example = torch.randn(2, *size, generator=torch.Generator().manual_seed(0))
+    exported = Exported(network, read_encoder(path)[1], example)
+    out = path / f"encoder{how.ending}" if out is None else Path(out)
+    if not out.resolve().parent.is_dir() or out.is_dir():
+        raise TwofoldError(f"--out {out}: give the name of a file, in a folder that exists")
+    aside = out.with_name(f".part-{out.name}")
+    try:
+        with quiet_torch():
+            how.write(exported, aside)
+            difference = compare(network, how.read(exported, aside), example)
+        sync(aside)
+        aside.replace(out)
+    finally:
+        aside.unlink(missing_ok=True)
+    facts = {
+        "file": out.name,
+        "format": form,
+        "encoder": exported.description["encoder"],
+        "stem": exported.description["stem"],
+        "method": config.method,
+        "epochs": config.epochs,
+        "input": {"name": "images", "type": "float32", "shape": ["batch", *size]},
+        "output": {
+            "name": "features",
+            "type": "float32",
+            "shape": ["batch", feature_dimension(network, *size[:2])],
+        },
+        "preprocessing": preprocessing(exported.description),
+        "load": how.how_to_load(exported, out.name),
+        "largest_difference": difference,
+        "twofold": twofold.__version__,
+    }
+    write_atomically(sidecar(out), json.dumps(facts, indent=2) + "\n")
+    return out
+
+
+def sidecar(out: Path) -> Path:
+    return out.with_name(f"{out.name}.json")
+
+
+def preprocessing(description: dict[str, Any]) -> dict[str, Any]:
+    """In the order in which it is done."""
+    size = description["image_size"]
+    return {
+        "orientation": "upright: EXIF is applied; transparent parts are white",
+        "channels": {1: "grey", 3: "RGB"}.get(description["channels"], f"{description['channels']}, as in training"),
+        "crop": "the middle square, as wide as the shorter side",
+        "resize": [size, size],
+        "interpolation": "bilinear, antialiased (Pillow's Image.Resampling.BILINEAR)",
+        "scale": "divide by 255",
+        "mean": description["mean"],
+        "std": description["std"],
+    }
+
+
+def compare(encoder: nn.Module, written: Encode | None, example: Tensor) -> float | None:
+    """The largest difference in features, for batches of two sizes; None where the file cannot be run here."""
+    if written is None:
+        return None
+    difference, scale = 0.0, 1.0
+    with torch.no_grad():
+        for images in (example, torch.cat([example.flip(3), example, example.flip(2)])):
+            expected = encoder(images)
+            scale = max(scale, expected.abs().max().item())
+            difference = max(difference, (written(images) - expected).abs().max().item())
+    if not difference <= TOLERANCE * scale:
+        raise TwofoldError(f"the written encoder gives other features (by {difference:g}), and was not kept")
+    return difference
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """torch speaks of its own plans for these formats, and of libraries that the encoder does not use."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)
