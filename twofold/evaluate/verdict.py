@@ -17,8 +17,10 @@ Metrics = Mapping[str, float]
 LASTING = 3  # spectra in a row that must agree: in the first steps ranks of healthy runs fall and rise again
 FEW_RANKS = 8.0  # effective rank; D/8 below 64 dimensions; D/64 above 512, where rounding alone looks like some
 FEW_ABOVE = 4  # singular values above 0.1 of the largest; D/16 below 64 dimensions
-ONE_POINT = 1e-3  # of the mean square of the embeddings, or of their first variance: they are all at one place
-FORGOTTEN = 1e-2  # of the first loss: distances between views are gone with everything else
+ONE_POINT = 1e-3  # variance, as a part of the mean square of the embeddings: they are all at one place
+ONE_DIRECTION = -0.01  # uniformity: on the unit sphere, where losses of cosines live, they are all at one place
+SHRUNK = 1e-2  # of the largest variance, and of the first loss: distances between views go with all others
+FADED = 0.03  # of the largest norm
 GROWN = 300.0  # times the first norm; healthy runs stay below 15
 PROBE_FALL = 0.1  # of accuracy, below its best, at two looks in a row
 
@@ -48,11 +50,20 @@ class Snapshot:
     above: int  # singular values above 0.1 of the largest
     variance: float  # Σλ
     norm: float | None = None  # root of the mean squared length of the embeddings, mean included
+    uniformity: float | None = None
 
     @classmethod
-    def of(cls, spectrum: Tensor, *, step: int = 0, norm: float | None = None) -> "Snapshot":
-        total = spectrum.double().sum().item()
-        return cls(step, len(spectrum), effective_rank(spectrum), dimensions_above(spectrum), total, norm)
+    def of(cls, spectrum: Tensor, values: Mapping[str, Any]) -> "Snapshot":
+        """`values`: a line of metrics.jsonl."""
+        return cls(
+            values.get("step", 0),
+            len(spectrum),
+            effective_rank(spectrum),
+            dimensions_above(spectrum),
+            spectrum.double().sum().item(),
+            values.get("embedding_norm"),
+            values.get("uniformity"),
+        )
 
     @property
     def few_dimensions(self) -> bool:
@@ -61,18 +72,20 @@ class Snapshot:
 
     @property
     def one_point(self) -> bool:
-        return self.norm is not None and self.variance <= ONE_POINT * self.norm**2
+        return self.variance == 0 or (self.norm is not None and self.variance <= ONE_POINT * self.norm**2)
+
+    @property
+    def one_direction(self) -> bool:
+        return self.uniformity is not None and self.uniformity >= ONE_DIRECTION
 
 
-def snapshots(
-    spectra: Sequence[Mapping[str, Any]], metrics: Sequence[Metrics], of: str = "embeddings"
-) -> list[Snapshot]:
+def snapshots(spectra: Sequence[Mapping[str, Any]], metrics: Sequence[Metrics]) -> list[Snapshot]:
     """From the lines of spectrum.jsonl and metrics.jsonl."""
-    norms = {line["step"]: line["embedding_norm"] for line in metrics if "embedding_norm" in line}
+    values = {line["step"]: line for line in metrics}
     return [
-        Snapshot.of(torch.tensor(line["eigenvalues"]), step=line["step"], norm=norms.get(line["step"]))
+        Snapshot.of(torch.tensor(line["eigenvalues"]), values.get(line["step"], {"step": line["step"]}))
         for line in spectra
-        if line["of"] == of
+        if line["of"] == "embeddings"
     ]
 
 
@@ -107,56 +120,55 @@ def exploding(seen: Sequence[Snapshot]) -> Verdict | None:
     return Verdict(
         "exploding norm",
         f"Exploding norm: embeddings are {last / first:.3g} times as long as at step {seen[0].step}.",
-        (
-            f"their root mean square length went from {first:.3g} to {last:.3g}",
-            f"above {GROWN:g} times since step {since}",
-        ),
+        (f"root mean square length {last:.3g}, from {first:.3g}; above {GROWN:g} times that since step {since}",),
         "Lower lr first; a longer warm-up (warmup_epochs), clip=1 or weight_decay also hold it.",
     )
 
 
 def complete_collapse(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
     last, most = seen[-1], max(item.variance for item in seen)
-    remedy = (
-        "Keep the stop-gradient and the predictor of predictive methods (stop_gradient=true, predictor=true) and the "
-        "variance term of VICReg; or choose a method that cannot collapse so: frossl, simclr, barlow-twins."
-    )
-    if last.variance == 0 or last.one_point:
-        length = 0.0 if last.norm is None else last.norm
-        since = lasting([item.one_point or item.variance == 0 for item in seen], seen, 1)
-        return Verdict(
-            "complete collapse",
-            "Complete collapse: all images have nearly the same embedding.",
-            (
-                f"their variance is {last.variance:.3g} at a root mean square length of {length:.3g}",
-                *([f"since step {since}"] if len(seen) > 1 else []),
-            ),
-            remedy,
-        )
     losses = [line["loss"] for line in metrics if "loss" in line]
-    forgotten = len(losses) > 1 and abs(losses[-1]) < FORGOTTEN * abs(losses[0])
-    if forgotten and last.variance < ONE_POINT * most:
-        since = lasting([item.variance < ONE_POINT * most for item in seen], seen, 1)
+
+    def verdict(sentence: str, signs: Sequence[bool], *evidence: str) -> Verdict:
+        since = lasting(signs, seen, 1)
         return Verdict(
             "complete collapse",
-            "Complete collapse: all embeddings shrink to one point, and the loss to nothing with them.",
-            (
-                f"their variance fell from {most:.3g} to {last.variance:.3g}, a {1 / ONE_POINT:g}th since step {since}",
-                f"the loss fell from {losses[0]:.3g} to {losses[-1]:.3g}",
-            ),
-            remedy,
+            f"Complete collapse{f' since step {since}' if len(seen) > 1 else ''}: {sentence}.",
+            evidence,
+            "Keep the stop-gradient and the predictor of predictive methods (stop_gradient=true, predictor=true) and "
+            "the variance term of VICReg; or choose a method that cannot collapse so: frossl, simclr, barlow-twins.",
+        )
+
+    if last.one_point:
+        return verdict(
+            "all images have nearly the same embedding",
+            [item.one_point for item in seen],
+            f"variance {last.variance:.3g} at a root mean square length of {last.norm or 0:.3g}",
+        )
+    if last.one_direction:
+        return verdict(
+            "the embeddings of all images point the same way",
+            [item.one_direction for item in seen],
+            f"uniformity {last.uniformity:.2g}, where 0 is one direction and -4 an even spread",
+        )
+    if len(losses) > 1 and abs(losses[-1]) < SHRUNK * abs(losses[0]) and last.variance < SHRUNK * most:
+        return verdict(
+            "all embeddings shrink to one point, and the loss to nothing with them",
+            [item.variance < SHRUNK * most for item in seen],
+            f"variance {last.variance:.3g}, from {most:.3g}",
+            f"loss {losses[-1]:.3g}, from {losses[0]:.3g}",
         )
     return None
 
 
 def vanishing(seen: Sequence[Snapshot]) -> Verdict | None:
     norms = [item.norm for item in seen if item.norm is not None]
-    if len(norms) < 2 or norms[-1] ** 2 >= ONE_POINT * max(norms) ** 2:
+    if len(norms) < 2 or norms[-1] >= FADED * max(norms):
         return None
     return Verdict(
         "vanishing norm",
         f"Vanishing norm: embeddings are {norms[-1] / max(norms):.3g} times as long as they were.",
-        (f"their root mean square length fell from {max(norms):.3g} to {norms[-1]:.3g}",),
+        (f"root mean square length {norms[-1]:.3g}, from {max(norms):.3g}",),
         "Lower weight_decay, or lr. Losses of cosines do not see lengths, but steps of a given size turn short "
         "embeddings further.",
     )

@@ -51,7 +51,7 @@ class Watch:
         """A line of metrics, and the embeddings' spectrum where there is one; the verdict if it has just turned bad."""
         self.metrics.append(line)
         if eigenvalues is not None:
-            self.seen.append(Snapshot.of(torch.tensor(eigenvalues), step=line["step"], norm=line["embedding_norm"]))
+            self.seen.append(Snapshot.of(torch.tensor(eigenvalues), line))
         before = self.verdict
         self.verdict = judge(self.seen, self.metrics, few_dimensions=self.few_dimensions)
         return self.verdict if self.verdict.bad and self.verdict.kind != before.kind else None
