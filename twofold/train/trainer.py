@@ -286,9 +286,9 @@ class Trainer:
         broken = self.observers.means.broken
         if broken:
             oldest = max(broken.values())
-            # The total says nothing where a term does.
             names = [name for name, ago in broken.items() if ago == oldest]
-            verdict = not_finite(self.step - oldest, [name for name in names if name != "loss"] or names)
+            # A term says where it came from; what is measured of broken embeddings is broken too.
+            verdict = not_finite(self.step - oldest, [name for name in names if name.startswith("loss/")] or names)
             self.folder.log(f"step {self.step} · {verdict.sentence}")
             raise Diverged(
                 f"{verdict.sentence} {verdict.remedy} The learning rate is {self.config.scaled_lr:g}; "
