@@ -4,21 +4,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "TwofoldError", "__version__", "embed", "load_encoder", "methods", "pretrain", "resume"]
+__all__ = [
+    "Config",
+    "Run",
+    "TwofoldError",
+    "__version__",
+    "diagnose",
+    "embed",
+    "knn",
+    "load_encoder",
+    "methods",
+    "pretrain",
+    "probe",
+    "resume",
+]
 
 if TYPE_CHECKING:
     from twofold.api import Run, embed, pretrain, resume
     from twofold.config import Config
+    from twofold.diagnosis import diagnose
     from twofold.errors import TwofoldError
+    from twofold.inspection import knn, probe
     from twofold.train.weights import load_encoder
 
 _HOMES = {
     "Config": "config",
     "Run": "api",
     "TwofoldError": "errors",
+    "diagnose": "diagnosis",
     "embed": "api",
+    "knn": "inspection",
     "load_encoder": "train.weights",
     "pretrain": "api",
+    "probe": "inspection",
     "resume": "api",
 }
 

@@ -18,6 +18,8 @@ from twofold.types import Batch, Embeddings
 LEAST_RANK = {"quadratic": 3.0}
 # DIET sees one view in a step, Barlow Twins first spends its time on the correlations, SwAV on finding clusters.
 EPOCHS = {"diet": 30, "barlow-twins": 25, "swav": 30}
+# DINO is slow to start: after 20 epochs its embeddings have an effective rank of 6, and it would be right to say so.
+DEFAULT_EPOCHS = {"dino": 40}
 
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
@@ -35,7 +37,7 @@ def test_learns_digits_without_collapse(method: str, tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("method", sorted(CATALOG))
 def test_defaults_raise_no_alarm_on_digits(method: str, tmp_path: Path) -> None:
-    run = twofold.pretrain("digits", method=method, out=tmp_path / "run", epochs=20)
+    run = twofold.pretrain("digits", method=method, out=tmp_path / "run", epochs=DEFAULT_EPOCHS.get(method, 20))
     expected = "few dimensions" if method in LEAST_RANK else "healthy"
     assert run.results["verdict"]["kind"] == expected, run.results["verdict"]
     assert "warning" not in (run.path / "log.txt").read_text()
