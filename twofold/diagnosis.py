@@ -1,5 +1,6 @@
 """Spectrum and verdict of embeddings and encoders that Twofold did not train: what `twofold diagnose` says."""
 
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -77,7 +78,7 @@ def diagnose(
     }
 
 
-def measure(features: Tensor, progress: Any = None) -> tuple[list[float], dict[str, float], Verdict]:
+def measure(features: Tensor, progress: Any = None) -> tuple[list[float], dict[str, float | None], Verdict]:
     """Eigenvalues, measures and verdict of rows, which may lie in a mapped file."""
     mean, covariance, broken = moments(features, progress)
     if broken:
@@ -102,7 +103,8 @@ def measure(features: Tensor, progress: Any = None) -> tuple[list[float], dict[s
         "uniformity": even,
     }
     verdict = judge([Snapshot.of(spectrum, {"embedding_norm": norm, "uniformity": even})])
-    return [float(f"{value:.5g}") for value in spectrum.tolist()], measures, verdict
+    finite = {name: value if math.isfinite(value) else None for name, value in measures.items()}  # JSON has no ∞
+    return [float(f"{value:.5g}") for value in spectrum.tolist()], finite, verdict
 
 
 def find_features(what: str | Path, data: Any, encoder: str | None, image_size: int | None, display: Display) -> Tensor:

@@ -108,8 +108,10 @@ def diagnose(
         display.say(f"{found['rows']:,} rows of {found['dimension']} features: {found['of']}")
         table = Table("measure", "value", "", box=None, header_style="bold")
         for name, value in found["measures"].items():
-            table.add_row(name.replace("_", " "), f"{value:.4g}", diagnosis.MEANING[name])
-        display.say(table)
+            shown = "infinite" if value is None else f"{value:.4g}"
+            table.add_row(name.replace("_", " "), shown, diagnosis.MEANING[name])
+        if found["measures"]:
+            display.say(table)
         say_verdict(found["verdict"], display)
         if found["training"] is not None:
             display.say(f"training {found['training']['sentence']}")

@@ -231,9 +231,9 @@ def healthy(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict:
             f"the loss rose from {losses[0]:.4g} to {losses[-1]:.4g}: normal with a teacher, a queue or prototypes, "
             "whose targets move; elsewhere a lower lr may do better"
         )
-    return Verdict(
-        "healthy", f"Healthy: no collapse, effective rank {last.rank:.1f} of {last.dimension}.", tuple(evidence)
-    )
+    though = ", though few directions dominate" if last.above <= FEW_ABOVE < last.dimension / 16 else ""
+    found = f"Healthy: no collapse, effective rank {last.rank:.1f} of {last.dimension}{though}."
+    return Verdict("healthy", found, tuple(evidence))
 
 
 def lasting(signs: Sequence[bool], seen: Sequence[Snapshot], least: int) -> int | None:
