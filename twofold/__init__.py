@@ -10,11 +10,14 @@ __all__ = [
     "Twofold",
     "TwofoldError",
     "__version__",
+    "diagnose",
     "embed",
     "export",
+    "knn",
     "load_encoder",
     "methods",
     "pretrain",
+    "probe",
     "resume",
     "search",
 ]
@@ -22,8 +25,10 @@ __all__ = [
 if TYPE_CHECKING:
     from twofold.api import Run, pretrain, resume
     from twofold.config import Config
+    from twofold.diagnosis import diagnose
     from twofold.errors import TwofoldError
     from twofold.estimator import Twofold
+    from twofold.inspection import knn, probe
     from twofold.train.weights import load_encoder
     from twofold.use.embedding import embed
     from twofold.use.export import export
@@ -36,8 +41,11 @@ _HOMES = {
     "TwofoldError": "errors",
     "embed": "use.embedding",
     "export": "use.export",
+    "diagnose": "diagnosis",
+    "knn": "inspection",
     "load_encoder": "train.weights",
     "pretrain": "api",
+    "probe": "inspection",
     "resume": "api",
     "search": "use.search",
 }

@@ -253,6 +253,7 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
     memory = peak_memory(trainer.device)  # before evaluation, which is the same for all methods
     save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
     results = {
+        "verdict": trainer.watch.verdict.record(),
         "table": [dataclasses.asdict(row) for row in evaluate(trainer, display)],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,

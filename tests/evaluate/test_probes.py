@@ -2,22 +2,24 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import confusion_matrix, recall_score, top_k_accuracy_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler, normalize
 from torch import Tensor
 
+from twofold.counter import key, permutation
 from twofold.errors import TwofoldError
-from twofold.evaluate import probes
+from twofold.evaluate import linear, probes
+from twofold.evaluate.linear import PENALTIES, fit_linear, fit_sgd, stratified_folds
 from twofold.evaluate.probes import (
-    PENALTIES,
     compare,
     few_label_accuracy,
-    fit_linear,
     knn_accuracy,
     knn_predict,
+    knn_ranked,
     labelled_subset,
     linear_accuracy,
-    stratified_folds,
+    linear_scores,
 )
 
 
@@ -77,11 +79,86 @@ def test_default_tolerance_reaches_the_minimum_of_ill_conditioned_features(penal
 def test_large_problems_are_solved_in_float32_as_well(monkeypatch):
     values, labels = blobs(600, 20, 4)
     exact = fit_linear(values, labels, classes=4, penalties=[1e-3])
-    monkeypatch.setattr(probes, "DOUBLE", 600 * 20 - 1)
+    monkeypatch.setattr(linear, "DOUBLE", 600 * 20 - 1)
     rounded = fit_linear(values.float(), labels, classes=4, penalties=[1e-3])
     assert exact.weight.dtype == torch.float64
     assert rounded.weight.dtype == torch.float32
     torch.testing.assert_close(rounded.weight.double(), exact.weight, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("block", [7 * 20, 100 * 20, 10**6])
+@pytest.mark.parametrize("penalties", [[1e-2], [1.0, 1e-2]])
+def test_rows_that_are_not_kept_give_the_same_probe_block_by_block(monkeypatch, tmp_path, block, penalties):
+    values, labels = blobs(600, 20, 4)
+    kept = fit_linear(values, labels, classes=4, penalties=penalties, tolerance=1e-9)
+    np.save(tmp_path / "features.npy", values.numpy())
+    mapped = torch.from_numpy(np.load(tmp_path / "features.npy", mmap_mode="c"))
+    for name, value in {"KEPT": 0, "BLOCK": block, "SAMPLED": 50}.items():
+        monkeypatch.setattr(linear, name, value)
+    streamed = fit_linear(mapped, labels, classes=4, penalties=penalties, tolerance=1e-9)
+    assert streamed.penalty == kept.penalty
+    assert streamed.held_out_accuracy == kept.held_out_accuracy
+    torch.testing.assert_close(streamed.weight, kept.weight, atol=1e-6, rtol=0)
+    torch.testing.assert_close(streamed.bias, kept.bias, atol=1e-6, rtol=0)
+    fresh, _ = blobs(300, 20, 4, seed=1)
+    assert torch.equal(streamed.predict(fresh), kept.predict(fresh))
+
+
+def test_sgd_is_the_papers_protocol():
+    values, labels = blobs(500, 6, 3)
+    values = (values - values.mean(0)) / values.std(0)
+    found = fit_sgd(values, labels, classes=3, batch_size=64)
+    classifier = torch.nn.Linear(6, 3).double()
+    torch.nn.init.zeros_(classifier.weight)
+    torch.nn.init.zeros_(classifier.bias)
+    optimizer = torch.optim.SGD(classifier.parameters(), lr=0.3, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [60, 80], gamma=0.1)
+    for epoch in range(100):
+        order = permutation(key(0, "probe order", epoch, torch.arange(500)))
+        assert order.sort().values.tolist() == list(range(500))
+        for rows in order.split(64):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(classifier(values[rows]), labels[rows]).backward()
+            optimizer.step()
+        schedule.step()
+    torch.testing.assert_close(found.weight.T.double(), classifier.weight.detach(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(found.logits(values.float()).double(), classifier(values).detach(), atol=1e-2, rtol=0)
+    assert torch.equal(fit_sgd(values, labels, classes=3, batch_size=64).weight, found.weight)
+    with pytest.raises(TwofoldError, match="--solver lbfgs"):
+        fit_sgd(1e25 * values, labels, classes=3, epochs=3)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "sgd"])
+def test_scores_are_scikit_learns(solver):
+    values, labels = blobs(300, 10, 8)
+    fresh, truth = blobs(200, 10, 8, seed=1)
+    values, fresh = values / values.std(0), fresh / values.std(0)
+    found = linear_scores(values, labels, fresh, truth, classes=8, solver=solver)
+    probe = linear.SOLVERS[solver](values, labels, classes=8)
+    logits = probe.logits(fresh).double().numpy()
+    predicted = logits.argmax(1)
+    assert found.top1 == pytest.approx((predicted == truth.numpy()).mean())
+    assert found.top5 == pytest.approx(top_k_accuracy_score(truth, logits, k=5))
+    assert found.confusion == confusion_matrix(truth, predicted, labels=range(8)).tolist()
+    np.testing.assert_allclose(found.per_class, recall_score(truth, predicted, average=None))
+
+
+def test_scores_of_few_classes_and_of_classes_without_test_rows():
+    values, labels = blobs(90, 10, 3)
+    fresh, truth = values[labels != 1], labels[labels != 1]
+    found = linear_scores(values, labels, fresh, truth, classes=3)
+    assert found.top5 is None
+    assert found.per_class[1] is None
+    assert sum(found.confusion[1]) == 0
+    assert np.sum(found.confusion) == len(truth)
+
+
+def test_neighbours_name_no_class_that_has_no_vote():
+    bank = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+    named = knn_ranked(bank, torch.tensor([6, 6, 2, 0]), torch.tensor([[1.0, 0.05], [-1.0, 0.5]]), k=3)
+    assert named.tolist() == [[6, 2, -1, -1, -1], [0, 2, 6, -1, -1]]
+    two = knn_ranked(bank, torch.tensor([6, 6, 2, 0]), torch.tensor([[1.0, 0.05]]), k=2)
+    assert two.tolist() == [[6, -1, -1, -1, -1]]
 
 
 def held_out_by_scikit(values: Tensor, labels: Tensor, penalty: float, folds: range) -> float:
@@ -95,7 +172,7 @@ def held_out_by_scikit(values: Tensor, labels: Tensor, penalty: float, folds: ra
 
 @pytest.mark.parametrize("limit, folds", [(2000, range(5)), (100, range(1))])
 def test_penalty_is_chosen_on_held_out_training_rows(monkeypatch, limit, folds):
-    monkeypatch.setattr(probes, "CROSS_VALIDATED", limit)
+    monkeypatch.setattr(linear, "CROSS_VALIDATED", limit)
     values, labels = blobs(150, 60, 3, spread=4.0)
     grid = [1e-3, 10.0, 1e-1, 1.0]
     probe = fit_linear(values, labels, classes=3, penalties=grid, tolerance=1e-9)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import twofold
 from running import trained
 
@@ -19,6 +21,7 @@ def test_euclidean_without_stop_gradient_collapses_completely_and_with_a_predict
     assert spread(collapsed, last=True) < 1e-3 * spread(collapsed, last=False)
     # With W = C^½ each eigenvalue ends near 1: of 64 of them, those that views share.
     assert 1 < spread(healthy, last=True) < 64
+    assert [run.results["verdict"]["kind"] for run in (collapsed, healthy)] == ["complete collapse", "healthy"]
     accuracy = [run.results["table"][0]["knn_accuracy"] for run in (collapsed, healthy)]
     assert accuracy[1] > accuracy[0] + 0.1
 
@@ -27,6 +30,9 @@ def test_cosine_without_stop_gradient_loses_rank(tmp_path: Path) -> None:
     common = {"predictor": False, "teacher_momentum": None, "stop_gradient": False}
     run = trained("byol", tmp_path / "run", **common)
     assert run.metrics[-1]["effective_rank"] < 0.5 * run.metrics[0]["effective_rank"]
+    verdict = run.results["verdict"]
+    assert "point the same way" in verdict["sentence"]
+    assert f"warning  {verdict['sentence'].split(' since')[0]}" in (run.path / "log.txt").read_text()
 
 
 def test_directpred_needs_its_teacher(tmp_path: Path) -> None:
@@ -36,3 +42,17 @@ def test_directpred_needs_its_teacher(tmp_path: Path) -> None:
     kept = trained("isoloss", tmp_path / "isoloss", **setting)
     rank = {run.config.method: run.metrics[-1]["effective_rank"] for run in (crashed, kept)}
     assert rank["isoloss"] > 2 * rank["directpred"], rank
+    assert crashed.results["verdict"]["kind"] == "dimensional collapse"
+
+
+def test_vicreg_without_its_variance_term_collapses_completely(tmp_path: Path) -> None:
+    run = trained("vicreg", tmp_path / "run", variance=0.0)
+    assert run.results["verdict"]["kind"] == "complete collapse"
+
+
+def test_a_learning_rate_that_is_too_high_is_named(tmp_path: Path) -> None:
+    grown = trained("simclr", tmp_path / "grown", lr=100.0, epochs=5)
+    assert grown.results["verdict"]["kind"] == "exploding norm"
+    with pytest.raises(twofold.TwofoldError, match=r"loss/covariance is not finite from step \d+ on. Lower lr"):
+        trained("vicreg", tmp_path / "broken", lr=30.0, optimizer="sgd", epochs=5)
+    assert "not finite" in (tmp_path / "broken" / "log.txt").read_text()

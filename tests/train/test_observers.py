@@ -1,9 +1,14 @@
-"""The online probe against SGD on the cross entropy, by autograd in float64."""
+"""The online probe against SGD on the cross entropy, by autograd in float64; what else is watched, against numpy."""
 
+import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
-from twofold.train.observers import OnlineProbe
+import running
+from twofold.train.observers import Means, OnlineProbe, geometry
+from twofold.train.watch import spectra
+from twofold.types import Embeddings
 
 CPU = torch.device("cpu")
 V, N, K, C = 2, 7, 5, 3
@@ -57,3 +62,84 @@ def test_probe_goes_on_from_its_state() -> None:
             rest.load_state_dict(state)
     assert torch.equal(whole.weight, rest.weight)
     assert torch.equal(whole.velocity, rest.velocity)
+
+
+def test_means_know_in_which_step_a_value_broke() -> None:
+    means = Means()
+    for step in range(1, 7):
+        a = torch.tensor(torch.nan if step == 3 else 1.0)
+        means.observe({"a": a, "b": torch.tensor(torch.inf if step >= 5 else 2.0), "c": torch.tensor(float(step))})
+    values = means.read()
+    assert values["c"] == 3.5
+    assert {name: 6 - ago for name, ago in means.broken.items()} == {"a": 3, "b": 5}
+    means.observe({"a": torch.tensor(1.0), "b": torch.tensor(1.0), "c": torch.tensor(1.0)})
+    assert means.read() == {"a": 1, "b": 1, "c": 1}
+    assert means.broken == {}
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_geometry_of_a_batch(views: int) -> None:
+    features, z = torch.randn(views, 9, 4), 3 * torch.randn(views, 9, 6) + 1
+    found = geometry(Embeddings(features, z, torch.arange(9)))
+    x, u = z.numpy().astype(float), F.normalize(z.double(), dim=2).numpy()
+    distances = ((u[0][:, None] - u[0][None]) ** 2).sum(2)
+    pairs = np.exp(-2 * distances)[~np.eye(9, dtype=bool)]
+    assert found["embedding_norm"].item() == pytest.approx(np.sqrt((x**2).sum(2).mean()), rel=1e-5)
+    assert found["feature_norm"].item() == pytest.approx(features.square().sum().item() ** 0.5 / (9 * views) ** 0.5)
+    assert found["uniformity"].item() == pytest.approx(np.log(pairs.mean()), rel=1e-4)
+    assert ("alignment" in found) == (views == 2)
+    if views == 2:
+        assert found["alignment"].item() == pytest.approx(((u[0] - u[1]) ** 2).sum(1).mean(), rel=1e-4)
+
+
+def test_a_trained_predictor_is_watched_by_its_outputs() -> None:
+    trainer = running.trainer("byol")
+    outputs: list[tuple[torch.Tensor, torch.Tensor]] = []
+    forward = trainer.method.forward
+
+    def spy(*inputs: object, **options: object) -> Embeddings:
+        embeddings = forward(*inputs, **options)
+        outputs.append(
+            tuple(part.detach().double().flatten(0, 1) for part in (embeddings.prediction, embeddings.z))  # type: ignore[arg-type]
+        )
+        return embeddings
+
+    trainer.method.forward = spy  # type: ignore[method-assign]
+    trainer.method.train()
+    for step in range(4):
+        trainer.take_step(step)
+    weights = np.array([0.9 ** (3 - k) for k in range(4)])
+    dimension = outputs[0][1].shape[1]
+    # numpy's cov of the columns of [p, z]: its blocks are the covariance of p, and of p with z.
+    both = sum(
+        weight * np.cov(torch.cat(pair, dim=1).T.numpy())
+        for weight, pair in zip(weights / weights.sum(), outputs, strict=True)
+    )
+    found, values = spectra(trainer.observers, trainer.method.direct)
+    expected = np.linalg.eigvalsh(both[:dimension, :dimension])[::-1]
+    np.testing.assert_allclose(found["predictor"].numpy(), expected, rtol=1e-3, atol=1e-5 * expected[0])
+    s, u = np.linalg.eigh(both[dimension:, dimension:])
+    moved = both[:dimension, dimension:] @ u
+    cosines = np.abs((u * moved).sum(0)) / np.linalg.norm(moved, axis=0)
+    assert values["predictor_alignment"] == pytest.approx((cosines * s).sum() / s.sum(), rel=1e-3)
+
+
+def test_a_predictor_in_closed_form_is_watched_by_its_matrix() -> None:
+    trainer = running.trainer("isoloss")
+    trainer.method.train()
+    for step in range(4):
+        trainer.take_step(step)
+    found, values = spectra(trainer.observers, trainer.method.direct)
+    correlation = trainer.method.direct.correlation.numpy()
+    expected = np.linalg.eigvalsh(correlation)[::-1].clip(0)
+    np.testing.assert_allclose(found["predictor"].numpy(), np.sqrt(expected / expected[0]), atol=1e-4)
+    assert 0.5 < values["predictor_alignment"] <= 1
+
+
+def test_without_a_predictor_there_is_none_to_watch() -> None:
+    trainer = running.trainer("frossl")
+    trainer.method.train()
+    trainer.take_step(0)
+    found, values = spectra(trainer.observers, trainer.method.direct)
+    assert set(found) == {"features", "embeddings"}
+    assert "predictor_alignment" not in values

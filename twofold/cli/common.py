@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -41,6 +41,16 @@ def polite() -> Iterator[None]:
         fail(f"stopped; everything is saved. Go on with: {how_to_resume(stop.path)}", 128 + stop.signal_number)
     except KeyboardInterrupt:
         fail("stopped; a run that had begun goes on from its last checkpoint with: twofold resume RUN", 130)
+
+
+def say_verdict(verdict: dict[str, Any] | None, display: "Display") -> None:
+    """In words, with its evidence, and what to try."""
+    if verdict is not None:
+        display.say(f"verdict  {verdict['sentence']}")
+        for text in verdict["evidence"]:
+            display.say(f"         {text}")
+        if verdict["remedy"]:
+            display.say(f"try      {verdict['remedy']}")
 
 
 def fail(message: str, code: int) -> None:

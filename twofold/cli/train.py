@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
+from twofold.cli.common import Quiet, RunArgument, app, display_of, polite, say_verdict
 from twofold.errors import TwofoldError
 
 if TYPE_CHECKING:
@@ -84,5 +84,6 @@ def conclude(run: "Run", display: "Display") -> None:
                 row["name"], f"{100 * row['linear_accuracy']:.1f} %", few, f"{100 * row['knn_accuracy']:.1f} %"
             )
         display.say(table)
+    say_verdict((run.results or {}).get("verdict"), display)
     display.say(f"encoder  {run.path / 'encoder.safetensors'}")
     display.say(f"report   {run.report}")

@@ -15,6 +15,7 @@ from twofold.errors import TwofoldError
 
 DEVICE_BYTES = 2**30  # features up to this size stay on their device, larger ones go to the CPU
 PIXEL_SIDE = 32
+MOMENT_NUMBERS = 2**22  # in a block of `moments`
 
 
 class ImageStore(Protocol):
@@ -84,6 +85,28 @@ def pixels(store: ImageStore, *, batch_size: int = 256) -> Tensor:
         return functional.adaptive_avg_pool2d(values, (height, width)).flatten(1)
 
     return _collect(len(store), _batches(store, flatten, batch_size, None))
+
+
+@torch.no_grad()
+def moments(features: Tensor, progress: Callable[[int, int], None] | None = None) -> tuple[Tensor, Tensor, int]:
+    """Mean `[K]` and unbiased covariance `[K, K]` of rows, in float64 on the CPU, and how many rows are not finite.
+
+    In blocks: the features may lie in a mapped file. Two passes, so that a large mean costs no digits.
+    """
+    size = max(1, MOMENT_NUMBERS // features.shape[1])
+    total = torch.zeros(features.shape[1], dtype=torch.float64)
+    broken = 0
+    for block in features.split(size):
+        total += block.cpu().double().sum(0)
+        broken += int((~block.isfinite()).any(1).sum())
+    mean = total / len(features)
+    products = torch.zeros(len(mean), len(mean), dtype=torch.float64)
+    for number, block in enumerate(features.split(size)):
+        x = block.cpu().double() - mean
+        products.addmm_(x.T, x)
+        if progress is not None:
+            progress(min((number + 1) * size, len(features)), len(features))
+    return mean, products / max(len(features) - 1, 1), broken
 
 
 @torch.no_grad()

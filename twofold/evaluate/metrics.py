@@ -1,13 +1,17 @@
-"""What a spectrum says about a representation: how many dimensions it uses, and how evenly.
+"""What is measured of a representation without labels: how many dimensions it uses, how evenly, and how far apart.
 
-D embedding dimension. A spectrum is the eigenvalues `[D]` of a covariance, as `eigenvalues` returns them; they are the
-squared singular values of the centred embeddings, up to a factor that none of the measures below depends on.
+N samples, V views, D embedding dimension. A spectrum is the eigenvalues `[D]` of a covariance, as `eigenvalues` returns
+them; they are the squared singular values of the centred embeddings, up to a factor that no measure here depends on.
+`alignment` and `uniformity` are of embeddings, and never wait for the device: they are part of the training step.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from twofold.linalg import full_precision, normalized
 
 
 def eigenvalues(covariance: Tensor) -> Tensor:
@@ -44,3 +48,51 @@ def shannon_entropy(spectrum: Tensor) -> float:
     positive = spectrum.double()[spectrum > 0]
     p = positive / positive.sum()
     return torch.special.entr(p).sum().item()
+
+
+def dimensions_above(spectrum: Tensor, share: float = 0.1) -> int:
+    """Singular values √λ above this share of the largest: the "learnt features" of S-DIET, section 5."""
+    return int((spectrum.double() > share**2 * spectrum.double().max()).sum())
+
+
+def saturation_step(steps: Sequence[int], values: Sequence[float], share: float = 0.9) -> int:
+    """The first step from which an eigenvalue stays at or above this share of its last value (FroSSL, Figure 3)."""
+    since = steps[-1]
+    for step, value in zip(reversed(steps), reversed(values), strict=True):
+        if value < share * values[-1]:
+            break
+        since = step
+    return since
+
+
+def eigenvector_alignment(predictor: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
+    """How nearly a predictor `[D, D]` keeps the direction of each eigenvector u of the correlation `[D, D]` of z.
+
+    |cos(u, Wu)| `[D]`, 1 where u is also an eigenvector of W, and the eigenvalues it goes with, descending. IsoLoss and
+    DirectPred suppose that all are 1. For a predictor p that is not linear, E[p(z)zᵀ] stands for W: along u it is its
+    best linear approximation, times u's eigenvalue.
+    """
+    values, vectors = torch.linalg.eigh(correlation.detach().double().cpu())
+    moved = predictor.detach().double().cpu() @ vectors
+    length = moved.norm(dim=0).clamp_min(torch.finfo(torch.float64).tiny)
+    return ((vectors * moved).sum(0) / length).abs().flip(0), values.flip(0).clamp(min=0)
+
+
+@full_precision
+def alignment(z_VND: Tensor) -> Tensor:
+    """Mean squared distance of two views of an image, on the unit sphere (Wang and Isola 2020): 0 when all agree."""
+    views = len(z_VND)
+    # Σ_{v≠w} u_v·u_w = ‖Σ_v u_v‖² − V for unit vectors.
+    together = normalized(z_VND).sum(0).square().sum(-1).mean()
+    return 2 - 2 * (together - views) / (views * (views - 1))
+
+
+@full_precision
+def uniformity(z_ND: Tensor, t: float = 2.0) -> Tensor:
+    """log of the mean of exp(−t‖u_i − u_j‖²) over pairs of different images (Wang and Isola 2020).
+
+    0 when all are at one point, about −2t when they are spread over a sphere of many dimensions; lower is more even.
+    """
+    u = normalized(z_ND)
+    exponents = (2 * t * (u @ u.T - 1)).fill_diagonal_(-math.inf)
+    return exponents.flatten().logsumexp(0) - math.log(len(u) * (len(u) - 1))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from twofold.errors import TwofoldError, how_to_resume
 
-FORMAT = 1
+FORMAT = 2
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], path: str = "") -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from twofold.evaluate.metrics import alignment, uniformity
 from twofold.linalg import centred, double
 from twofold.types import Batch, Embeddings, LossTerms
 
@@ -21,6 +22,8 @@ class Means:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.sums = torch.zeros(1)
+        self.sound = torch.zeros(1, dtype=torch.int64)  # steps before the first in which a value was not finite
+        self.broken: dict[str, int] = {}  # at the last `read`: names, and how many steps ago that was
 
     @torch.no_grad()
     def observe(self, values: Mapping[str, Tensor]) -> None:
@@ -28,20 +31,24 @@ class Means:
         new = double(torch.stack([*values.values(), torch.ones_like(next(iter(values.values())))]))
         if self.names:
             self.sums += new
+            self.sound += self.sums.isfinite()  # a sum stays broken
         else:
-            self.names, self.sums = list(values), new
+            self.names, self.sums, self.sound = list(values), new, new.isfinite().long()
 
     def read(self) -> dict[str, float]:
         """The averages, and a fresh start."""
         *sums, count = self.sums.tolist()
+        *sound, steps = self.sound.tolist()
+        self.broken = {name: steps - 1 - first for name, first in zip(self.names, sound, strict=True) if first < steps}
         self.sums.zero_()
+        self.sound.zero_()
         return {name: value / count for name, value in zip(self.names, sums, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"names": self.names, "sums": self.sums}
+        return {"names": self.names, "sums": self.sums, "sound": self.sound}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.names, self.sums = list(state["names"]), state["sums"].clone()
+        self.names, self.sums, self.sound = list(state["names"]), state["sums"].clone(), state["sound"].clone()
 
 
 class OnlineProbe:
@@ -85,7 +92,10 @@ class OnlineProbe:
 
 
 class Spectrum:
-    """A running covariance of embeddings, over about the last ten batches; its eigenvalues are taken at log points."""
+    """A running covariance of embeddings, over about the last ten batches; its eigenvalues are taken at log points.
+
+    Of two kinds of embeddings it is E[yzᵀ], both centred.
+    """
 
     MOMENTUM = 0.9
 
@@ -94,10 +104,11 @@ class Spectrum:
         self.weight = torch.zeros((), device=device)  # of what is in it: 1 − 0.9^steps
 
     @torch.no_grad()
-    def observe(self, z_VND: Tensor) -> None:
+    def observe(self, z_VND: Tensor, y_VND: Tensor | None = None) -> None:
         with torch.autocast(z_VND.device.type, enabled=False):
             x = centred(z_VND.detach().float().flatten(0, 1))
-            self.covariance.addmm_(x.T, x, beta=self.MOMENTUM, alpha=(1 - self.MOMENTUM) / max(len(x) - 1, 1))
+            y = x if y_VND is None else centred(y_VND.detach().float().flatten(0, 1))
+            self.covariance.addmm_(y.T, x, beta=self.MOMENTUM, alpha=(1 - self.MOMENTUM) / max(len(x) - 1, 1))
         self.weight.mul_(self.MOMENTUM).add_(1 - self.MOMENTUM)
 
     def read(self) -> Tensor:
@@ -112,32 +123,68 @@ class Spectrum:
         self.weight.copy_(state["weight"])
 
 
+UNIFORMITY_ROWS = 256  # images that `uniformity` compares, each with each other
+
+
+@torch.no_grad()
+def geometry(embeddings: Embeddings) -> dict[str, Tensor]:
+    """How long embeddings are, how near the views of an image, and how even the images lie."""
+    features, z = embeddings.features.detach().float(), embeddings.z.detach().float()
+    values = {
+        "feature_norm": features.square().sum(-1).mean().sqrt(),
+        "embedding_norm": z.square().sum(-1).mean().sqrt(),
+        "uniformity": uniformity(z[0, :UNIFORMITY_ROWS]),
+    }
+    return values if len(z) < 2 else values | {"alignment": alignment(z)}
+
+
 class Observers:
     """All of them, as the trainer sees them."""
 
-    def __init__(self, features: int, dimension: int, classes: int | None, online_lr: float, device: torch.device):
+    def __init__(
+        self,
+        features: int,
+        dimension: int,
+        classes: int | None,
+        online_lr: float,
+        device: torch.device,
+        *,
+        predictor: bool = False,
+    ):
+        """`predictor`: embeddings pass a trained one, whose output is watched too."""
         self.means = Means()
         self.probe = None if classes is None else OnlineProbe(features, classes, online_lr, device)
         self.spectra = {"features": Spectrum(features, device), "embeddings": Spectrum(dimension, device)}
+        self.predicted: Spectrum | None = None  # E[pzᵀ] of a predictor's outputs p
+        if predictor:
+            self.spectra["predictor"], self.predicted = Spectrum(dimension, device), Spectrum(dimension, device)
 
     def observe(self, embeddings: Embeddings, loss: LossTerms, batch: Batch, lr_factor: Tensor) -> None:
         values = {"loss": loss.total} | {f"loss/{name}": value for name, value in loss.terms.items()}
+        values |= geometry(embeddings)
         if self.probe is not None and batch.labels is not None:
             values |= self.probe.observe(embeddings.features, batch.labels, lr_factor)
         self.means.observe(values)
         self.spectra["features"].observe(embeddings.features)
         self.spectra["embeddings"].observe(embeddings.z)
+        if self.predicted is not None and embeddings.prediction is not None:
+            self.spectra["predictor"].observe(embeddings.prediction)
+            self.predicted.observe(embeddings.z, embeddings.prediction)
+
+    def running(self) -> dict[str, Spectrum]:
+        """All covariances, by the names they have in a checkpoint."""
+        return self.spectra if self.predicted is None else {**self.spectra, "predicted": self.predicted}
 
     def state_dict(self) -> dict[str, Any]:
         probe = None if self.probe is None else self.probe.state_dict()
-        spectra = {name: spectrum.state_dict() for name, spectrum in self.spectra.items()}
+        spectra = {name: spectrum.state_dict() for name, spectrum in self.running().items()}
         return {"means": self.means.state_dict(), "probe": probe, "spectra": spectra}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.means.load_state_dict(state["means"])
         if self.probe is not None:
             self.probe.load_state_dict(state["probe"])
-        for name, spectrum in self.spectra.items():
+        for name, spectrum in self.running().items():
             spectrum.load_state_dict(state["spectra"][name])
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import math
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +17,7 @@ from twofold.data.sources import Data
 from twofold.data.store import ImageStore
 from twofold.errors import Diverged, Interrupted, TwofoldError
 from twofold.evaluate.features import extract
-from twofold.evaluate.metrics import effective_rank, eigenvalues
+from twofold.evaluate.verdict import not_finite
 from twofold.methods import Method, Parts, find
 from twofold.methods.relations import file_fingerprint
 from twofold.models import build_encoder, feature_dimension, fuse
@@ -39,6 +38,7 @@ from twofold.train.precision import autocast_of, tf32_products, uses_bf16
 from twofold.train.progress import Display, Stage, sentence
 from twofold.train.record import RunFolder
 from twofold.train.replay import Replay, Streams, keep_compiled_code, worth_compiling
+from twofold.train.watch import Watch, spectra
 from twofold.types import Batch, Embeddings
 
 LOG_POINTS = 64  # on a log scale over the run, beside the end of every epoch
@@ -116,7 +116,10 @@ class Trainer:
         classes = len(data.classes) if data.classes is not None and data.train.labels is not None else None
         with torch.no_grad():
             dimension = method.eval().projector(torch.zeros(2, features, device=self.device)).shape[1]
-        self.observers = Observers(features, dimension, classes, config.online_lr, self.device)
+        self.observers = Observers(
+            features, dimension, classes, config.online_lr, self.device, predictor=method.predictor is not None
+        )
+        self.watch = Watch(find(config.method).few_dimensions)
         for batch_size in {config.batch_size, self.loader.last_batch_size}:
             self.try_objective(batch_size, features, dimension)
 
@@ -270,13 +273,21 @@ class Trainer:
         """Write what the observers gathered since the last log point. The only place that waits for the device."""
         epoch = self.step / self.loader.steps_per_epoch
         values = self.observers.means.read()
-        self.refuse_nonfinite(values)
+        self.refuse_nonfinite()
+        eigenvalues = None
         if self.step in self.spectrum_points:
-            values |= self.record_spectrum()
+            eigenvalues, measured = self.record_spectrum()
+            values |= measured
         test = self.data.test
         if test is not None and test.labels is not None and is_online_epoch(epoch, self.config.epochs):
             values |= self.online_accuracy(test)
-        self.folder.append("metrics.jsonl", {"step": self.step, "epoch": epoch, **values})
+        metrics = {"step": self.step, "epoch": epoch, **values}
+        self.folder.append("metrics.jsonl", metrics)
+        warning = self.watch.note(metrics, eigenvalues)
+        if warning is not None:
+            for text in (f"warning  {warning.sentence}", f"try      {warning.remedy}"):
+                self.folder.log(f"step {self.step} · {text}")
+                self.display.say(text)
         now, (before, since) = time.monotonic(), self.measured_from
         speed = (self.step - since) * self.config.batch_size / (now - before)
         self.measured_from = now, self.step
@@ -286,22 +297,26 @@ class Trainer:
         self.folder.log(f"step {self.step} · {line}")
         stage.note(self.step, line)
 
-    def refuse_nonfinite(self, values: dict[str, float]) -> None:
-        broken = [name for name, value in values.items() if not math.isfinite(value)]
+    def refuse_nonfinite(self) -> None:
+        broken = self.observers.means.broken
         if broken:
+            oldest = max(broken.values())
+            names = [name for name, ago in broken.items() if ago == oldest]
+            # A term says where it came from; what is measured of broken embeddings is broken too.
+            verdict = not_finite(self.step - oldest, [name for name in names if name.startswith("loss/")] or names)
+            self.folder.log(f"step {self.step} · {verdict.sentence}")
             raise Diverged(
-                f"{', '.join(broken)} is not finite by step {self.step}: lower lr (now {self.config.scaled_lr:g}), "
-                f"or set clip=1, or precision=float32; what was saved before is in {self.folder.path}"
+                f"{verdict.sentence} {verdict.remedy} The learning rate is {self.config.scaled_lr:g}; "
+                f"what was saved before is in {self.folder.path}"
             )
 
-    def record_spectrum(self) -> dict[str, float]:
-        ranks = {}
-        for name, spectrum in self.observers.spectra.items():
-            values = eigenvalues(spectrum.read())
-            ranks[name] = effective_rank(values)
-            rounded = [float(f"{value:.5g}") for value in values.tolist()]
-            self.folder.append("spectrum.jsonl", {"step": self.step, "of": name, "eigenvalues": rounded})
-        return {"effective_rank": ranks["embeddings"], "features_effective_rank": ranks["features"]}
+    def record_spectrum(self) -> tuple[list[float], dict[str, float]]:
+        """The embeddings' eigenvalues as recorded, and what is measured of all spectra."""
+        found, measured = spectra(self.observers, self.method.direct)
+        rounded = {name: [float(f"{value:.5g}") for value in values.tolist()] for name, values in found.items()}
+        for name, values in rounded.items():
+            self.folder.append("spectrum.jsonl", {"step": self.step, "of": name, "eigenvalues": values})
+        return rounded["embeddings"], measured
 
     @torch.no_grad()
     def online_accuracy(self, store: ImageStore) -> dict[str, float]:
@@ -367,6 +382,7 @@ class Trainer:
         load_optimizer_state(self.optimizer, state["optimizer"])
         self.observers.load_state_dict(state["observers"])
         folder.rewind(state["records"])
+        self.watch.restore(folder)
         self.clock.fill_(self.step)
 
 

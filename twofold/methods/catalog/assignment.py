@@ -71,6 +71,7 @@ def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
     state="none",
     memory="N·classes logits",
     choose="To know what labels would give. Needs them.",
+    few_dimensions="Labels ask for no more dimensions than there are classes.",
 )
 def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
     """A linear classifier of the labels on the features, trained with the network: what the others are measured by."""

@@ -1,0 +1,135 @@
+"""Verdicts on series whose answer is known; on real runs they are in tests/methods."""
+
+import math
+
+import pytest
+import torch
+
+from twofold.evaluate.verdict import Snapshot, judge, not_finite, snapshots
+
+STEPS = (1, 10, 100, 1000, 2000)
+
+
+def series(spectra: list[list[float]], **values: list[float]) -> tuple[list[Snapshot], list[dict[str, float]]]:
+    metrics = [
+        {"step": step, "embedding_norm": 10.0, "uniformity": -3.0, "loss": 1.0}
+        | {name: given[number] for name, given in values.items()}
+        for number, step in enumerate(STEPS)
+    ]
+    lines = [
+        {"step": step, "of": of, "eigenvalues": spectrum if of == "embeddings" else [1.0]}
+        for step, spectrum in zip(STEPS, spectra, strict=True)
+        for of in ("features", "embeddings")
+    ]
+    return snapshots(lines, metrics), metrics
+
+
+EVEN, FLAT = [1.0] * 64, [1.0] * 3 + [1e-9] * 61
+
+
+def test_a_steady_spectrum_is_healthy() -> None:
+    verdict = judge(*series([EVEN] * 5))
+    assert (verdict.kind, verdict.remedy, verdict.bad) == ("healthy", None, False)
+    assert "64.0 of 64" in verdict.sentence
+
+
+def test_few_dimensions_are_a_collapse_since_the_step_from_which_they_stayed_few() -> None:
+    verdict = judge(*series([FLAT, EVEN, FLAT, FLAT, FLAT]))
+    assert verdict.kind == "dimensional collapse"
+    assert "rank 3.0 of 64 since step 100" in verdict.sentence
+    assert any("3 of 64 singular values" in text for text in verdict.evidence)
+    assert verdict.remedy
+
+
+def test_a_dip_is_no_collapse() -> None:
+    assert judge(*series([EVEN, FLAT, FLAT, EVEN, EVEN])).kind == "healthy"
+    assert judge(*series([EVEN, EVEN, EVEN, FLAT, FLAT])).kind == "healthy"  # not yet
+
+
+def test_a_method_that_leaves_few_dimensions_says_so_without_alarm() -> None:
+    verdict = judge(*series([FLAT] * 5), few_dimensions="Theorem 3.")
+    assert verdict.kind == "few dimensions"
+    assert not verdict.bad
+    assert verdict.sentence.endswith("Theorem 3.")
+    assert judge(*series([EVEN] * 5), few_dimensions="Theorem 3.").kind == "healthy"
+
+
+@pytest.mark.parametrize("dimension, few", [(16, 1), (64, 4), (256, 4), (2048, 4)])
+def test_how_few_is_few(dimension: int, few: int) -> None:
+    def kind(count: int) -> str:
+        return judge([Snapshot.of(torch.tensor([1.0] * count + [0.0] * (dimension - count)), {})]).kind
+
+    assert kind(few) == "dimensional collapse"
+    assert kind(2 * few + 8) == "healthy"
+
+
+def test_a_strong_first_direction_before_a_rich_rest_is_no_collapse() -> None:
+    spectrum = torch.tensor([1000.0] + [1.0] * 63)  # one singular value above 0.1 of the largest, effective rank 47
+    assert judge([Snapshot.of(spectrum, {})]).kind == "healthy"
+
+
+def test_rounding_of_many_dimensions_does_not_hide_a_collapse() -> None:
+    spectrum = torch.tensor([1.0, 0.5] + [1e-7] * 2046)  # float32 leaves about that much
+    assert judge([Snapshot.of(spectrum, {})]).kind == "dimensional collapse"
+
+
+def test_one_place_is_a_complete_collapse() -> None:
+    spectra = [EVEN, EVEN, [1e-3] * 64, [1e-3] * 64, [1e-3] * 64]  # of a mean square of 100
+    verdict = judge(*series(spectra))
+    assert verdict.kind == "complete collapse"
+    assert "since step 100" in verdict.sentence
+    assert judge([Snapshot.of(torch.zeros(8), {})]).kind == "complete collapse"
+
+
+def test_one_direction_is_a_complete_collapse() -> None:
+    verdict = judge(*series([EVEN] * 5, uniformity=[-3.0, -1.0, -0.1, -0.005, -0.001]))
+    assert verdict.kind == "complete collapse"
+    assert "since step 1000" in verdict.sentence
+    assert judge(*series([EVEN] * 5, uniformity=[-3.0, -0.001, -0.1, -1.0, -1.0])).kind == "healthy"
+
+
+def test_embeddings_that_shrink_with_their_loss_collapse_and_without_it_only_fade() -> None:
+    scales = [1.0, 0.5, 0.05, 0.02, 0.01]
+    spectra, norms = [[scale**2] * 64 for scale in scales], [10 * scale for scale in scales]
+    falling = judge(*series(spectra, embedding_norm=norms, loss=[scale**2 for scale in scales]))
+    assert falling.kind == "complete collapse"
+    assert "since step 100" in falling.sentence
+    fading = judge(*series(spectra, embedding_norm=norms, loss=[-1.0, -1.2, -1.5, -1.9, -1.9]))
+    assert fading.kind == "vanishing norm"
+    assert "0.01 times" in fading.sentence
+
+
+def test_exploding_norm() -> None:
+    norms = [10.0, 100.0, 1e4, 1e5, 1e6]
+    verdict = judge(*series([[norm**2 / 64] * 64 for norm in norms], embedding_norm=norms))
+    assert verdict.kind == "exploding norm"
+    assert "1e+05 times" in verdict.sentence
+    assert "since step 100" in verdict.evidence[0]
+
+
+def test_a_probe_that_falls_while_the_loss_falls() -> None:
+    accuracy, loss = [0.3, 0.8, 0.9, 0.75, 0.7], [5.0, 4.0, 3.0, 2.0, 1.0]
+    verdict = judge(*series([EVEN] * 5, online_accuracy=accuracy, loss=loss))
+    assert verdict.kind == "falling probe"
+    assert "90.0 % at step 100" in verdict.sentence
+    for healthy in ([0.3, 0.8, 0.9, 0.75, 0.88], [0.3, 0.8, 0.9, 0.85, 0.82], [0.9, 0.1, 0.2, 0.95, 0.95]):
+        assert judge(*series([EVEN] * 5, online_accuracy=healthy, loss=loss)).kind == "healthy"
+    rising = judge(*series([EVEN] * 5, online_accuracy=accuracy, loss=loss[::-1]))
+    assert rising.kind == "healthy"
+    assert any("the loss rose from 1 to 5" in text for text in rising.evidence)
+
+
+def test_not_finite_names_step_and_term() -> None:
+    verdict = not_finite(17, ["loss/covariance"])
+    assert verdict.sentence == "loss/covariance is not finite from step 17 on."
+    assert verdict.bad
+    assert "lr" in (verdict.remedy or "")
+
+
+def test_a_record_is_plain_json() -> None:
+    record = judge(*series([FLAT] * 5)).record()
+    assert set(record) == {"kind", "sentence", "evidence", "remedy"}
+    assert isinstance(record["evidence"], list)
+    assert judge([]).kind == "unknown"
+    assert not judge([]).bad
+    assert math.isfinite(Snapshot.of(torch.ones(4), {}).rank)

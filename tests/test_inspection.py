@@ -1,0 +1,224 @@
+"""probe, knn and diagnose: the same numbers as the run's own evaluation, and independent ones."""
+
+import json
+import math
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy.stats import entropy
+from torch import nn
+
+import running
+import twofold
+from twofold.cli import main
+from twofold.diagnosis import diagnose
+from twofold.errors import TwofoldError
+from twofold.inspection import knn, look_at, probe
+from twofold.train.progress import Display
+from twofold.train.record import RunFolder
+
+SETTINGS = {"epochs": 1, "lr": 0.01}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> twofold.Run:
+    out = tmp_path_factory.mktemp("inspected") / "run"
+    return twofold.pretrain("digits", method="byol", out=out, **running.small("byol", **SETTINGS))
+
+
+@pytest.fixture(scope="module")
+def unfinished(run: twofold.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, as it would be when stopped after its last checkpoint."""
+    path = tmp_path_factory.mktemp("unfinished") / "run"
+    shutil.copytree(run.path, path)
+    for name in ("encoder.safetensors", "results.json", "report.html"):
+        (path / name).unlink()
+    return path
+
+
+def test_probe_and_knn_find_what_the_run_found(run: twofold.Run) -> None:
+    linear, neighbours = probe(run, labels_per_class=[10]), knn(run)
+    expected = {row["name"]: row for row in run.results["table"]}
+    assert [row["name"] for row in linear["rows"]] == ["trained", "untrained", "raw pixels"]
+    for row in linear["rows"]:
+        assert row["top1"] == pytest.approx(expected[row["name"]]["linear_accuracy"], abs=1.5 / 359)
+        (few,) = row["few_labels"]
+        assert few["mean"] == pytest.approx(expected[row["name"]]["few_labels_accuracy"], abs=0.01)
+        assert np.sum(row["confusion"]) == linear["test_images"] == 359
+        assert np.trace(row["confusion"]) / 359 == pytest.approx(row["top1"])
+        assert row["top1"] <= row["top5"] <= 1
+    for row in neighbours["rows"]:
+        assert row["top1"] == pytest.approx(expected[row["name"]]["knn_accuracy"], abs=1.5 / 359)
+    assert linear["classes"] == [str(number) for number in range(10)]
+
+
+def test_after_the_projector_are_the_embeddings_of_the_checkpoint(run: twofold.Run) -> None:
+    trainer = running.trainer("byol", **SETTINGS)
+    store = trainer.data.test
+
+    def embeddings() -> torch.Tensor:
+        method = trainer.method.eval()
+        with torch.no_grad():
+            return method.projector(method.encoder(trainer.augment.plain(store.images)))
+
+    untrained = embeddings()
+    trainer.restore(RunFolder.open(run.path))
+    trained = embeddings()
+    found = look_at(run, None, "post", None, Display(quiet=True)).representations
+    torch.testing.assert_close(found["untrained"][1], untrained, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found["trained"][1], trained, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(trained, untrained, atol=1e-2)
+
+
+def test_a_run_that_is_not_finished_is_measured_from_its_checkpoint(run: twofold.Run, unfinished: Path) -> None:
+    assert knn(unfinished)["rows"] == knn(run)["rows"]
+    with pytest.raises(TwofoldError, match="not finished"):
+        knn(unfinished, "digits")
+    shutil.rmtree(unfinished / "checkpoints")
+    with pytest.raises(TwofoldError, match="no checkpoint yet"):
+        knn(unfinished)
+
+
+def test_graphs_of_the_training_images_are_not_needed_for_others(tmp_path: Path) -> None:
+    settings = running.small("ridge-graph", **SETTINGS) | {"graph.source": "labels"}
+    run = twofold.pretrain({"data": "digits", **settings}, method="ridge-graph", out=tmp_path / "run")
+    generator = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "other.npz",
+        x=generator.integers(0, 255, (40, 8, 8), dtype=np.uint8),
+        y=np.arange(40) % 2,
+        x_test=generator.integers(0, 255, (10, 8, 8), dtype=np.uint8),
+        y_test=np.arange(10) % 2,
+    )
+    found = knn(run, tmp_path / "other.npz", layer="post", k=3)
+    assert (found["train_images"], found["test_images"], found["classes"]) == (40, 10, ["0", "1"])
+    assert found["rows"][0]["top5"] is None
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["probe", "nowhere"], "there is no run folder nowhere"),
+        (["probe", "RUN", "--solver", "lbfg"], "did you mean 'lbfgs'?"),
+        (["probe", "RUN", "--layer", "middle"], "pre (the encoder's features) or post"),
+        (["probe", "RUN", "--labels-per-class", "1,0"], "whole numbers from 1 on"),
+        (["probe", "RUN", "--out", "numbers.txt"], "written as .json"),
+        (["knn", "RUN", "-k", "0"], "at least one neighbour"),
+        (["knn", "RUN", "plain.npy"], "has no labels"),
+        (["diagnose", "nowhere.npy"], "there is no nowhere.npy"),
+        (["diagnose", "RUN/encoder.safetensors"], "give DATA"),
+        (["diagnose", "plain.npy"], "embeddings are floats"),
+    ],
+)
+def test_refusals(
+    run: twofold.Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    np.save(tmp_path / "plain.npy", np.zeros((6, 8, 8), np.uint8))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["twofold", *(word.replace("RUN", str(run.path)) for word in words)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_commands_print_tables_and_write_json(run: twofold.Run, tmp_path: Path) -> None:
+    result = running.run("knn", str(run.path), "--out", "numbers.json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    for text in ("trained", "untrained", "raw pixels", "top-5", "taken for"):
+        assert text in result.stdout
+    written = json.loads((tmp_path / "numbers.json").read_text())
+    assert written["k"] == 20
+    assert len(written["rows"][0]["confusion"]) == 10
+
+
+def rows_of_rank(rank: int, dimension: int = 64) -> np.ndarray:
+    generator = np.random.default_rng(rank)
+    spread = generator.normal(size=(400, rank)) @ generator.normal(size=(rank, dimension))
+    return (spread + generator.normal(size=dimension)).astype(np.float32)
+
+
+def test_diagnose_measures_a_file(tmp_path: Path) -> None:
+    x = rows_of_rank(40)
+    np.save(tmp_path / "z.npy", x)
+    found = diagnose(tmp_path / "z.npy")
+    singular = np.linalg.svd(x.astype(float) - x.mean(0, dtype=float), compute_uv=False)
+    measures = found["measures"]
+    assert measures["effective_rank"] == pytest.approx(math.exp(entropy(singular)), rel=1e-4)
+    assert measures["stable_rank"] == pytest.approx((singular**2).sum() / singular[0] ** 2, rel=1e-6)
+    assert measures["dimensions_above"] == (singular > 0.1 * singular[0]).sum()
+    assert measures["norm"] == pytest.approx(np.sqrt((x.astype(float) ** 2).sum(1).mean()), rel=1e-6)
+    np.testing.assert_allclose(found["eigenvalues"][:40], singular[:40] ** 2 / 399, rtol=1e-4)
+    assert (found["rows"], found["dimension"], found["verdict"]["kind"]) == (400, 64, "healthy")
+    json.dumps(found, allow_nan=False)
+
+
+def test_diagnose_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "few.npz", embeddings=rows_of_rank(2))
+    assert diagnose(tmp_path / "few.npz")["verdict"]["kind"] == "dimensional collapse"
+    np.save(tmp_path / "same.npy", np.ones((50, 16), np.float32))
+    same = diagnose(tmp_path / "same.npy")
+    assert same["verdict"]["kind"] == "complete collapse"
+    json.dumps(same, allow_nan=False)
+    np.save(tmp_path / "aside.npy", 1000 + rows_of_rank(40))
+    assert diagnose(tmp_path / "aside.npy")["verdict"]["kind"] == "complete collapse"
+    broken = rows_of_rank(40)
+    broken[7, 3], broken[9] = np.nan, np.inf
+    np.save(tmp_path / "broken.npy", broken)
+    assert "2 of 400 rows" in diagnose(tmp_path / "broken.npy")["verdict"]["sentence"]
+    few = rows_of_rank(40)[:10]  # ten rows have nine directions, whatever they are
+    np.save(tmp_path / "short.npy", few)
+    assert len(diagnose(tmp_path / "short.npy")["eigenvalues"]) == 9
+
+
+def test_diagnose_an_encoder(run: twofold.Run, tmp_path: Path) -> None:
+    found = diagnose(run.path)
+    features = twofold.embed(run, "digits", tmp_path / "digits.npz")
+    assert found["rows"] == 1797
+    by_file = diagnose(features)
+    np.testing.assert_allclose(found["eigenvalues"], by_file["eigenvalues"], rtol=1e-3, atol=1e-6)
+    assert found["training"]["kind"] == run.results["verdict"]["kind"]
+
+    # As another program would save them: without our header, and with a classifier.
+    foreign = tmp_path / "foreign.safetensors"
+    save_file(load_file(run.path / "encoder.safetensors") | {"fc.weight": torch.zeros(3, 256)}, foreign)
+    with pytest.raises(TwofoldError, match="--encoder"):
+        diagnose(foreign, "digits")
+    with pytest.raises(TwofoldError, match="not of that encoder: it lacks"):
+        diagnose(foreign, "digits", encoder="resnet18")
+    again = diagnose(foreign, "digits", encoder="conv")
+    assert again["measures"]["effective_rank"] == pytest.approx(found["measures"]["effective_rank"], rel=0.02)
+
+
+def test_diagnose_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """timm itself is not needed for the test: what is asked of it, and that it is used as it says."""
+    asked = []
+
+    def create_model(name: str, **options: object) -> nn.Module:
+        asked.append((name, options))
+        if name != "tiny":
+            raise RuntimeError("No pretrained weights exist for it")
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 12))
+
+    timm = types.ModuleType("timm")
+    timm.create_model = create_model
+    timm.data = types.SimpleNamespace(
+        resolve_model_data_config=lambda _: {"input_size": (3, 16, 16), "mean": (0.5,) * 3, "std": (0.2,) * 3}
+    )
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    found = diagnose("timm:tiny", "digits")
+    assert asked == [("tiny", {"pretrained": True, "num_classes": 0})]
+    assert (found["rows"], found["dimension"]) == (1797, 12)
+    with pytest.raises(TwofoldError, match="No pretrained weights"):
+        diagnose("timm:none", "digits")

@@ -1,0 +1,233 @@
+"""Spectrum and verdict of embeddings and encoders that Twofold did not train: what `twofold diagnose` says."""
+
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from twofold.api import Run
+from twofold.data.cache import mapped
+from twofold.data.sources import ARRAY, Source, load, natural_size, network_for, open_source
+from twofold.errors import TwofoldError
+from twofold.evaluate.features import extract, moments
+from twofold.evaluate.metrics import (
+    condition_number,
+    dimensions_above,
+    effective_rank,
+    eigenvalues,
+    shannon_entropy,
+    stable_rank,
+    uniformity,
+)
+from twofold.evaluate.verdict import Snapshot, Verdict, judge
+from twofold.inspection import preprocess_of
+from twofold.models import build_encoder
+from twofold.train.progress import Display
+from twofold.train.trainer import choose_device
+from twofold.train.weights import HEADER, Preprocess, load_encoder
+
+TIMM = "timm:"
+FEATURE_KEYS = ("features", "embeddings", "z", "x", "arr_0")
+COMPARED = 2048  # rows, evenly taken, that uniformity compares with each other
+MEANING = {
+    "effective_rank": "RankMe: exp of the entropy of the singular values",
+    "stable_rank": "sum of the eigenvalues over the largest",
+    "dimensions_above": "singular values above 0.1 of the largest",
+    "condition_number": "first eigenvalue over the 14th",
+    "shannon_entropy": "of the eigenvalues, in nats",
+    "norm": "root of the mean squared length",
+    "uniformity": "0: all point the same way; -4: evenly spread",
+}
+
+
+def diagnose(
+    what: str | Path,
+    data: Any = None,
+    *,
+    encoder: str | None = None,
+    image_size: int | None = None,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """Measures, eigenvalues and verdict of a file of embeddings, or of an encoder's features of `data`.
+
+    `what`: a .npy or .npz file; a .safetensors file, with the name of its architecture as `encoder` unless Twofold
+    wrote it; a run folder; or timm:NAME, with timm's weights for it. A run's own images are its default `data`.
+    """
+    display = display or Display(quiet=True)
+    features = find_features(what, data, encoder, image_size, display)
+    training = None
+    if Path(what).is_dir():
+        training = (Run(Path(what)).results or {}).get("verdict")
+    with display.stage("measuring the spectrum", len(features)) as stage:
+        spectrum, measures, verdict = measure(features, stage)
+    return {
+        "of": str(what),
+        "rows": len(features),
+        "dimension": features.shape[1],
+        "measures": measures,
+        "eigenvalues": spectrum,
+        "verdict": verdict.record(),
+        "training": training,
+    }
+
+
+def measure(features: Tensor, progress: Any = None) -> tuple[list[float], dict[str, float | None], Verdict]:
+    """Eigenvalues, measures and verdict of rows, which may lie in a mapped file."""
+    mean, covariance, broken = moments(features, progress)
+    if broken:
+        verdict = Verdict(
+            "not finite",
+            f"{broken:,} of {len(features):,} rows hold NaN or infinite values.",
+            remedy="Look for where they come from: a run that diverged, half precision that overflowed, empty images.",
+        )
+        return [], {}, verdict
+    # n rows, centred, have at most n − 1 directions.
+    spectrum = eigenvalues(covariance)[: max(len(features) - 1, 1)]
+    norm = (covariance.diagonal().sum() * (len(features) - 1) / len(features) + mean.square().sum()).sqrt().item()
+    rows = features[:: -(-len(features) // COMPARED)].float()
+    even = uniformity(rows).item() if len(rows) > 1 else 0.0
+    measures = {
+        "effective_rank": effective_rank(spectrum),
+        "stable_rank": stable_rank(spectrum),
+        "dimensions_above": dimensions_above(spectrum),
+        "condition_number": condition_number(spectrum),
+        "shannon_entropy": shannon_entropy(spectrum),
+        "norm": norm,
+        "uniformity": even,
+    }
+    verdict = judge([Snapshot.of(spectrum, {"embedding_norm": norm, "uniformity": even})])
+    finite = {name: value if math.isfinite(value) else None for name, value in measures.items()}  # JSON has no ∞
+    return [float(f"{value:.5g}") for value in spectrum.tolist()], finite, verdict
+
+
+def find_features(what: str | Path, data: Any, encoder: str | None, image_size: int | None, display: Display) -> Tensor:
+    name, path = str(what), Path(what).expanduser()
+    if path.suffix in (".npy", ".npz") and path.is_file():
+        return read_features(path)
+    if name.startswith(TIMM):
+        network, preprocess = timm_weights(name.removeprefix(TIMM))
+    elif path.is_dir():
+        config = Run(path).config
+        network = load_encoder(path)
+        preprocess = preprocess_of(network)
+        if data is None and config.data == ARRAY:
+            raise TwofoldError(f"{path} was trained on arrays from Python: give images as DATA")
+        data = config.data if data is None else data
+    elif path.suffix == ".safetensors" and path.is_file():
+        if is_ours(path):
+            network = load_encoder(path)
+            preprocess = preprocess_of(network)
+        else:
+            network, preprocess = foreign_weights(path, encoder, image_size, images_for(what, data))
+    else:
+        raise TwofoldError(f"there is no {name}: give a .npy, .npz or .safetensors file, a run folder, or timm:NAME")
+    return features_of(network, preprocess, images_for(what, data), display)
+
+
+def images_for(what: str | Path, data: Any) -> Source:
+    if data is None:
+        raise TwofoldError(f"{what} is an encoder: give DATA, the images that it should look at")
+    return open_source(data)
+
+
+def features_of(network: nn.Module, preprocess: Preprocess, source: Source, display: Display) -> Tensor:
+    with display.stage("reading images", len(source)) as stage:
+        read = load(
+            source,
+            image_size=preprocess.image_size,
+            channels=preprocess.channels,
+            test_fraction=0.0,
+            progress=stage,
+        )
+    device = choose_device("auto")
+    with display.stage("features", len(read.train)) as stage:
+        return extract(
+            network.to(device), read.train.place(device), preprocess.to(device), device=device, progress=stage
+        )
+
+
+def read_features(path: Path) -> Tensor:
+    """Rows of numbers [n, D]; a .npy file stays where it is."""
+    try:
+        content = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(content, np.ndarray):
+            with content:
+                key = next((key for key in FEATURE_KEYS if key in content.files), None)
+                if key is None:
+                    raise TwofoldError(
+                        f"{path} holds {', '.join(content.files) or 'nothing'}: "
+                        f"save embeddings under one of {', '.join(FEATURE_KEYS)}"
+                    )
+                content = content[key]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        text = "it holds no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
+        raise TwofoldError(f"{path} cannot be read: {text}") from None
+    if content.ndim != 2 or content.dtype.kind != "f" or len(content) < 2:
+        shape = "x".join(map(str, content.shape))
+        raise TwofoldError(
+            f"{path} holds {content.dtype} of shape {shape}; embeddings are floats [rows, dimensions], two rows or more"
+        )
+    return mapped(content)
+
+
+def is_ours(path: Path) -> bool:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return HEADER in (file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise TwofoldError(f"{path} cannot be read: {error}") from None
+
+
+def foreign_weights(
+    path: Path, name: str | None, image_size: int | None, source: Source
+) -> tuple[nn.Module, Preprocess]:
+    """An encoder of that name with the weights of the file; images are normalised by their own mean and deviation."""
+    if name is None:
+        raise TwofoldError(f"{path} does not say of which network it is: give --encoder resnet50, say, or timm:NAME")
+    tensors = load_file(path)
+    size = image_size or natural_size(source.train.side)
+    first = tensors.get("conv1.weight")
+    # A ResNet's stem is in its first weights, but for the pooling after a small one.
+    stem = "large" if first is not None and first.shape[-1] == 7 else network_for(size)["stem"]
+    channels = source.chosen["channels"] if first is None else first.shape[1]
+    network = build_encoder(name, channels=channels, stem=stem, image_size=size)
+    load_body(path, network, tensors)
+    read = load(source, image_size=size, channels=channels, test_fraction=0.0)
+    mean, std = read.train.statistics()
+    return network.eval(), Preprocess(size, channels, mean.tolist(), std.tolist())
+
+
+def load_body(path: Path, network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """All that the encoder needs; what the file has beyond it, such as a classifier, is left."""
+    wanted = network.state_dict()
+    missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
+    wrong = [key for key, value in wanted.items() if key in tensors and tensors[key].shape != value.shape]
+    if missing or wrong:
+        named = f"lacks {missing[0]}" if missing else f"has {wrong[0]} of shape {tuple(tensors[wrong[0]].shape)}"
+        raise TwofoldError(
+            f"{path} is not of that encoder: it {named} ({len(missing)} missing, {len(wrong)} of another shape)"
+        )
+    network.load_state_dict({key: tensors.get(key, value) for key, value in wanted.items()})
+
+
+def timm_weights(name: str) -> tuple[nn.Module, Preprocess]:
+    """timm's model with its pretrained weights, which timm fetches or has, and its own way to prepare images."""
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:
+        raise TwofoldError(f"{TIMM}{name} needs timm ({error}): pip install 'twofold[timm]'") from None
+    try:
+        network = timm.create_model(name, pretrained=True, num_classes=0)
+    except Exception as error:  # of many kinds: a name, a network that is not there, a file that is broken
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise TwofoldError(f"timm has no weights for {name} here: {reason}") from None
+    settings = timm.data.resolve_model_data_config(network)
+    channels, size, _ = settings["input_size"]
+    return network.eval(), Preprocess(size, channels, settings["mean"], settings["std"])

@@ -1,0 +1,246 @@
+"""Whether a representation collapsed, in words, from its spectrum over time and the run's metrics: no labels needed.
+
+The limits below were set on runs made to fail and on healthy ones of every method; tests hold both to their verdicts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from twofold.evaluate.metrics import dimensions_above, effective_rank
+
+Metrics = Mapping[str, float]
+
+LASTING = 3  # spectra in a row that must agree: in the first steps ranks of healthy runs fall and rise again
+FEW_RANKS = 8.0  # effective rank; D/8 below 64 dimensions; D/64 above 512, where rounding alone looks like some
+FEW_ABOVE = 4  # singular values above 0.1 of the largest; D/16 below 64 dimensions
+ONE_POINT = 1e-3  # variance, as a part of the mean square of the embeddings: they are all at one place
+ONE_DIRECTION = -0.01  # uniformity: on the unit sphere, where losses of cosines live, they are all at one place
+SHRUNK = 1e-2  # of the largest variance, and of the first loss: distances between views go with all others
+FADED = 0.03  # of the largest norm
+GROWN = 300.0  # times the first norm; healthy runs stay below 15
+PROBE_FALL = 0.1  # of accuracy, below its best, at two looks in a row
+
+
+@dataclass(frozen=True)
+class Verdict:
+    kind: str
+    sentence: str
+    evidence: tuple[str, ...] = ()
+    remedy: str | None = None
+
+    @property
+    def bad(self) -> bool:
+        return self.kind not in ("healthy", "few dimensions", "unknown")
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self) | {"evidence": list(self.evidence)}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a verdict needs of the embeddings' spectrum at one step."""
+
+    step: int
+    dimension: int
+    rank: float  # effective rank
+    above: int  # singular values above 0.1 of the largest
+    variance: float  # Σλ
+    norm: float | None = None  # root of the mean squared length of the embeddings, mean included
+    uniformity: float | None = None
+
+    @classmethod
+    def of(cls, spectrum: Tensor, values: Mapping[str, Any]) -> "Snapshot":
+        """`values`: a line of metrics.jsonl."""
+        return cls(
+            values.get("step", 0),
+            len(spectrum),
+            effective_rank(spectrum),
+            dimensions_above(spectrum),
+            spectrum.double().sum().item(),
+            values.get("embedding_norm"),
+            values.get("uniformity"),
+        )
+
+    @property
+    def few_dimensions(self) -> bool:
+        ranks = max(min(FEW_RANKS, self.dimension / 8), self.dimension / 64)
+        return self.rank < ranks and self.above <= max(1, min(FEW_ABOVE, self.dimension // 16))
+
+    @property
+    def one_point(self) -> bool:
+        return self.variance == 0 or (self.norm is not None and self.variance <= ONE_POINT * self.norm**2)
+
+    @property
+    def one_direction(self) -> bool:
+        return self.uniformity is not None and self.uniformity >= ONE_DIRECTION
+
+
+def snapshots(spectra: Sequence[Mapping[str, Any]], metrics: Sequence[Metrics]) -> list[Snapshot]:
+    """From the lines of spectrum.jsonl and metrics.jsonl."""
+    values = {line["step"]: line for line in metrics}
+    return [
+        Snapshot.of(torch.tensor(line["eigenvalues"]), values.get(line["step"], {"step": line["step"]}))
+        for line in spectra
+        if line["of"] == "embeddings"
+    ]
+
+
+def judge(seen: Sequence[Snapshot], metrics: Sequence[Metrics] = (), *, few_dimensions: str = "") -> Verdict:
+    """The verdict on a run so far, or on one spectrum. `few_dimensions` says why a method leaves few by design."""
+    if not seen:
+        return Verdict("unknown", "Nothing was measured yet.")
+    return (
+        exploding(seen)
+        or complete_collapse(seen, metrics)
+        or vanishing(seen)
+        or dimensional_collapse(seen, few_dimensions)
+        or falling_probe(metrics)
+        or healthy(seen, metrics)
+    )
+
+
+def not_finite(step: int, terms: Sequence[str]) -> Verdict:
+    named = " and ".join(terms)
+    return Verdict(
+        "not finite",
+        f"{named} {'is' if len(terms) == 1 else 'are'} not finite from step {step} on.",
+        remedy="Lower lr, or set clip=1, or precision=float32.",
+    )
+
+
+def exploding(seen: Sequence[Snapshot]) -> Verdict | None:
+    first, last = seen[0].norm, seen[-1].norm
+    if first is None or last is None or last <= GROWN * first:
+        return None
+    since = lasting([item.norm is not None and item.norm > GROWN * first for item in seen], seen, 1)
+    return Verdict(
+        "exploding norm",
+        f"Exploding norm: embeddings are {last / first:.3g} times as long as at step {seen[0].step}.",
+        (f"root mean square length {last:.3g}, from {first:.3g}; above {GROWN:g} times that since step {since}",),
+        "Lower lr first; a longer warm-up (warmup_epochs), clip=1 or weight_decay also hold it.",
+    )
+
+
+def complete_collapse(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
+    last, most = seen[-1], max(item.variance for item in seen)
+    losses = [line["loss"] for line in metrics if "loss" in line]
+
+    def verdict(sentence: str, signs: Sequence[bool], *evidence: str) -> Verdict:
+        since = lasting(signs, seen, 1)
+        return Verdict(
+            "complete collapse",
+            f"Complete collapse{f' since step {since}' if len(seen) > 1 else ''}: {sentence}.",
+            evidence,
+            "Keep the stop-gradient and the predictor of predictive methods (stop_gradient=true, predictor=true) and "
+            "the variance term of VICReg; or choose a method that cannot collapse so: frossl, simclr, barlow-twins.",
+        )
+
+    if last.one_point:
+        return verdict(
+            "all images have nearly the same embedding",
+            [item.one_point for item in seen],
+            f"variance {last.variance:.3g} at a root mean square length of {last.norm or 0:.3g}",
+        )
+    if last.one_direction:
+        return verdict(
+            "the embeddings of all images point the same way",
+            [item.one_direction for item in seen],
+            f"uniformity {last.uniformity:.2g}, where 0 is one direction and -4 an even spread",
+        )
+    if len(losses) > 1 and abs(losses[-1]) < SHRUNK * abs(losses[0]) and last.variance < SHRUNK * most:
+        return verdict(
+            "all embeddings shrink to one point, and the loss to nothing with them",
+            [item.variance < SHRUNK * most for item in seen],
+            f"variance {last.variance:.3g}, from {most:.3g}",
+            f"loss {losses[-1]:.3g}, from {losses[0]:.3g}",
+        )
+    return None
+
+
+def vanishing(seen: Sequence[Snapshot]) -> Verdict | None:
+    norms = [item.norm for item in seen if item.norm is not None]
+    if len(norms) < 2 or norms[-1] >= FADED * max(norms):
+        return None
+    return Verdict(
+        "vanishing norm",
+        f"Vanishing norm: embeddings are {norms[-1] / max(norms):.3g} times as long as they were.",
+        (f"root mean square length {norms[-1]:.3g}, from {max(norms):.3g}",),
+        "Lower weight_decay, or lr. Losses of cosines do not see lengths, but steps of a given size turn short "
+        "embeddings further.",
+    )
+
+
+def dimensional_collapse(seen: Sequence[Snapshot], few_dimensions: str) -> Verdict | None:
+    since = lasting([item.few_dimensions for item in seen], seen, min(LASTING, len(seen)))
+    if since is None:
+        return None
+    first, last = seen[0], seen[-1]
+    found = f"rank {last.rank:.1f} of {last.dimension}" + (f" since step {since}" if len(seen) > 1 else "")
+    evidence = (
+        f"effective rank {last.rank:.1f}" + (f", from {first.rank:.1f} at step {first.step}" if len(seen) > 1 else ""),
+        f"{last.above} of {last.dimension} singular values are above 0.1 of the largest",
+    )
+    if few_dimensions:
+        return Verdict(
+            "few dimensions",
+            f"Few dimensions, as this method leaves by design: {found}. {few_dimensions}",
+            evidence,
+            "For more dimensions choose another method, such as frossl or simclr.",
+        )
+    return Verdict(
+        "dimensional collapse",
+        f"Dimensional collapse: {found}.",
+        evidence,
+        "Lower lr; in predictive methods keep the stop-gradient, the predictor and the teacher; or choose a method "
+        "that asks for variance in every direction: frossl, vicreg, barlow-twins.",
+    )
+
+
+def falling_probe(metrics: Sequence[Metrics]) -> Verdict | None:
+    looks = [line for line in metrics if "online_accuracy" in line]
+    if len(looks) < 3:
+        return None
+    best = max(looks, key=lambda line: line["online_accuracy"])
+    top = best["online_accuracy"]
+    fell = all(line["online_accuracy"] < top - PROBE_FALL for line in looks[-2:])
+    if not fell or looks[-1]["loss"] >= best["loss"]:
+        return None
+    now = looks[-1]["online_accuracy"]
+    return Verdict(
+        "falling probe",
+        f"Features forget the classes while the loss falls: online accuracy {100 * now:.1f} %, "
+        f"{100 * top:.1f} % at step {best['step']}.",
+        (f"the loss fell from {best['loss']:.4g} to {looks[-1]['loss']:.4g} in that time",),
+        "The objective is served by something else than these classes: look at the augmented views (do they still show "
+        "the class?), weaken augment.*, or train for fewer epochs.",
+    )
+
+
+def healthy(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict:
+    first, last = seen[0], seen[-1]
+    evidence = [f"{last.above} of {last.dimension} singular values are above 0.1 of the largest"]
+    if len(seen) > 1:
+        evidence.append(f"effective rank {last.rank:.1f}, from {first.rank:.1f} at step {first.step}")
+    losses = [line["loss"] for line in metrics if "loss" in line]
+    if len(losses) > 1 and losses[-1] > losses[0]:
+        evidence.append(
+            f"the loss rose from {losses[0]:.4g} to {losses[-1]:.4g}: normal with a teacher, a queue or prototypes, "
+            "whose targets move; elsewhere a lower lr may do better"
+        )
+    though = ", though few directions dominate" if last.above <= FEW_ABOVE < last.dimension / 16 else ""
+    found = f"Healthy: no collapse, effective rank {last.rank:.1f} of {last.dimension}{though}."
+    return Verdict("healthy", found, tuple(evidence))
+
+
+def lasting(signs: Sequence[bool], seen: Sequence[Snapshot], least: int) -> int | None:
+    """The step since which a sign is there without a break up to now, for at least so many snapshots."""
+    length = 0
+    for sign in reversed(signs):
+        if not sign:
+            break
+        length += 1
+    return seen[-length].step if length >= max(least, 1) else None

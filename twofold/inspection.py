@@ -1,0 +1,241 @@
+"""How well a run's encoder tells classes apart: what `twofold probe` and `twofold knn` measure.
+
+Every number stands beside the same number for raw pixels and for an untrained encoder of the same shape.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twofold.api import Run, read_data
+from twofold.config import Config, Graph
+from twofold.data.sources import ARRAY, Data, open_source
+from twofold.data.store import ImageStore
+from twofold.errors import TwofoldError, nearest
+from twofold.evaluate.features import extract, pixels
+from twofold.evaluate.linear import SOLVERS
+from twofold.evaluate.probes import Scores, few_label_accuracy, knn_ranked, linear_scores, scores
+from twofold.models import build_encoder, has_name
+from twofold.train import checkpoint
+from twofold.train.precision import autocast_of
+from twofold.train.progress import Display
+from twofold.train.trainer import build_method, choose_device
+from twofold.train.weights import Preprocess, load_encoder
+
+SUBSETS = 5  # random sets of labelled images over which few labels are averaged
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is measured: representations of the same labelled images, rows aligned."""
+
+    data: Data
+    classes: tuple[str, ...]
+    train_labels: Tensor
+    test_labels: Tensor
+    representations: dict[str, tuple[Tensor, Tensor]]  # name → features of training and test images
+
+
+def probe(
+    run: str | Path | Run,
+    data: Any = None,
+    *,
+    solver: str = "lbfgs",
+    labels_per_class: Sequence[int] = (),
+    layer: str = "pre",
+    encoder: nn.Module | None = None,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """A linear classifier on frozen features: all labels, and so many of each class, mean and deviation over 5 draws.
+
+    `data` is what pretrain takes, by default the run's own. `solver`: lbfgs, with the penalty chosen on held-out
+    training images, or sgd, the papers' protocol. `layer`: pre, the encoder's features, or post, the projector's.
+    """
+    if solver not in SOLVERS:
+        raise TwofoldError(f"unknown solver '{solver}'{nearest(solver, list(SOLVERS))}")
+    display = display or Display(quiet=True)
+    subject = look_at(run, data, layer, encoder, display)
+    classes = len(subject.classes)
+
+    def measure(train: Tensor, test: Tensor) -> dict[str, Any]:
+        rows = (train, subject.train_labels, test, subject.test_labels)
+        found = dataclasses.asdict(linear_scores(*rows, classes=classes, solver=solver))
+        few = []
+        for count in labels_per_class:
+            mean, sd = few_label_accuracy(*rows, classes=classes, labels_per_class=count, subsets=SUBSETS)
+            few.append({"labels_per_class": count, "mean": mean, "sd": sd, "subsets": SUBSETS})
+        return found | {"few_labels": few}
+
+    return {"solver": solver} | described(run, subject, layer, measured(subject, "fitting probes", measure, display))
+
+
+def knn(
+    run: str | Path | Run,
+    data: Any = None,
+    *,
+    k: int = 20,
+    temperature: float = 0.07,
+    layer: str = "pre",
+    encoder: nn.Module | None = None,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """The vote of the k nearest training images, by cosine similarity s and with weight exp(s/temperature)."""
+    if k < 1 or temperature <= 0:
+        raise TwofoldError(
+            f"k={k}, temperature={temperature:g}: give at least one neighbour, and a temperature above 0"
+        )
+    display = display or Display(quiet=True)
+    subject = look_at(run, data, layer, encoder, display)
+
+    def measure(train: Tensor, test: Tensor) -> dict[str, Any]:
+        named = knn_ranked(train, subject.train_labels, test, k=k, temperature=temperature)
+        found: Scores = scores(named, subject.test_labels, classes=len(subject.classes))
+        return dataclasses.asdict(found)
+
+    rows = measured(subject, "finding neighbours", measure, display)
+    return {"k": k, "temperature": temperature} | described(run, subject, layer, rows)
+
+
+def measured(
+    subject: Subject, title: str, measure: Callable[[Tensor, Tensor], dict[str, Any]], display: Display
+) -> list[dict[str, Any]]:
+    rows = []
+    with display.stage(title, len(subject.representations)) as stage:
+        for done, (name, (train, test)) in enumerate(subject.representations.items(), start=1):
+            rows.append({"name": name} | measure(train, test))
+            stage(done)
+    return rows
+
+
+def described(run: Any, subject: Subject, layer: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "run": str(path_of(run)),
+        "data": subject.data.name,
+        "layer": layer,
+        "train_images": len(subject.train_labels),
+        "test_images": len(subject.test_labels),
+        "classes": list(subject.classes),
+        "rows": rows,
+    }
+
+
+def path_of(run: str | Path | Run) -> Path:
+    return run.path if isinstance(run, Run) else Path(run)
+
+
+def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | None, display: Display) -> Subject:
+    if layer not in ("pre", "post"):
+        raise TwofoldError(f"--layer {layer}: it is pre (the encoder's features) or post (the projector's output)")
+    path = path_of(run)
+    config = Run(path).config
+    if data is None and config.data == ARRAY:
+        raise TwofoldError(f"{path} was trained on arrays from Python: give them again as DATA (a .npz file, say)")
+    finished = (path / "encoder.safetensors").exists()
+    if data is not None and not finished:
+        raise TwofoldError(f"{path} is not finished: until then it is measured on its own images, without DATA")
+    source = open_source(config.data if data is None else data, data_dir=config.data_dir)
+    read = read_data(config, source, display)
+    train, test, classes = read.train, read.test, read.classes
+    if test is None or classes is None or train.labels is None or test.labels is None:
+        missing = "labels" if classes is None else "images held out for the test"
+        raise TwofoldError(f"{read.name} has no {missing}: give DATA with one sub-folder for each class, or a test set")
+    networks, preprocess = networks_of(path, config, train, layer, encoder)
+    device = choose_device("auto")
+    stores = (train.place(device), test.place(device))
+    found: dict[str, tuple[Tensor, Tensor]] = {}
+    for name, network in networks.items():
+        with display.stage(f"features, {name}", len(train) + len(test)) as stage:
+            found[name] = features_of(network, stores, preprocess, config, device, stage)
+    found["raw pixels"] = (pixels(stores[0]), pixels(stores[1]))
+    return Subject(read, classes, train.labels, test.labels, found)
+
+
+def features_of(
+    network: nn.Module,
+    stores: tuple[ImageStore, ImageStore],
+    preprocess: Preprocess,
+    config: Config,
+    device: torch.device,
+    progress: Callable[[int, int], None],
+) -> tuple[Tensor, Tensor]:
+    before, total = 0, sum(len(store) for store in stores)
+    parts = []
+    for store in stores:
+        parts.append(
+            extract(
+                network.to(device),
+                store,
+                preprocess.to(device),
+                device=device,
+                autocast=autocast_of(config, device),
+                progress=lambda done, _, before=before: progress(before + done, total),  # type: ignore[misc]
+            )
+        )
+        before += len(store)
+    return parts[0], parts[1]
+
+
+def networks_of(
+    path: Path, config: Config, images: ImageStore, layer: str, encoder: nn.Module | None
+) -> tuple[dict[str, nn.Module], Preprocess]:
+    """The run's network as it is now and as it was before training, and what makes its input of images.
+
+    `encoder`: the module, with its initial weights, of a run that trained one of the user's own.
+    """
+    if encoder is None and not has_name(config.encoder):
+        raise TwofoldError(f"{path} trained your own {config.encoder}: call this from Python, with encoder=")
+    finished = (path / "encoder.safetensors").exists()
+    saved = None if finished and layer == "pre" else checkpoint.load_latest(path)
+    if saved is None and (not finished or layer == "post"):
+        raise TwofoldError(f"{path} has no checkpoint yet, and so nothing to measure: wait for its first, or resume it")
+    untrained = initial(config, images, layer, encoder)
+    if saved is None:
+        trained = load_encoder(path, encoder=copy.deepcopy(encoder))
+    else:
+        trained = copy.deepcopy(untrained)
+        for part, network in part_names(trained, layer).items():
+            state = saved[1]["method"].items()
+            network.load_state_dict({name.removeprefix(part): v for name, v in state if name.startswith(part)})
+    if finished:
+        preprocess = preprocess_of(load_encoder(path, encoder=copy.deepcopy(encoder)))
+    else:
+        mean, std = images.statistics()
+        assert config.image_size is not None
+        preprocess = Preprocess(config.image_size, images.images.shape[1], mean.tolist(), std.tolist())
+    return {"trained": trained, "untrained": untrained}, preprocess
+
+
+def preprocess_of(encoder: nn.Module) -> Preprocess:
+    preprocess = encoder.preprocess
+    assert isinstance(preprocess, Preprocess)
+    return preprocess
+
+
+def part_names(network: nn.Module, layer: str) -> dict[str, nn.Module]:
+    """Prefixes of the weights in a checkpoint, and what they are of."""
+    if layer == "pre":
+        return {"encoder.": network}
+    return {"encoder.": network[0], "projector.": network[1]}  # type: ignore[index]
+
+
+def initial(config: Config, images: ImageStore, layer: str, encoder: nn.Module | None) -> nn.Module:
+    """The network as it was before the first step: its weights are a function of the seed."""
+    encoder = copy.deepcopy(encoder)
+    if layer == "post":
+        # What is known of the training images' relations is for the objective alone.
+        parameters = {name: Graph() if isinstance(v, Graph) else v for name, v in config.parameters.items()}
+        method, _ = build_method(dataclasses.replace(config, parameters=parameters), images, encoder)
+        return nn.Sequential(method.encoder, method.projector).eval()
+    if encoder is not None:
+        return encoder.eval()
+    assert config.image_size is not None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return build_encoder(
+            config.encoder, channels=images.images.shape[1], stem=config.stem, image_size=config.image_size
+        ).eval()
