@@ -25,7 +25,8 @@ from twofold.evaluate.probes import Row, compare
 from twofold.keys import shown
 from twofold.methods import find, schema
 from twofold.models import has_name
-from twofold.report.page import write_report
+from twofold.report.page import write_anew, write_report
+from twofold.report.pictures import record_trainer
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder, next_free
@@ -182,7 +183,7 @@ def resume(
     folder = RunFolder.open(path)
     if (path / "results.json").exists():
         if not (path / "report.html").exists():  # it was stopped between the two
-            write_report(folder)
+            write_anew(folder, display)
         display.say(f"{path} is finished; its report is {path / 'report.html'}")
         return Run(path)
     config = load_config(folder.config_text(), schema)
@@ -246,6 +247,7 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         "versions": {"twofold": twofold.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     folder.write("results.json", json.dumps(results, indent=2) + "\n")
+    record_trainer(folder, trainer, display)
     write_report(folder)
     return Run(folder.path)
 

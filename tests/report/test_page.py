@@ -11,7 +11,8 @@ from PIL import Image
 from browser import CHROMIUM, elements, screenshot, texts, visit
 from fake_runs import RESULTS, blob, fake_run, finished_run, spectrum, steps_of
 from twofold.errors import TwofoldError
-from twofold.report.page import accuracy_table, duration, render, thin, total_seconds, write_report
+from twofold.report.charts import thin
+from twofold.report.page import accuracy_table, duration, render, total_seconds, write_report
 from twofold.train.record import RunFolder
 
 CHARTS = (
@@ -21,6 +22,7 @@ CHARTS = (
     "features_eigenvalues",
     "effective_rank",
     "final_spectrum",
+    "speed",
 )
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: what the script draws cannot be seen")
 
@@ -349,4 +351,4 @@ def test_a_phone_needs_no_sideways_scrolling(tmp_path):
     style = "width:390px;height:800px;border:0"
     frame.write_text(f'<iframe src="{report.as_uri()}" style="{style}"></iframe><script>{script}</script>')
     seen = visit(frame, "", "--allow-file-access-from-files")
-    assert "390 390 6" in seen.dom
+    assert f"390 390 {len(CHARTS)}" in seen.dom

@@ -32,6 +32,10 @@ def pretrain(
         str | None,
         typer.Option(help="For relational methods: views, labels, neighbours, or a CSV file of groups. [views]"),
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(help="Send metrics also to tensorboard or wandb; both need their package. [metrics.jsonl alone]"),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train an encoder on images, without using their labels unless `--graph labels` asks for it."""
@@ -41,6 +45,8 @@ def pretrain(
     data, overrides = split_words(words or [])
     if graph is not None:
         overrides.append(f"graph.source={graph}")
+    if log:
+        overrides.append(f"log={','.join(log)}")
     display = display_of(quiet)
     with polite():
         config, source = api.configure(data, method, parse_overrides(overrides), display)

@@ -1,0 +1,190 @@
+// ------------------------------------------------------------------------------------------ maps
+
+const LEGEND_CLASSES = 24; // more are told by hovering alone
+const PALETTE = 10;
+
+// The colour of a class: ten that are easy to tell apart, then turns of the hue by the golden angle.
+function classColour(label, classes) {
+  if (label === null) return "var(--map-none)";
+  if (classes <= PALETTE) return `var(--map-${label})`;
+  return `oklch(calc(var(--map-light) + ${(0.09 * ((label % 3) - 1)).toFixed(2)}) 0.15 ${((label * 137.508) % 360).toFixed(1)})`;
+}
+
+function className(description, label) {
+  if (label === null) return "no label";
+  return description.classes ? description.classes[label] : `class ${label}`;
+}
+
+// A tile of a sheet, `size` pixels wide.
+function tile(sheet, number, size) {
+  const column = number % sheet.columns, row = Math.floor(number / sheet.columns);
+  const place = `${(100 * column) / Math.max(sheet.columns - 1, 1)}% ${(100 * row) / Math.max(sheet.rows - 1, 1)}%`;
+  const style = `background-position: ${place}; width: ${size}px; height: ${size}px`;
+  return html("span", { class: `sheet-${sheet.name}` }, html("i", { class: "tile", style }));
+}
+
+kinds.map = (figure, description) => {
+  const { points, sheet } = description;
+  const count = points.x.length;
+  const labels = [...new Set(points.labels)].sort((a, b) => (a === null) - (b === null) || a - b);
+  const labelled = labels.some((label) => label !== null);
+  const classes = Math.max(description.classes ? description.classes.length : 0, ...labels.map((label) => label + 1));
+  const hidden = new Set();
+  let pictures = !labelled && sheet !== null, width = 0, places = [];
+
+  const plot = html("div", { class: "plot atlas" });
+  const tooltip = html("div", { class: "tooltip picture" });
+  const canvas = html("canvas", {});
+  tooltip.hidden = true;
+  const side = html("div", { class: "map-side" }, sheet ? modes() : "");
+  if (labelled && labels.length <= LEGEND_CLASSES) side.append(classLegend());
+  else if (labelled) side.append(html("p", { class: "many" }, `${labels.length} classes: point at a picture to see its own.`));
+  figure.append(html("div", { class: "map-box" }, plot, side));
+
+  function modes() {
+    const buttons = [["dots", false], ["pictures", true]].map(([name, value]) => {
+      const button = html("button", { class: "switch", type: "button" }, name);
+      button.addEventListener("click", () => {
+        pictures = value;
+        tell();
+        draw();
+      });
+      return [button, value];
+    });
+    const tell = () => buttons.forEach(([button, value]) => button.setAttribute("aria-pressed", value === pictures));
+    tell();
+    return html("div", { class: "modes" }, ...buttons.map(([button]) => button));
+  }
+
+  function classLegend() {
+    return html("div", { class: "classes" }, ...labels.map((label) => {
+      const dot = html("span", { class: "dot", style: `background: ${classColour(label, classes)}` });
+      const button = html("button", { class: "series", type: "button", "aria-pressed": true, title: "click to hide or show" });
+      button.append(dot, className(description, label));
+      button.addEventListener("click", () => {
+        if (!hidden.delete(label)) hidden.add(label);
+        button.setAttribute("aria-pressed", !hidden.has(label));
+        draw();
+      });
+      button.addEventListener("pointerenter", () => point(label));
+      button.addEventListener("pointerleave", () => point(undefined));
+      return button;
+    }));
+  }
+
+  // All classes but one step back; with undefined none does.
+  function point(label) {
+    for (const path of plot.querySelectorAll(".points")) {
+      path.classList.toggle("back", label !== undefined && path.dataset.label !== String(label));
+    }
+  }
+
+  function draw() {
+    width = plot.clientWidth;
+    const margin = 22, reach = width / 2 - margin;
+    const root = svg("svg", { role: "img", "aria-label": description.title, height: width });
+    places = [];
+    for (let i = 0; i < count; i++) {
+      if (hidden.has(points.labels[i])) continue;
+      places.push({ i, x: width / 2 + reach * points.x[i], y: width / 2 - reach * points.y[i] });
+    }
+    plot.replaceChildren(canvas, root, tooltip);
+    tooltip.hidden = true;
+    canvas.hidden = !pictures;
+    if (pictures) drawPictures();
+    else drawDots(root);
+    const ring = svg("circle", { class: "ring", r: 7 });
+    ring.style.display = "none";
+    root.append(ring);
+    listen(root, ring);
+  }
+
+  // A class is one path: a line of no length and with round ends is a dot.
+  function drawDots(root) {
+    const size = Math.max(3.5, Math.min(7, (width / Math.sqrt(count)) * 0.24));
+    for (const label of labels) {
+      const own = places.filter(({ i }) => points.labels[i] === label);
+      const d = own.map(({ x, y }) => `M${x.toFixed(1)},${y.toFixed(1)}h0`).join("");
+      const style = `stroke: ${labelled ? classColour(label, classes) : "var(--accent)"}; stroke-width: ${size.toFixed(1)}`;
+      root.append(svg("path", { class: "points", d, style, "data-label": label }));
+    }
+  }
+
+  const source = new Image();
+  function drawPictures() {
+    const ratio = window.devicePixelRatio || 1;
+    canvas.width = canvas.height = Math.round(width * ratio);
+    if (!source.complete || !source.naturalWidth) return;
+    const brush = canvas.getContext("2d");
+    brush.scale(ratio, ratio);
+    brush.imageSmoothingEnabled = sheet.side >= 40;
+    const size = Math.max(12, Math.min(34, (width / Math.sqrt(count)) * 1.05));
+    const probe = html("i", {});
+    plot.append(probe);
+    const colours = new Map(labels.map((label) => {
+      probe.style.color = classColour(label, classes);
+      return [label, getComputedStyle(probe).color];
+    }));
+    probe.remove();
+    for (const { i, x, y } of places) {
+      const column = i % sheet.columns, row = Math.floor(i / sheet.columns);
+      if (labelled) {
+        brush.fillStyle = colours.get(points.labels[i]);
+        brush.fillRect(x - size / 2 - 1.5, y - size / 2 - 1.5, size + 3, size + 3);
+      }
+      brush.drawImage(source, column * sheet.side, row * sheet.side, sheet.side, sheet.side, x - size / 2, y - size / 2, size, size);
+    }
+  }
+
+  function listen(root, ring) {
+    root.addEventListener("pointermove", hover);
+    root.addEventListener("pointerdown", hover);
+    root.addEventListener("pointerleave", leave);
+
+    function hover(event) {
+      const frame = root.getBoundingClientRect();
+      const at = { x: event.clientX - frame.left, y: event.clientY - frame.top };
+      let best = null, least = 30 * 30;
+      for (const place of places) {
+        const distance = (place.x - at.x) ** 2 + (place.y - at.y) ** 2;
+        if (distance < least) [best, least] = [place, distance];
+      }
+      if (best === null) {
+        leave();
+        return;
+      }
+      ring.setAttribute("cx", best.x);
+      ring.setAttribute("cy", best.y);
+      ring.style.display = "";
+      const { i } = best, label = points.labels[i];
+      const words = [html("span", { class: "name" }, points.names[i] || `image ${points.index[i].toLocaleString("en-US")}`)];
+      if (label !== null) {
+        const dot = html("span", { class: "dot", style: `background: ${classColour(label, classes)}` });
+        words.unshift(html("b", {}, dot, className(description, label)));
+      }
+      if (points.held_out[i]) words.push(html("span", { class: "name" }, "held out"));
+      tooltip.replaceChildren(...(sheet ? [tile(sheet, i, 88)] : []), html("div", { class: "words" }, ...words));
+      placeTooltip(tooltip, plot, best);
+    }
+
+    function leave() {
+      ring.style.display = "none";
+      tooltip.hidden = true;
+    }
+  }
+
+  if (sheet) {
+    // The sheet is in the page once, as a style.
+    const probe = tile(sheet, 0, 1);
+    figure.append(probe);
+    source.addEventListener("load", () => {
+      if (pictures) draw();
+    });
+    source.src = getComputedStyle(probe.firstChild).backgroundImage.replace(/^url\("?|"?\)$/g, "");
+    probe.remove();
+  }
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    if (pictures) draw();
+  });
+  return draw;
+};

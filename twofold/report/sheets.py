@@ -1,0 +1,56 @@
+"""Many small pictures as one: a sheet of tiles, as an address that holds all of it.
+
+n pictures, C channels, H height, W width, S side of a tile.
+"""
+
+import base64
+import io
+import math
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from twofold.data.resample import resize
+
+EXACT_BYTES = 2**20  # up to here every pixel is kept
+MOST_BYTES = 3 * 2**20  # of one sheet: two large ones and the curves stay below 10 MB of page
+QUALITIES = (85, 70, 50, 30, 10)
+
+
+def squares(pictures: Tensor, most: int) -> Tensor:
+    """uint8 `[n, 1 or 3, S, S]` on the CPU, S at most `most`; of more channels the first three, of two the first."""
+    tiles = pictures[:, :3] if pictures.shape[1] >= 3 else pictures[:, :1]
+    side = min(most, max(tiles.shape[2:]))
+    if tiles.shape[2:] != (side, side):
+        tiles = resize(tiles, side).round().clamp(0, 255).to(torch.uint8)
+    return tiles.cpu()
+
+
+def sheet(tiles: Tensor) -> dict[str, Any]:
+    """Squares `[n, 1 or 3, S, S]` in rows of as many as make the sheet nearly square."""
+    n, channels, side, _ = tiles.shape
+    columns = math.ceil(math.sqrt(n))
+    rows = math.ceil(n / columns)
+    blank = tiles.new_zeros(rows * columns - n, channels, side, side)
+    grid = torch.cat([tiles, blank]).view(rows, columns, channels, side, side)
+    pixels = grid.permute(0, 3, 1, 4, 2).reshape(rows * side, columns * side, channels)
+    picture = Image.fromarray(pixels.squeeze(-1).numpy())
+    return {"side": side, "columns": columns, "rows": rows, "address": _address(picture)}
+
+
+def _address(picture: Image.Image) -> str:
+    kind, content = "png", _encoded(picture, "PNG", optimize=True)
+    if len(content) > EXACT_BYTES:
+        for quality in QUALITIES:
+            kind, content = "webp", _encoded(picture, "WEBP", quality=quality)
+            if len(content) <= MOST_BYTES:
+                break
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def _encoded(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    target = io.BytesIO()
+    picture.save(target, kind, **options)
+    return target.getvalue()
