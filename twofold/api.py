@@ -287,7 +287,8 @@ def command(config: Config, path: Path) -> str:
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type}, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{device.type}, {threads} thread{'' if threads == 1 else 's'}"
 
 
 def peak_memory(device: torch.device) -> float | None:

@@ -19,7 +19,7 @@ ITERATIONS = 500  # with PCA as the start; twice as many took 2 % off the diverg
 
 @dataclass(frozen=True)
 class Projection:
-    points: Tensor  # float32 [n, 2], centred, the farthest coordinate at ±1
+    points: Tensor  # float32 [n, 2]: x from −1 to 1, y within
     perplexity: float  # how many neighbours of a row count, roughly
     divergence: float  # Kullback–Leibler, of the neighbourhoods on the map from those of the rows
 
@@ -43,4 +43,6 @@ def project(features: Tensor, *, seed: int = 0) -> Projection | None:
     fitted = TSNE(perplexity=perplexity, init="pca", max_iter=ITERATIONS, random_state=seed % 2**32)
     points = torch.from_numpy(fitted.fit_transform(rows.numpy())).float()
     points = points - (points.amax(dim=0) + points.amin(dim=0)) / 2
+    if points[:, 0].abs().max() < points[:, 1].abs().max():  # pages are wide; a map has no right way up
+        points = points.flip(1)
     return Projection(points / points.abs().max().clamp(min=1e-12), perplexity, float(fitted.kl_divergence_))

@@ -61,6 +61,7 @@ def trajectory_chart(spectra: Sequence[Record], of: str) -> Chart:
     where = {
         "embeddings": "the projector's output, where the loss acts",
         "features": "the encoder's output, which is kept",
+        "predictor": "the predictor's output",
     }
     return chart(
         f"{of}_eigenvalues",

@@ -18,6 +18,8 @@ from twofold.train.record import RunFolder
 
 PICTURE_BYTES = 7 * 2**20  # of all sheets: the page stays below 10 MB
 COLOURS = 10
+TIMES = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+TEXTS = ("method", "data", "verdict")  # columns of words
 Cell = tuple[str, float | None]  # text, and the number it sorts by
 HIDDEN_KEYS = ("data_dir", "checkpoint.seconds", "checkpoint.keep", "download", "log", "map_points")  # change nothing
 
@@ -120,23 +122,23 @@ def table(runs: Sequence[Compared]) -> dict[str, Any]:
     columns: dict[str, list[Cell]] = {
         "method": [(run.config["values"]["method"], None) for run in runs],
         "data": [(Path(run.config["values"]["data"]).name, None) for run in runs],
+        "verdict": [((run.results.get("verdict") or {}).get("kind") or "", None) for run in runs],
         "epochs": [_number(run.last("epoch"), "{:.3g}") for run in runs],
-        "linear, %": [_accuracy(run, "linear_accuracy") for run in runs],
-        "few labels, %": [_accuracy(run, "few_labels_accuracy") for run in runs],
-        "kNN, %": [_accuracy(run, "knn_accuracy") for run in runs],
-        "online, %": [_number(_hundred(run.last("online_accuracy")), "{:.1f}") for run in runs],
+        "linear": [_accuracy(run, "linear_accuracy") for run in runs],
+        "few labels": [_accuracy(run, "few_labels_accuracy") for run in runs],
+        "kNN": [_accuracy(run, "knn_accuracy") for run in runs],
+        "online": [_number(_hundred(run.last("online_accuracy")), "{:.1f}") for run in runs],
         "rank": [_number(run.last("features_effective_rank"), "{:.3g}") for run in runs],
         "images/s": [_number(typical_speed(run.timing), "{:,.0f}") for run in runs],
         "time": [_time(run) for run in runs],
-        "memory, MiB": [_number(run.results.get("memory"), "{:,.0f}") for run in runs],
-        "verdict": [((run.results.get("verdict") or {}).get("kind") or "", None) for run in runs],
+        "MiB": [_number(run.results.get("memory"), "{:,.0f}") for run in runs],
     }
     columns = {title: cells for title, cells in columns.items() if any(text for text, _ in cells)}
     rows = [
         {"name": run.name, "colour": run.colour, "cells": [cells[number] for cells in columns.values()]}
         for number, run in enumerate(runs)
     ]
-    return {"columns": list(columns), "rows": rows}
+    return {"columns": list(columns), "texts": TEXTS, "rows": rows}
 
 
 def _number(value: float | None, form: str) -> Cell:
@@ -171,16 +173,22 @@ def differences(runs: Sequence[Compared]) -> list[dict[str, Any]]:
 
 def both_ways(runs: Sequence[Compared], key: str, y: Chart, *, factor: float = 1, dots: bool = False) -> list[Chart]:
     """The same curves by epoch and by time of training."""
+    unit, length = time_unit(runs)
     drawn = []
-    for x, label in (("epoch", "epoch"), ("seconds", "seconds of training")):
+    for x, title, label in (("epoch", "By epoch", "epoch"), ("time", "By time of training", unit)):
         lines = []
         for run in runs:
-            having = [record for record in run.metrics if record.get(key) is not None and record.get(x) is not None]
-            curve = charts.curve(run.name, having, x, key, factor=factor, colour=run.colour, dots=dots)
+            timed = [record | {"time": record["seconds"] / length} for record in run.metrics if record["seconds"]]
+            curve = charts.curve(run.name, timed, x, key, factor=factor, colour=run.colour, dots=dots)
             lines += [curve] if curve["y"] else []
-        title = "By epoch" if x == "epoch" else "By time"
         drawn.append(chart(f"{key}-{x}", title, "", axis(label, switch=True), y, lines))
     return drawn
+
+
+def time_unit(runs: Sequence[Compared]) -> tuple[str, float]:
+    """The largest unit of which the longest run took two or more, and its seconds."""
+    longest = max(seconds for run in runs for seconds in (0.0, *charts.clock(run.timing).values()))
+    return next((unit for unit in TIMES if longest >= 2 * unit[1]), TIMES[-1])
 
 
 def spectrum_chart(runs: Sequence[Compared], of: str) -> Chart:

@@ -55,7 +55,8 @@ def neighbour_rows(pictures: Record) -> dict[str, Any] | None:
                 other["same"] = other["label"] == query["label"]
                 compared += 1
                 agreeing += other["same"]
-    return {"rows": rows, "among": kept["among"], "compared": compared, "agreeing": agreeing}
+    counts = {"compared": compared, "agreeing": agreeing, "by_pixels": kept.get("agreeing_by_pixels")}
+    return {"rows": rows, "among": kept["among"], **counts}
 
 
 def _tile(pictures: Record, kept: Record, number: int) -> Tile:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from statistics import median
 from typing import Any
 
@@ -12,6 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from twofold.errors import TwofoldError, how_to_resume
+from twofold.evaluate.projection import MOST_POINTS
 from twofold.keys import shown
 from twofold.report import charts, gallery, pictures
 from twofold.train.progress import Display
@@ -55,6 +57,7 @@ def render(folder: RunFolder) -> str:
         "Spectrum": [
             charts.trajectory_chart(spectra, "embeddings"),
             charts.trajectory_chart(spectra, "features"),
+            charts.trajectory_chart(spectra, "predictor"),
             charts.rank_chart(metrics),
             charts.final_spectrum_chart(spectra),
         ],
@@ -73,6 +76,9 @@ def render(folder: RunFolder) -> str:
         sections={title: group for title, group in sections.items() if group},
         blob={chart["id"]: chart for group in [*sections.values(), alone] for chart in group},
         map=kept.get("map"),
+        map_labelled=atlas is not None and any(label is not None for label in atlas["points"]["labels"]),
+        larger_map=larger_map(folder, results, kept),
+        labels_used=values.get("graph.source") == "labels",
         neighbours=gallery.neighbour_rows(kept),
         views=gallery.view_groups(kept),
         sheets=Markup(gallery.style_of(gallery.sheets_of(kept))),
@@ -84,6 +90,14 @@ def render(folder: RunFolder) -> str:
         seed=values.get("seed"),
         resume=how_to_resume(folder.path),
     )
+
+
+def larger_map(folder: RunFolder, results: Record, kept: Record) -> str | None:
+    """The command that draws more images, where there are more."""
+    images = results.get("train_images", 0) + results.get("test_images", 0)
+    most = min(images, MOST_POINTS)
+    drawn = len(kept["map"]["x"]) if kept.get("map") else 0
+    return f"twofold report {quote(str(folder.path))} --map {most}" if drawn < most else None
 
 
 def page(template: str, **words: Any) -> str:

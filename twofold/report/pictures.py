@@ -21,7 +21,7 @@ from twofold.data.loader import Order
 from twofold.data.sources import ARRAY, Data, load, open_source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
-from twofold.evaluate.features import extract
+from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.neighbours import nearest, unit
 from twofold.evaluate.projection import FEWEST_POINTS, project
 from twofold.methods import schema
@@ -54,6 +54,7 @@ class Sample:
         self.held_out = self.places >= len(data.train)
         self.index = index[self.places]
         self.labels = torch.cat(unknown)[self.places]
+        self.side = max(data.train.images.shape[2:])
         self.names = [names[place] for place in self.places.tolist()]
 
     def __len__(self) -> int:
@@ -168,10 +169,11 @@ def views_of(config: Config, store: ImageStore, augmenters: Sequence[Augmenter])
     images = store.take(order.rows(0)[:VIEWED])[0]
     device = augmenters[0].plain.mean.device
     position, step = torch.arange(len(images), device=device), torch.zeros((), dtype=torch.int64, device=device)
-    columns = [squares(images.cpu(), LARGE_TILE)]
+    side = min(LARGE_TILE, augmenters[0].image_size)
+    columns = [squares(images, side)]
     for augmenter in augmenters:
         for view in augmenter.pixels(images.to(device), position, step).cpu():
-            columns.append(squares((255 * view).round().to(torch.uint8), columns[0].shape[-1]))
+            columns.append(squares((255 * view).round().to(torch.uint8), side))
     return {
         "images": len(images),
         "views": config.views,
@@ -182,23 +184,31 @@ def views_of(config: Config, store: ImageStore, augmenters: Sequence[Augmenter])
 
 def neighbours_of(sample: Sample, features: Tensor) -> dict[str, Any]:
     """A dozen images, each with those of the sample that the encoder finds most like it."""
-    queries = torch.arange(min(QUERIES, len(sample)))
-    count = min(NEIGHBOURS, len(sample) - 1)
-    similarity, found = nearest(unit(features[: len(queries)]), features, count + 1, 4096)
-    rows, values = [], []
-    for query in queries.tolist():
-        # The image itself is one of them, though not always the first: others may be the same to the last digit.
-        others = [place for place, row in enumerate(found[query].tolist()) if row != query][:count]
-        rows += [query, *found[query, others].tolist()]
-        values += [1.0, *similarity[query, others].tolist()]
-    chosen = torch.tensor(rows)
+    queries, each = min(QUERIES, len(sample)), min(NEIGHBOURS, len(sample) - 1)
+    similarity, found = others_nearest(features, queries, each)
+    chosen = torch.cat([torch.arange(queries)[:, None], found], dim=1).flatten()
+    values = torch.cat([torch.ones(queries, 1), similarity], dim=1).flatten()
+    by_pixels = None
+    if (sample.labels >= 0).all():
+        _, alike = others_nearest(pixels(sample), queries, each)
+        by_pixels = int((sample.labels[alike] == sample.labels[:queries, None]).sum())
     return {
         "among": len(sample),
-        "each": count,
-        "similarity": [round(value, 4) for value in values],
+        "each": each,
+        "similarity": [round(value, 4) for value in values.tolist()],
+        "agreeing_by_pixels": by_pixels,
         **sample.about(chosen),
-        "sheet": sheet(squares(sample.take(chosen)[0], LARGE_TILE)),
+        "sheet": sheet(squares(sample.take(chosen)[0], min(LARGE_TILE, sample.side))),
     }
+
+
+def others_nearest(rows: Tensor, queries: int, each: int) -> tuple[Tensor, Tensor]:
+    """Of each of the first rows the most similar others: similarities and row numbers, on the CPU."""
+    similarity, found = (part.cpu() for part in nearest(unit(rows[:queries]), rows, each + 1, 4096))
+    # The row itself is among them, though not always the first (others may be equal to it), nor always at all.
+    itself = found == torch.arange(queries)[:, None]
+    itself[~itself.any(dim=1), -1] = True
+    return similarity[~itself].view(queries, each), found[~itself].view(queries, each)
 
 
 def map_of(sample: Sample, features: Tensor, seed: int) -> dict[str, Any] | None:
@@ -206,7 +216,7 @@ def map_of(sample: Sample, features: Tensor, seed: int) -> dict[str, Any] | None
     if projection is None:
         return None
     rows = torch.arange(len(features))
-    side = MAP_TILE if len(features) <= MANY else MANY_TILE
+    side = min(MAP_TILE if len(features) <= MANY else MANY_TILE, sample.side)
     tiles = torch.cat([squares(sample.take(block)[0], side) for block in rows.split(512)])
     x, y = projection.points.T.tolist()
     return {

@@ -19,10 +19,9 @@ MOST_BYTES = 3 * 2**20  # of one sheet: two large ones and the curves stay below
 QUALITIES = (85, 70, 50, 30, 10)
 
 
-def squares(pictures: Tensor, most: int) -> Tensor:
-    """uint8 `[n, 1 or 3, S, S]` on the CPU, S at most `most`; of more channels the first three, of two the first."""
+def squares(pictures: Tensor, side: int) -> Tensor:
+    """uint8 `[n, 1 or 3, S, S]` on the CPU; of more channels the first three, of two the first."""
     tiles = pictures[:, :3] if pictures.shape[1] >= 3 else pictures[:, :1]
-    side = min(most, max(tiles.shape[2:]))
     if tiles.shape[2:] != (side, side):
         tiles = resize(tiles, side).round().clamp(0, 255).to(torch.uint8)
     return tiles.cpu()

@@ -23,13 +23,31 @@ function tile(sheet, number, size) {
   return html("span", { class: `sheet-${sheet.name}` }, html("i", { class: "tile", style }));
 }
 
+// Places as they come that have room for a square of this size, and those whose room is taken.
+function apart(places, size) {
+  const cells = new Map(), free = [], taken = [];
+  for (const place of places) {
+    const column = Math.floor(place.x / size), row = Math.floor(place.y / size);
+    let room = true;
+    for (let a = column - 1; a <= column + 1; a++) {
+      for (let b = row - 1; b <= row + 1; b++) {
+        const other = cells.get(`${a},${b}`);
+        if (other && Math.abs(other.x - place.x) < size && Math.abs(other.y - place.y) < size) room = false;
+      }
+    }
+    if (room) cells.set(`${column},${row}`, place);
+    (room ? free : taken).push(place);
+  }
+  return { free, taken };
+}
+
 kinds.map = (figure, description) => {
   const { points, sheet } = description;
   const count = points.x.length;
   const labels = [...new Set(points.labels)].sort((a, b) => (a === null) - (b === null) || a - b);
   const labelled = labels.some((label) => label !== null);
   const classes = Math.max(description.classes ? description.classes.length : 0, ...labels.map((label) => label + 1));
-  const hidden = new Set();
+  const hidden = new Set(), tallest = points.y.reduce((most, y) => Math.max(most, Math.abs(y)), 0);
   let pictures = !labelled && sheet !== null, width = 0, places = [];
 
   const plot = html("div", { class: "plot atlas" });
@@ -82,11 +100,13 @@ kinds.map = (figure, description) => {
   function draw() {
     width = plot.clientWidth;
     const margin = 22, reach = width / 2 - margin;
-    const root = svg("svg", { role: "img", "aria-label": description.title, height: width });
+    // As high as it needs to be, and never lower than a strip.
+    const height = Math.round(2 * margin + 2 * reach * Math.max(0.5, tallest));
+    const root = svg("svg", { role: "img", "aria-label": description.title, height });
     places = [];
     for (let i = 0; i < count; i++) {
       if (hidden.has(points.labels[i])) continue;
-      places.push({ i, x: width / 2 + reach * points.x[i], y: width / 2 - reach * points.y[i] });
+      places.push({ i, x: width / 2 + reach * points.x[i], y: height / 2 - reach * points.y[i] });
     }
     plot.replaceChildren(canvas, root, tooltip);
     tooltip.hidden = true;
@@ -113,12 +133,13 @@ kinds.map = (figure, description) => {
   const source = new Image();
   function drawPictures() {
     const ratio = window.devicePixelRatio || 1;
-    canvas.width = canvas.height = Math.round(width * ratio);
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(plot.clientHeight * ratio);
     if (!source.complete || !source.naturalWidth) return;
     const brush = canvas.getContext("2d");
     brush.scale(ratio, ratio);
     brush.imageSmoothingEnabled = sheet.side >= 40;
-    const size = Math.max(12, Math.min(34, (width / Math.sqrt(count)) * 1.05));
+    const size = Math.max(16, Math.min(30, width / 25));
     const probe = html("i", {});
     plot.append(probe);
     const colours = new Map(labels.map((label) => {
@@ -126,7 +147,14 @@ kinds.map = (figure, description) => {
       return [label, getComputedStyle(probe).color];
     }));
     probe.remove();
-    for (const { i, x, y } of places) {
+    const { free, taken } = apart(places, size + 3);
+    for (const { i, x, y } of taken) {
+      brush.fillStyle = colours.get(points.labels[i]);
+      brush.beginPath();
+      brush.arc(x, y, 1.7, 0, 2 * Math.PI);
+      brush.fill();
+    }
+    for (const { i, x, y } of free) {
       const column = i % sheet.columns, row = Math.floor(i / sheet.columns);
       if (labelled) {
         brush.fillStyle = colours.get(points.labels[i]);
