@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import running
 import twofold
-from browser import tile_at
+from browser import elements, texts, tile_at
+from fake_runs import pictured_run
 from twofold.data.sources import load, open_source
 from twofold.errors import TwofoldError
 from twofold.report.page import render, write_anew
@@ -96,6 +97,21 @@ def test_neighbours_are_the_nearest_others() -> None:
     assert found[0, 0] == 3
     _, all_alike = others_nearest(torch.ones(30, 4), 12, 8)
     assert all_alike.shape == (12, 8)
+
+
+def test_neighbours_of_another_label_are_counted_and_marked(tmp_path: Path) -> None:
+    html = render(pictured_run(tmp_path / "run"))
+    # Of each image's three neighbours two have its label, by the numbers that were made up.
+    (lead,) = [text for text in texts(html, "p") if "picked at random" in text]
+    assert "12 images" in lead
+    assert "among 40," in lead
+    assert "24 of 36 neighbours have the label of their image (by raw pixels, 11 would); the others are marked." in lead
+    cells = [e.attributes for e in elements(html) if (e.attributes.get("class") or "").startswith("cell")]
+    assert [cell["class"] for cell in cells[:4]] == ["cell query", "cell", "cell", "cell other"]
+    assert cells[3]["title"] == "9.png · kind 1 · similarity 0.500"
+    unlabelled = render(pictured_run(tmp_path / "unlabelled", classes=None))
+    assert "have the label" not in unlabelled
+    assert "cell other" not in unlabelled
 
 
 def test_views_are_the_pixels_of_the_first_step(tmp_path: Path) -> None:

@@ -78,7 +78,6 @@ def render(folder: RunFolder) -> str:
         map=kept.get("map"),
         map_labelled=atlas is not None and any(label is not None for label in atlas["points"]["labels"]),
         larger_map=larger_map(folder, results, kept),
-        labels_used=values.get("graph.source") == "labels",
         neighbours=gallery.neighbour_rows(kept),
         views=gallery.view_groups(kept),
         sheets=Markup(gallery.style_of(gallery.sheets_of(kept))),

@@ -2,7 +2,7 @@
 
 config.json · metrics.jsonl, spectrum.jsonl (functions of configuration and data alone: bit-identical after a resume) ·
 timing.jsonl (wall-clock, kept apart) · skipped.txt · log.txt · checkpoints/ · encoder.safetensors · results.json ·
-report.html
+pictures.json (what the report shows of the images) · report.html · tensorboard/ where it was asked for
 """
 
 import json
