@@ -142,7 +142,7 @@ document.body.dataset.orders = seen.join("; ");
 
 @in_browser
 def test_a_browser_draws_and_sorts_it(runs: list[RunFolder], tmp_path: Path) -> None:
-    page = write_comparison(runs, tmp_path / "page.html")
+    page = write_comparison([runs[2], *runs[:2]], tmp_path / "page.html")
     seen = visit(page, SORT)
     assert seen.console == []
     (body,) = [element for element in elements(seen.dom) if element.tag == "body"]
