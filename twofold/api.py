@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import platform
+import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -241,6 +242,7 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
         "seconds": time.monotonic() - trainer.started,
         "memory": memory,
+        "process_memory": process_memory(),
         "date": datetime.now(UTC).date().isoformat(),
         "command": command(trainer.config, folder.path),
         "device": device_name(trainer.device),
@@ -294,6 +296,16 @@ def device_name(device: torch.device) -> str:
 def peak_memory(device: torch.device) -> float | None:
     """The most that torch had allocated there at one time, in MiB; None where it does not count."""
     return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+
+
+def process_memory() -> float | None:
+    """The most that this process had of the machine's memory since it began, in MiB; None where nobody counts."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 2**10  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 def embed(

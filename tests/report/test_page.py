@@ -103,14 +103,15 @@ def test_the_first_numbers_stand_beside_what_they_are_compared_with(tmp_path):
 
 def test_speed_time_and_memory_are_stated(tmp_path):
     folder = finished_run(tmp_path / "run")
-    folder.write("results.json", json.dumps(RESULTS | {"memory": 1234.5}))
+    folder.write("results.json", json.dumps(RESULTS | {"memory": 1234.5, "process_memory": 700.2}))
     html = render(folder)
     named = dict(zip(texts(html, "dt")[4:], texts(html, "dd")[8:], strict=True))
     assert named == {
         "training": "48 s",
         "with evaluation": "1 min 11 s",
-        "images per second (median)": "2,560",
+        "images per second, median": "2,560",
         "peak memory of the accelerator": "1,234 MiB",
+        "peak memory of the process": "700 MiB",
         "device": "cpu",
     }
 

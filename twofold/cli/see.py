@@ -28,7 +28,7 @@ def report(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Run folders.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Two or more run folders.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the page goes.")] = Path("compare.html"),
     quiet: Quiet = False,
 ) -> None:

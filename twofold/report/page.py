@@ -240,9 +240,9 @@ def rough(value: float) -> str:
 
 
 def typical_speed(timing: Sequence[Record]) -> float | None:
-    """The median over a run's log points: the first ones, which warm up, do not move it."""
+    """The median over the last half of a run's log points, which have warmed up."""
     speeds = [record["images_per_second"] for record in timing if record.get("images_per_second")]
-    return median(speeds) if speeds else None
+    return median(speeds[len(speeds) // 2 :]) if speeds else None
 
 
 def costs(results: Record, timing: Sequence[Record]) -> dict[str, str]:
@@ -256,9 +256,11 @@ def costs(results: Record, timing: Sequence[Record]) -> dict[str, str]:
         words["with evaluation"] = duration(total)
     speed = typical_speed(timing)
     if speed is not None:
-        words["images per second (median)"] = rough(speed)
+        words["images per second, median"] = rough(speed)
     if results.get("memory"):
         words["peak memory of the accelerator"] = f"{results['memory']:,.0f} MiB"
+    if results.get("process_memory"):
+        words["peak memory of the process"] = f"{results['process_memory']:,.0f} MiB"
     if results.get("device"):
         words["device"] = str(results["device"])
     return words

@@ -5,7 +5,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 PLAIN_SECONDS = 10.0  # between plain lines: a log file should stay readable
 
@@ -60,15 +68,11 @@ class Display:
         if self.quiet or not self.console.is_terminal:
             yield Stage(title, total, None, None if self.quiet else self.console)
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        with Progress(*columns, console=self.console, transient=not keep) as bar:
-            yield Stage(title, total, bar, self.console)
+        name, bar = TextColumn("{task.description}"), BarColumn(bar_width=24)
+        place = (TimeElapsedColumn(),) if total is None else (MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (name, bar, *place, TextColumn("{task.fields[note]}"))
+        with Progress(*columns, console=self.console, transient=not keep) as progress:
+            yield Stage(title, total, progress, self.console)
 
 
 def sentence(metrics: Mapping[str, float]) -> str:
