@@ -50,10 +50,12 @@ def test_hover_shows_the_picture_and_what_is_known_of_it(tmp_path: Path) -> None
     said = ["".join(e.text) for e in inside if e.text]
     assert {"39.png", "kind 3", "held out"} <= set(said)
     (tile,) = [e for e in inside if e.attributes.get("class") == "tile"]
-    # The last of 40 tiles in rows of 7: column 4 of 0 to 6, row 5 of 0 to 5.
+    # The last of 40 tiles of 8 pixels, 10 from one to the next, in 6 rows of 7.
     found = re.search(r"background-position: ([\d.]+)% ([\d.]+)%", tile.attributes["style"] or "")
     assert found is not None
-    assert [float(part) for part in found.groups()] == pytest.approx([100 * 4 / 6, 100], abs=1e-3)
+    assert [float(part) for part in found.groups()] == pytest.approx(
+        [100 * 41 / (70 - 8), 100 * 51 / (60 - 8)], abs=1e-3
+    )
 
 
 def test_the_legend_hides_a_class(tmp_path: Path) -> None:

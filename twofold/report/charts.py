@@ -126,7 +126,7 @@ def map_chart(pictures: Record, name: str, title: str, sheet_name: str | None) -
     columns = {key: kept[key] for key in ("x", "y", "labels", "names", "index", "held_out")}
     sheet = None
     if sheet_name is not None:
-        sheet = {"name": sheet_name} | {key: kept["sheet"][key] for key in ("side", "columns", "rows")}
+        sheet = {"name": sheet_name} | {key: kept["sheet"][key] for key in ("side", "gutter", "columns", "rows")}
     words = {"id": name, "kind": "map", "title": title, "classes": pictures.get("classes")}
     return words | {"points": columns, "sheet": sheet}
 

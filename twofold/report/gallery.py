@@ -20,12 +20,12 @@ def style_of(sheets: Record) -> str:
     """A rule for each sheet, so that an element of class `tile` inside `sheet-NAME` shows a picture of it."""
     for sheet in sheets.values():
         # It is written into a style as it is, so a file from elsewhere must not bring anything but a picture.
-        numbers = all(isinstance(sheet.get(key), int) for key in ("side", "columns", "rows"))
+        numbers = all(isinstance(sheet.get(key), int) for key in ("side", "gutter", "columns", "rows"))
         if not numbers or not re.fullmatch(r"data:image/(png|webp);base64,[A-Za-z0-9+/=]*", str(sheet.get("address"))):
             raise TwofoldError("pictures.json is not what Twofold wrote: delete it, then run `twofold report`")
     return "\n".join(
         f".sheet-{name} .tile {{ background-image: url({sheet['address']}); "
-        f"background-size: {100 * sheet['columns']}% {100 * sheet['rows']}%;"
+        f"background-size: {_size(sheet, 'columns')} {_size(sheet, 'rows')};"
         # Tiny pictures stay sharp when they are enlarged.
         f"{' image-rendering: pixelated;' if sheet['side'] < 40 else ''} }}"
         for name, sheet in sheets.items()
@@ -33,10 +33,22 @@ def style_of(sheets: Record) -> str:
 
 
 def position(sheet: Record, number: int) -> str:
-    """Where a tile lies in its sheet, as CSS counts: 0 % is the first of a row, 100 % the last."""
+    """Where a tile lies in its sheet, as CSS counts: a part of what the sheet is larger than the tile."""
     row, column = divmod(number, sheet["columns"])
+    step = _step(sheet)
     parts = ((column, sheet["columns"]), (row, sheet["rows"]))
-    return " ".join(f"{100 * place / max(count - 1, 1):.4f}%" for place, count in parts)
+    return " ".join(
+        f"{100 * (place * step + sheet['gutter']) / (count * step - sheet['side']):.4f}%" for place, count in parts
+    )
+
+
+def _size(sheet: Record, count: str) -> str:
+    return f"{100 * sheet[count] * _step(sheet) / sheet['side']:.4f}%"
+
+
+def _step(sheet: Record) -> int:
+    """From one tile to the next."""
+    return sheet["side"] + 2 * sheet["gutter"]
 
 
 def neighbour_rows(pictures: Record) -> dict[str, Any] | None:

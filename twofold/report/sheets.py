@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 from twofold.data.resample import resize
 
 EXACT_BYTES = 2**20  # up to here every pixel is kept
 MOST_BYTES = 3 * 2**20  # of one sheet: two large ones and the curves stay below 10 MB of page
+GUTTER = 1
 QUALITIES = (85, 70, 50, 30, 10)
 
 
@@ -28,15 +30,21 @@ def squares(pictures: Tensor, side: int) -> Tensor:
 
 
 def sheet(tiles: Tensor) -> dict[str, Any]:
-    """Squares `[n, 1 or 3, S, S]` in rows of as many as make the sheet nearly square."""
+    """Squares `[n, 1 or 3, S, S]` in rows of as many as make the sheet nearly square.
+
+    Around each its edge is repeated, GUTTER pixels wide: a browser that shows a part of a sheet at a size that is no
+    whole number of pixels mixes in what lies beside it.
+    """
     n, channels, side, _ = tiles.shape
     columns = math.ceil(math.sqrt(n))
     rows = math.ceil(n / columns)
+    step = side + 2 * GUTTER
     blank = tiles.new_zeros(rows * columns - n, channels, side, side)
-    grid = torch.cat([tiles, blank]).view(rows, columns, channels, side, side)
-    pixels = grid.permute(0, 3, 1, 4, 2).reshape(rows * side, columns * side, channels)
+    framed = functional.pad(torch.cat([tiles, blank]).float(), (GUTTER,) * 4, mode="replicate").to(torch.uint8)
+    grid = framed.view(rows, columns, channels, step, step)
+    pixels = grid.permute(0, 3, 1, 4, 2).reshape(rows * step, columns * step, channels)
     picture = Image.fromarray(pixels.squeeze(-1).numpy())
-    return {"side": side, "columns": columns, "rows": rows, "address": _address(picture)}
+    return {"side": side, "gutter": GUTTER, "columns": columns, "rows": rows, "address": _address(picture)}
 
 
 def _address(picture: Image.Image) -> str:

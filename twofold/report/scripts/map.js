@@ -15,10 +15,18 @@ function className(description, label) {
   return description.classes ? description.classes[label] : `class ${label}`;
 }
 
+// Where a tile begins, in pixels of its sheet.
+function corner(sheet, number) {
+  const column = number % sheet.columns, row = Math.floor(number / sheet.columns);
+  const step = sheet.side + 2 * sheet.gutter;
+  return { x: column * step + sheet.gutter, y: row * step + sheet.gutter };
+}
+
 // A tile of a sheet, `size` pixels wide.
 function tile(sheet, number, size) {
-  const column = number % sheet.columns, row = Math.floor(number / sheet.columns);
-  const place = `${(100 * column) / Math.max(sheet.columns - 1, 1)}% ${(100 * row) / Math.max(sheet.rows - 1, 1)}%`;
+  const { x, y } = corner(sheet, number), step = sheet.side + 2 * sheet.gutter;
+  const share = (at, count) => `${(100 * at) / (count * step - sheet.side)}%`;
+  const place = `${share(x, sheet.columns)} ${share(y, sheet.rows)}`;
   const style = `background-position: ${place}; width: ${size}px; height: ${size}px`;
   return html("span", { class: `sheet-${sheet.name}` }, html("i", { class: "tile", style }));
 }
@@ -155,12 +163,12 @@ kinds.map = (figure, description) => {
       brush.fill();
     }
     for (const { i, x, y } of free) {
-      const column = i % sheet.columns, row = Math.floor(i / sheet.columns);
+      const from = corner(sheet, i);
       if (labelled) {
         brush.fillStyle = colours.get(points.labels[i]);
         brush.fillRect(x - size / 2 - 1.5, y - size / 2 - 1.5, size + 3, size + 3);
       }
-      brush.drawImage(source, column * sheet.side, row * sheet.side, sheet.side, sheet.side, x - size / 2, y - size / 2, size, size);
+      brush.drawImage(source, from.x, from.y, sheet.side, sheet.side, x - size / 2, y - size / 2, size, size);
     }
   }
 
