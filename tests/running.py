@@ -15,7 +15,7 @@ from twofold.methods import schema
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
-SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 128, "projector": "32,16", "predictor_width": 32}
+SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 128, "projector": "32,16", "predictor_width": 32, "map_points": 0}
 
 
 def small(method: str, **overrides: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-QUICK: dict[str, object] = {"epochs": 15, "lr": 0.01, "projector": (128, 64), "predictor_width": 64}
+QUICK: dict[str, object] = {"epochs": 15, "lr": 0.01, "projector": (128, 64), "predictor_width": 64, "map_points": 0}
 
 
 class SmallEncoder(nn.Module):

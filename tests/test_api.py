@@ -81,6 +81,13 @@ def test_results_say_when_and_count_memory_where_torch_does(
     assert api.peak_memory(torch.device("cuda:1")) == 3
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells by another way")
+def test_memory_of_the_process_is_what_the_kernel_counts() -> None:
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    # The kernel counts pages of each thread together only now and then.
+    assert api.process_memory() == pytest.approx(int(line.split()[1]) / 1024, rel=0.05)
+
+
 def test_memory_is_of_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = {"MiB": 0}
 

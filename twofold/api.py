@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import platform
+import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,7 +25,8 @@ from twofold.evaluate.probes import Row, compare
 from twofold.keys import shown
 from twofold.methods import find, schema
 from twofold.models import has_name
-from twofold.report.page import write_report
+from twofold.report.page import write_anew, write_report
+from twofold.report.pictures import record_trainer
 from twofold.train import initial
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder, next_free
@@ -197,7 +199,7 @@ def resume(
     folder = RunFolder.open(path)
     if (path / "results.json").exists():
         if not (path / "report.html").exists():  # it was stopped between the two
-            write_report(folder)
+            write_anew(folder, display)
         display.say(f"{path} is finished; its report is {path / 'report.html'}")
         return Run(path)
     config = load_config(folder.config_text(), schema)
@@ -259,12 +261,14 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
         "seconds": time.monotonic() - trainer.started,
         "memory": memory,
+        "process_memory": process_memory(),
         "date": datetime.now(UTC).date().isoformat(),
         "command": command(trainer.config, folder.path),
         "device": device_name(trainer.device),
         "versions": {"twofold": twofold.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     folder.write("results.json", json.dumps(results, indent=2) + "\n")
+    record_trainer(folder, trainer, display)
     write_report(folder)
     return Run(folder.path)
 
@@ -309,9 +313,20 @@ def command(config: Config, path: Path) -> str:
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type}, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{device.type}, {threads} thread{'' if threads == 1 else 's'}"
 
 
 def peak_memory(device: torch.device) -> float | None:
     """The most that torch had allocated there at one time, in MiB; None where it does not count."""
     return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+
+
+def process_memory() -> float | None:
+    """The most that this process had of the machine's memory since it began, in MiB; None where nobody counts."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 2**10  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

@@ -124,6 +124,11 @@ class Config:
     restart_epochs: Annotated[Positive, "length of a cycle of schedule=restarts"] = 15.0
     online_lr: Annotated[Positive, "learning rate of the online probe (SGD, gradient-isolated)"] = 0.1
 
+    map_points: Annotated[int, Bounds(0, 5000), "images on the map of the report; 0: no map"] = 1000
+    log: Annotated[
+        tuple[Literal["tensorboard", "wandb"], ...] | None, "where metrics are also sent, beside metrics.jsonl"
+    ] = None
+
     device: Annotated[str, "auto, cpu, cuda, cuda:1, mps"] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bf16"],

@@ -1,11 +1,19 @@
 """A page in headless Chromium: its DOM after the scripts have run, its console, its picture."""
 
+import base64
+import io
 import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from twofold.report.gallery import position
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -86,3 +94,34 @@ def visit(page: Path, script: str = "", *flags: str) -> Visit:
 
 def screenshot(page: Path, picture: Path, width: int, height: int, *flags: str) -> None:
     _chromium(page, f"--screenshot={picture}", f"--window-size={width},{height}", *flags)
+
+
+def width_needed(page: Path, width: int, frame: Path) -> tuple[int, int]:
+    """The width that a page has in a frame of `width` pixels, and the width that its content takes.
+
+    Chromium's own window has a least width; a frame has none.
+    """
+    script = """
+    document.querySelector("iframe").addEventListener("load", (event) => {
+      const page = event.target.contentDocument.documentElement;
+      document.body.append(`widths ${page.clientWidth} ${page.scrollWidth} .`);
+    });"""
+    style = f"width:{width}px;height:800px;border:0"
+    frame.write_text(f'<iframe src="{page.resolve().as_uri()}" style="{style}"></iframe><script>{script}</script>')
+    seen = visit(frame, "", "--allow-file-access-from-files")
+    own, needed = seen.dom.split("widths ")[-1].split()[:2]
+    return int(own), int(needed)
+
+
+def opened(made: dict[str, Any]) -> tuple[str, np.ndarray]:
+    kind, _, content = made["address"].partition(";base64,")
+    return kind, np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
+
+
+def tile_at(made: dict[str, Any], number: int) -> np.ndarray:
+    """The pixels that a browser shows for `background-position` as CSS defines it: p % of (sheet − frame)."""
+    _, pixels = opened(made)
+    side = made["side"]
+    across, down = (float(part.rstrip("%")) / 100 for part in position(made, number).split())
+    left, top = round(across * (pixels.shape[1] - side)), round(down * (pixels.shape[0] - side))
+    return pixels[top : top + side, left : left + side]

@@ -5,6 +5,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from twofold.report.sheets import sheet
 from twofold.train.record import RunFolder
 
 TABLE = [
@@ -30,6 +33,14 @@ RESULTS = {
     "command": "twofold pretrain digits --method frossl epochs=40",
     "versions": {"twofold": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
     "device": "cpu",
+}
+
+
+VERDICT = {
+    "kind": "dimensional collapse",
+    "sentence": "The embeddings use 3 of 128 dimensions.",
+    "evidence": ["effective rank 3.1 of 128", "since step 24"],
+    "remedy": "Try a larger variance weight.",
 }
 
 
@@ -75,6 +86,48 @@ def fake_run(path: Path, *, epochs: int = 40, done: int = 480, labels: bool = Tr
 def finished_run(path: Path, **changes: Any) -> RunFolder:
     folder = fake_run(path, **changes)
     folder.write("results.json", json.dumps(RESULTS))
+    return folder
+
+
+def fake_pictures(points: int = 40, classes: int | None = 4) -> dict[str, Any]:
+    """Points on a wide spiral that ends at (1, 0); the picture of image i has the shade i."""
+    tiles = torch.arange(points, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 8, 8)
+
+    def about(rows: list[int]) -> dict[str, list[Any]]:
+        labels = [None if classes is None else row % classes for row in rows]
+        return {
+            "index": rows,
+            "held_out": [row % 2 for row in rows],
+            "labels": labels,
+            "names": [f"{row}.png" for row in rows],
+        }
+
+    turns = [i / (points - 1) * 4 * math.pi for i in range(points)]
+    spiral = {
+        "x": [math.cos(turn) * (i + 1) / points for i, turn in enumerate(turns)],
+        "y": [0.6 * math.sin(turn) * (i + 1) / points for i, turn in enumerate(turns)],
+    }
+    rows = [(query + step) % points for query in range(12) for step in (0, 4, 8, 9)]
+    return {
+        "format": 1,
+        "classes": None if classes is None else [f"kind {label}" for label in range(classes)],
+        "channels": 3,
+        "views": {"images": 6, "views": 2, "small_crops": 0, "sheet": sheet(tiles[:18])},
+        "neighbours": {
+            "among": points,
+            "each": 3,
+            "similarity": [0.5] * 48,
+            "agreeing_by_pixels": 11,
+            **about(rows),
+            "sheet": sheet(tiles[rows]),
+        },
+        "map": spiral | {"perplexity": 13.0, "divergence": 0.5, **about(list(range(points))), "sheet": sheet(tiles)},
+    }
+
+
+def pictured_run(path: Path, *, classes: int | None = 4, **changes: Any) -> RunFolder:
+    folder = finished_run(path, **changes)
+    folder.write("pictures.json", json.dumps(fake_pictures(classes=classes)))
     return folder
 
 

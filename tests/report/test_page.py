@@ -8,10 +8,11 @@ from itertools import pairwise
 import pytest
 from PIL import Image
 
-from browser import CHROMIUM, elements, screenshot, texts, visit
-from fake_runs import RESULTS, blob, fake_run, finished_run, spectrum, steps_of
+from browser import CHROMIUM, elements, screenshot, texts, visit, width_needed
+from fake_runs import RESULTS, VERDICT, blob, fake_run, finished_run, pictured_run, spectrum, steps_of
 from twofold.errors import TwofoldError
-from twofold.report.page import accuracy_table, duration, render, thin, total_seconds, write_report
+from twofold.report.charts import thin
+from twofold.report.page import accuracy_table, duration, render, total_seconds, write_report
 from twofold.train.record import RunFolder
 
 CHARTS = (
@@ -21,6 +22,7 @@ CHARTS = (
     "features_eigenvalues",
     "effective_rank",
     "final_spectrum",
+    "speed",
 )
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: what the script draws cannot be seen")
 
@@ -72,6 +74,46 @@ def test_the_table_is_in_per_cent_with_the_best_of_each_column_marked(tmp_path):
     ]  # fmt: skip
     assert [i for i, cell in enumerate(cells) if cell.attributes.get("class") == "best"] == [0, 1, 8]
     assert texts(html, "small") == ["\N{PLUS-MINUS SIGN} 1.2"] * 3
+
+
+def test_the_verdict_comes_first_and_only_where_there_is_one(tmp_path):
+    folder = finished_run(tmp_path / "run")
+    assert 'id="verdict"' not in render(folder)
+    folder.write("results.json", json.dumps(RESULTS | {"verdict": VERDICT}))
+    html = render(folder)
+    assert html.index('id="verdict"') < html.index('id="numbers"')
+    assert texts(html, "h2")[0] == VERDICT["sentence"]
+    assert texts(html, "li") == VERDICT["evidence"]
+    assert VERDICT["remedy"] in texts(html, "p")
+    assert "verdict bad" in [e.attributes.get("class") for e in elements(html)]
+    folder.write("results.json", json.dumps(RESULTS | {"verdict": {"kind": "healthy", "sentence": "Well."}}))
+    assert "verdict good" in [e.attributes.get("class") for e in elements(render(folder))]
+
+
+def test_the_first_numbers_stand_beside_what_they_are_compared_with(tmp_path):
+    html = render(finished_run(tmp_path / "run"))
+    values = [e for e in elements(html) if e.attributes.get("class") in ("value", "beside")]
+    assert ["".join(e.text).strip() for e in values] == [
+        "97.1", "93.0 untrained · 95.5 raw pixels",
+        "96.1", "90.0 untrained · 97.1 raw pixels",
+        f"{3 + 480**0.4:.3g}", "of 64 dimensions",
+        "2,560", "cpu",
+    ]  # fmt: skip
+
+
+def test_speed_time_and_memory_are_stated(tmp_path):
+    folder = finished_run(tmp_path / "run")
+    folder.write("results.json", json.dumps(RESULTS | {"memory": 1234.5, "process_memory": 700.2}))
+    html = render(folder)
+    named = dict(zip(texts(html, "dt")[4:], texts(html, "dd")[8:], strict=True))
+    assert named == {
+        "training": "48 s",
+        "with evaluation": "1 min 11 s",
+        "images per second, median": "2,560",
+        "peak memory of the accelerator": "1,234 MiB",
+        "peak memory of the process": "700 MiB",
+        "device": "cpu",
+    }
 
 
 def test_missing_numbers_leave_gaps_and_no_columns(tmp_path):
@@ -337,16 +379,8 @@ def test_the_page_is_dark_where_the_reader_asks_for_it(tmp_path, scheme, dark):
 
 
 @in_browser
-def test_a_phone_needs_no_sideways_scrolling(tmp_path):
-    report = write_report(finished_run(tmp_path / "run", data="/a/very/long/path/" + "photographsofbirds" * 5))
-    script = """
-    document.querySelector("iframe").addEventListener("load", (event) => {
-      const page = event.target.contentDocument.documentElement;
-      document.body.append(`${page.clientWidth} ${page.scrollWidth} ${page.querySelectorAll("svg").length}`);
-    });"""
-    # Chromium's own window has a least width; a frame has none.
-    frame = tmp_path / "phone.html"
-    style = "width:390px;height:800px;border:0"
-    frame.write_text(f'<iframe src="{report.as_uri()}" style="{style}"></iframe><script>{script}</script>')
-    seen = visit(frame, "", "--allow-file-access-from-files")
-    assert "390 390 6" in seen.dom
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_needs_no_sideways_scrolling(tmp_path, width):
+    folder = pictured_run(tmp_path / "run", data="/a/very/long/path/" + "photographsofbirds" * 5)
+    folder.write("results.json", json.dumps(RESULTS | {"verdict": VERDICT | {"sentence": "unbreakable" * 30}}))
+    assert width_needed(write_report(folder), width, tmp_path / "frame.html") == (width, width)

@@ -34,6 +34,15 @@ def test_plain_lines_come_in_their_time_and_at_the_end(monkeypatch: pytest.Monke
     assert len(lines) == 10
 
 
+def test_work_of_unknown_length_shows_its_time() -> None:
+    out = io.StringIO()
+    with Display(console=Console(file=out, width=120, force_terminal=True)).stage("map of 10 images", None):
+        pass
+    assert "map of 10 images" in out.getvalue()
+    assert "0:00:00" in out.getvalue()
+    assert "?" not in out.getvalue().replace("\x1b[?25", "")
+
+
 def test_quiet_says_nothing() -> None:
     out = io.StringIO()
     display = Display(quiet=True, console=Console(file=out))

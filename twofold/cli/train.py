@@ -36,6 +36,10 @@ def pretrain(
         str | None,
         typer.Option(help="Weights to start from: a run, a .safetensors file, or timm:NAME. [new ones]"),
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(help="Send metrics also to tensorboard or wandb; both need their package. [metrics.jsonl alone]"),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train an encoder on images, without using their labels unless `--graph labels` asks for it."""
@@ -47,6 +51,8 @@ def pretrain(
         overrides.append(f"graph.source={graph}")
     if init is not None:
         overrides.append(f"init={init}")
+    if log:
+        overrides.append(f"log={','.join(log)}")
     display = display_of(quiet)
     with polite():
         config, source = api.configure(data, method, parse_overrides(overrides), display)

@@ -1,31 +1,29 @@
-"""A run folder as one self-contained page: numbers, curves, spectra, and what is needed to repeat the run.
-
-Here the records become descriptions of charts, plain data that travel in the page as one JSON blob; charts.js draws
-them in the browser, page.html and style.css say where and how.
-"""
+"""A run folder as one self-contained page: what was learnt, how it went, and what is needed to repeat it."""
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
+from statistics import median
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from twofold.errors import TwofoldError, how_to_resume
+from twofold.evaluate.projection import MOST_POINTS
 from twofold.keys import shown
-from twofold.train.observers import log_spaced
+from twofold.report import charts, gallery, pictures
+from twofold.train.progress import Display
 from twofold.train.record import RunFolder
 
 Record = Mapping[str, Any]
-Chart = dict[str, Any]
 
-MOST_POINTS = 600  # of a curve
-MOST_RANKS = 20  # eigenvalues whose trajectories are drawn
-ROUNDING_ERROR = 1e-8  # of the largest eigenvalue, as the captions say; below it is nothing of the network
 LAYERS = ("user", "chosen", "data", "method", "derived", "default")  # who sets a value, the strongest first
+STYLES = ("style.css", "pictures.css")
+SCRIPTS = ("draw.js", "lines.js", "map.js", "table.js", "start.js")
 
 
 def write_report(folder: RunFolder) -> Path:
@@ -33,38 +31,79 @@ def write_report(folder: RunFolder) -> Path:
     return folder.write("report.html", render(folder))
 
 
+def write_anew(folder: RunFolder, display: Display, map_points: int | None = None) -> Path:
+    """Write report.html with pictures wherever they were kept, or can be made from the run's data and encoder.
+
+    `map_points` asks for pictures made anew; then it is an error that they cannot be.
+    """
+    missing = (folder.path / "encoder.safetensors").exists() and not pictures.read(folder)
+    if map_points is not None or missing:
+        try:
+            pictures.record_run(folder, map_points, display)
+        except TwofoldError as error:
+            if map_points is not None:
+                raise
+            display.say(f"without map and pictures: {error}")
+    return write_report(folder)
+
+
 def render(folder: RunFolder) -> str:
     """The page as ASCII text, so that no locale and no server can garble it."""
-    config = _read_json(folder.path / "config.json")
-    results = _read_json(folder.path / "results.json") if (folder.path / "results.json").exists() else {}
-    metrics, spectra = folder.read("metrics.jsonl"), folder.read("spectrum.jsonl")
-    values = config["values"]
-    sections = {
-        "Training": [loss_chart(metrics), accuracy_chart(metrics)],
+    config, results = read_json(folder.path / "config.json"), read_results(folder)
+    metrics, spectra, timing = (folder.read(f"{name}.jsonl") for name in ("metrics", "spectrum", "timing"))
+    values, kept = config["values"], pictures.read(folder)
+    drawn = {
+        "Training": [charts.loss_chart(metrics), charts.accuracy_chart(metrics)],
         "Spectrum": [
-            trajectory_chart(spectra, "embeddings"),
-            trajectory_chart(spectra, "features"),
-            rank_chart(metrics),
-            final_spectrum_chart(spectra),
+            charts.trajectory_chart(spectra, "embeddings"),
+            charts.trajectory_chart(spectra, "features"),
+            charts.trajectory_chart(spectra, "predictor"),
+            charts.rank_chart(metrics),
+            charts.final_spectrum_chart(spectra),
         ],
     }
-    sections = {title: [chart for chart in charts if chart["series"]] for title, charts in sections.items()}
-    page = environment().from_string(resource("page.html"))
-    html = page.render(
-        title=f"{values['method']} on {Path(values['data']).name or values['data']}",
-        facts=facts(values, results, metrics, folder.read("timing.jsonl")),
+    sections = {title: [chart for chart in group if chart["series"]] for title, group in drawn.items()}
+    speed, atlas = charts.speed_chart(timing), charts.map_chart(kept, "map", "Map", "map")
+    alone = [chart for chart in (atlas, speed) if chart is not None and chart.get("series", True)]
+    return page(
+        "page.html",
+        title=title_of(values),
+        facts=facts(values, results, metrics, timing),
+        verdict=verdict(results),
+        glance=glance(results, metrics, spectra, timing),
         state=state(values, results, metrics),
         table=accuracy_table(results.get("table") or []),
-        sections={title: charts for title, charts in sections.items() if charts},
-        blob={chart["id"]: chart for charts in sections.values() for chart in charts},
+        sections={title: group for title, group in sections.items() if group},
+        blob={chart["id"]: chart for group in [*sections.values(), alone] for chart in group},
+        map=kept.get("map"),
+        map_labelled=atlas is not None and any(label is not None for label in atlas["points"]["labels"]),
+        larger_map=larger_map(folder, results, kept),
+        neighbours=gallery.neighbour_rows(kept),
+        views=gallery.view_groups(kept),
+        sheets=Markup(gallery.style_of(gallery.sheets_of(kept))),
+        speed=speed if speed["series"] else None,
+        costs=costs(results, timing),
         configuration=configuration(config),
         command=results.get("command"),
         versions=results.get("versions") or {},
         seed=values.get("seed"),
         resume=how_to_resume(folder.path),
-        style=resource("style.css"),
-        script=resource("charts.js"),
     )
+
+
+def larger_map(folder: RunFolder, results: Record, kept: Record) -> str | None:
+    """The command that draws more images, where there are more."""
+    images = results.get("train_images", 0) + results.get("test_images", 0)
+    most = min(images, MOST_POINTS)
+    drawn = len(kept["map"]["x"]) if kept.get("map") else 0
+    return f"twofold report {quote(str(folder.path))} --map {most}" if drawn < most else None
+
+
+def page(template: str, **words: Any) -> str:
+    style = "\n".join(resource(name) for name in STYLES)
+    script = "\n".join(resource(f"scripts/{name}") for name in SCRIPTS)
+    wrapped = f'(() => {{\n"use strict";\n{script}}})();\n'
+    html = environment().from_string(resource(template)).render(style=style, script=wrapped, **words)
     return html.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
@@ -78,7 +117,7 @@ def resource(name: str) -> str:
     return (files("twofold.report") / name).read_text(encoding="utf-8")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text())
     except ValueError as error:
@@ -88,7 +127,16 @@ def _read_json(path: Path) -> dict[str, Any]:
     return record
 
 
+def read_results(folder: RunFolder) -> dict[str, Any]:
+    path = folder.path / "results.json"
+    return read_json(path) if path.exists() else {}
+
+
 # ---------------------------------------------------------------------------------------------- words and numbers
+
+
+def title_of(values: Record) -> str:
+    return f"{values['method']} on {Path(values['data']).name or values['data']}"
 
 
 def facts(values: Record, results: Record, metrics: Sequence[Record], timing: Sequence[Record]) -> list[str]:
@@ -142,6 +190,82 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60:,} h" + (f" {minutes % 60} min" if minutes % 60 else "")
 
 
+def verdict(results: Record) -> dict[str, Any] | None:
+    given = results.get("verdict")
+    if not isinstance(given, dict) or not given.get("sentence"):
+        return None
+    kind = str(given.get("kind") or "")
+    evidence = [str(item) for item in given.get("evidence") or []]
+    return {
+        "kind": kind,
+        "good": kind == "healthy",
+        "sentence": given["sentence"],
+        "evidence": evidence,
+        "remedy": given.get("remedy"),
+    }
+
+
+def glance(
+    results: Record, metrics: Sequence[Record], spectra: Sequence[Record], timing: Sequence[Record]
+) -> list[dict[str, str]]:
+    """The few numbers to see first, each with what it is to be compared with."""
+    rows = {row.get("name"): row for row in results.get("table") or []}
+    tiles = []
+    for key, label in (("linear_accuracy", "linear accuracy"), ("knn_accuracy", "kNN accuracy")):
+        value = rows.get("trained", {}).get(key)
+        if value is not None:
+            others = {name: row[key] for name, row in rows.items() if name != "trained" and row.get(key) is not None}
+            beside = " · ".join(f"{per_cent(other):.1f} {name}" for name, other in others.items())
+            tiles.append({"value": f"{per_cent(value):.1f}", "unit": "%", "label": label, "note": beside})
+    rank = last_of(metrics, "features_effective_rank")
+    features = last_of([record for record in spectra if record.get("of") == "features"], "eigenvalues")
+    if rank is not None and features:
+        beside = f"of {len(features)} dimensions"
+        tiles.append({"value": f"{rank:.3g}", "unit": "", "label": "effective rank of features", "note": beside})
+    speed = typical_speed(timing)
+    if speed is not None:
+        beside = str(results.get("device") or "")
+        tiles.append({"value": rough(speed), "unit": "images/s", "label": "training speed", "note": beside})
+    return tiles
+
+
+def last_of(records: Sequence[Record], key: str) -> Any:
+    """The newest value that was recorded; None where none was."""
+    return next((record[key] for record in reversed(records) if record.get(key) is not None), None)
+
+
+def rough(value: float) -> str:
+    """Three digits, none of them after the point: 1,230,000."""
+    return f"{float(f'{value:.3g}'):,.0f}"
+
+
+def typical_speed(timing: Sequence[Record]) -> float | None:
+    """The median over the last half of a run's log points, which have warmed up."""
+    speeds = [record["images_per_second"] for record in timing if record.get("images_per_second")]
+    return median(speeds[len(speeds) // 2 :]) if speeds else None
+
+
+def costs(results: Record, timing: Sequence[Record]) -> dict[str, str]:
+    """What the run took."""
+    words = {}
+    training = max(charts.clock(timing).values(), default=0.0)
+    if training:
+        words["training"] = duration(training)
+    total = total_seconds(timing, results.get("seconds"))
+    if results.get("seconds") is not None:
+        words["with evaluation"] = duration(total)
+    speed = typical_speed(timing)
+    if speed is not None:
+        words["images per second, median"] = rough(speed)
+    if results.get("memory"):
+        words["peak memory of the accelerator"] = f"{results['memory']:,.0f} MiB"
+    if results.get("process_memory"):
+        words["peak memory of the process"] = f"{results['process_memory']:,.0f} MiB"
+    if results.get("device"):
+        words["device"] = str(results["device"])
+    return words
+
+
 def _plural(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
@@ -165,12 +289,12 @@ def _cell(row: Record, key: str, rows: Sequence[Record]) -> dict[str, Any]:
     if value is None:
         return {"text": "–", "spread": "", "best": False}
     # What prints alike is equally good, so two rows may be the best.
-    best = max(_per_cent(other[key]) for other in rows if other.get(key) is not None)
-    spread = "" if sd is None else f"± {_per_cent(sd):.1f}"
-    return {"text": f"{_per_cent(value):.1f}", "spread": spread, "best": _per_cent(value) == best}
+    best = max(per_cent(other[key]) for other in rows if other.get(key) is not None)
+    spread = "" if sd is None else f"± {per_cent(sd):.1f}"
+    return {"text": f"{per_cent(value):.1f}", "spread": spread, "best": per_cent(value) == best}
 
 
-def _per_cent(value: float) -> float:
+def per_cent(value: float) -> float:
     return float(f"{100 * value:.1f}")
 
 
@@ -181,168 +305,3 @@ def configuration(config: Record) -> list[dict[str, str]]:
     rows += [(key, value, "derived") for key, value in config.get("derived", {}).items()]
     rows.sort(key=lambda row: LAYERS.index(row[2]) if row[2] in LAYERS else 1)
     return [{"key": key, "value": shown(value), "origin": layer} for key, value, layer in rows]
-
-
-# ---------------------------------------------------------------------------------------------- charts
-
-
-def loss_chart(metrics: Sequence[Record]) -> Chart:
-    total = curve("total", metrics, "step", "loss", colour="ink")
-    names = _terms(metrics)
-    terms = [curve(name.removeprefix("loss/"), metrics, "step", name) for name in names]
-    terms = [term for term in terms if term["y"] != total["y"]]
-    lines = _drawn([total, *terms])
-    positive = all(value > 0 for line in lines for value in line["y"])
-    return chart(
-        "loss",
-        "Loss",
-        "What is minimised, and its terms as they enter the total; each point is a mean since the one before.",
-        axis("step", whole=True, switch=True),
-        axis("loss", switch=positive),
-        lines,
-    )
-
-
-def _terms(metrics: Iterable[Record]) -> list[str]:
-    # A dict, to keep the order in which the objective names its terms.
-    return list({name: None for record in metrics for name in record if name.startswith("loss/")})
-
-
-def accuracy_chart(metrics: Sequence[Record]) -> Chart:
-    lines = [
-        curve("training views", metrics, "epoch", "online_train_accuracy", factor=100),
-        curve("test images", metrics, "epoch", "online_accuracy", factor=100, dots=True),
-    ]
-    return chart(
-        "online_accuracy",
-        "Online accuracy",
-        "A linear classifier that learns beside the encoder, without sending it any gradient. "
-        "It follows the training; the numbers to quote are those of probes fitted afterwards.",
-        axis("epoch", switch=True),
-        axis("accuracy", unit="%"),
-        _drawn(lines),
-    )
-
-
-def trajectory_chart(spectra: Sequence[Record], of: str) -> Chart:
-    records = [record for record in spectra if record.get("of") == of and record.get("eigenvalues")]
-    records = [records[i] for i in thin(len(records), MOST_POINTS // 3)]
-    ranks = log_spaced(min(len(record["eigenvalues"]) for record in records), MOST_RANKS) if records else []
-    steps = [record["step"] for record in records]
-    lines = [line(f"rank {rank}", steps, [record["eigenvalues"][rank - 1] for record in records]) for rank in ranks]
-    where = {
-        "embeddings": "the projector's output, where the loss acts",
-        "features": "the encoder's output, which is kept",
-    }
-    return chart(
-        f"{of}_eigenvalues",
-        f"Eigenvalues of the {of}",
-        f"Of the covariance of {where[of]}. Lines that rise together fill many dimensions; "
-        "lines that fall away, or below 10⁻⁸ of the largest, are dimensions lost.",
-        axis("step", "log", whole=True),
-        axis("eigenvalue", "log", floor=ROUNDING_ERROR),
-        _drawn(lines),
-        ramp=True,
-    )
-
-
-def rank_chart(metrics: Sequence[Record]) -> Chart:
-    lines = [
-        curve("embeddings", metrics, "step", "effective_rank"),
-        curve("features", metrics, "step", "features_effective_rank"),
-    ]
-    return chart(
-        "effective_rank",
-        "Effective rank",
-        "The exponential of the entropy of the eigenvalues: how many dimensions are in use.",
-        axis("step", "log", whole=True, switch=True),
-        axis("effective rank", zero=True),
-        _drawn(lines),
-    )
-
-
-def final_spectrum_chart(spectra: Sequence[Record]) -> Chart:
-    lines = []
-    for of in ("embeddings", "features"):
-        final: list[float] = next((record["eigenvalues"] for record in reversed(spectra) if record.get("of") == of), [])
-        ranks = thin(len(final), MOST_POINTS)
-        lines.append(line(of, [rank + 1 for rank in ranks], [final[rank] for rank in ranks]))
-    return chart(
-        "final_spectrum",
-        "Spectrum at the last step",
-        "Eigenvalues by size. A cliff means that the dimensions after it carry nothing.",
-        axis("rank", whole=True, switch=True),
-        axis("eigenvalue", "log", floor=ROUNDING_ERROR),
-        _drawn(lines),
-        latest=False,
-    )
-
-
-def chart(
-    name: str,
-    title: str,
-    caption: str,
-    x: Chart,
-    y: Chart,
-    series: list[Chart],
-    *,
-    ramp: bool = False,
-    latest: bool = True,
-) -> Chart:
-    """The description of a line chart. `ramp`: the series are in order and take the colours of a ramp;
-    `latest`: the legend shows their last values."""
-    words = {"id": name, "kind": "line", "title": title, "caption": caption}
-    return words | {"x": x, "y": y, "series": series, "ramp": ramp, "latest": latest}
-
-
-def axis(
-    label: str,
-    scale: str = "linear",
-    *,
-    switch: bool = False,
-    whole: bool = False,
-    zero: bool = False,
-    unit: str = "",
-    floor: float = 0.0,
-) -> Chart:
-    """`switch`: has a button between linear and log; `whole`: whole numbers only; `zero`: begins at 0 where linear;
-    `floor`: a log axis goes no lower than this part of its largest value."""
-    return {
-        "label": label,
-        "scale": scale,
-        "switch": switch,
-        "whole": whole,
-        "zero": zero,
-        "unit": unit,
-        "floor": floor,
-    }
-
-
-def curve(name: str, records: Sequence[Record], x: str, y: str, *, factor: float = 1, **style: Any) -> Chart:
-    """The records that have a `y`, at most MOST_POINTS of them, as a line."""
-    having = [record for record in records if record.get(y) is not None]
-    having = [having[i] for i in thin(len(having), MOST_POINTS)]
-    return line(name, [record[x] for record in having], [factor * record[y] for record in having], **style)
-
-
-def line(name: str, x: Sequence[float], y: Sequence[float], *, colour: str = "", dots: bool = False) -> Chart:
-    points = [(rounded(a), rounded(b)) for a, b in zip(x, y, strict=True) if math.isfinite(b)]
-    return {"name": name, "x": [a for a, _ in points], "y": [b for _, b in points], "colour": colour, "dots": dots}
-
-
-def _drawn(lines: Iterable[Chart]) -> list[Chart]:
-    return [line for line in lines if line["y"]]
-
-
-def rounded(value: float) -> float:
-    """Five digits; whole numbers stay what they are."""
-    return value if isinstance(value, int) else float(f"{value:.5g}")
-
-
-def thin(count: int, most: int) -> list[int]:
-    """At most `most` of `count` positions, ends included: half evenly spaced, half log-spaced, to serve both axes."""
-    if count <= most:
-        return list(range(count))
-    half = most // 2
-    even = {round(i * (count - 1) / (half - 1)) for i in range(half)}
-    return sorted(even | {position - 1 for position in log_spaced(count, half)})

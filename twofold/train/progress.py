@@ -5,15 +5,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 PLAIN_SECONDS = 10.0  # between plain lines: a log file should stay readable
 
 
 class Stage:
-    """One piece of work with a known length. Calling it with (done, total) moves the bar."""
+    """One piece of work, its length None where it is not known. Calling it with (done, total) moves the bar."""
 
-    def __init__(self, title: str, total: int, bar: Progress | None, console: Console | None):
+    def __init__(self, title: str, total: int | None, bar: Progress | None, console: Console | None):
         self.title, self.total, self.bar, self.console = title, total, bar, console
         self.task: TaskID | None = None if bar is None else bar.add_task(title, total=total, note="")
         self.spoke = time.monotonic()
@@ -32,7 +40,7 @@ class Stage:
         self.values = values
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, note=values)
-        elif done >= self.total or time.monotonic() - self.spoke >= PLAIN_SECONDS:
+        elif done == self.total or time.monotonic() - self.spoke >= PLAIN_SECONDS:
             self._speak(done, values)
 
     def _speak(self, done: int, values: str) -> None:
@@ -55,20 +63,16 @@ class Display:
             self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     @contextmanager
-    def stage(self, title: str, total: int, *, keep: bool = False) -> Iterator[Stage]:
+    def stage(self, title: str, total: int | None, *, keep: bool = False) -> Iterator[Stage]:
         """A piece of work; its bar goes away with it, unless it is to be kept."""
         if self.quiet or not self.console.is_terminal:
             yield Stage(title, total, None, None if self.quiet else self.console)
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        with Progress(*columns, console=self.console, transient=not keep) as bar:
-            yield Stage(title, total, bar, self.console)
+        name, bar = TextColumn("{task.description}"), BarColumn(bar_width=24)
+        place = (TimeElapsedColumn(),) if total is None else (MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (name, bar, *place, TextColumn("{task.fields[note]}"))
+        with Progress(*columns, console=self.console, transient=not keep) as progress:
+            yield Stage(title, total, progress, self.console)
 
 
 def sentence(metrics: Mapping[str, float]) -> str:

@@ -2,7 +2,8 @@
 
 config.json · metrics.jsonl, spectrum.jsonl (functions of configuration and data alone: bit-identical after a resume) ·
 timing.jsonl (wall-clock, kept apart) · skipped.txt · log.txt · initial.safetensors (where a run began with weights of
-others) · checkpoints/ · encoder.safetensors · results.json · report.html
+others) · checkpoints/ · encoder.safetensors · results.json · pictures.json (what the report shows of the images) ·
+report.html · tensorboard/ where it was asked for
 """
 
 import json

@@ -21,7 +21,7 @@ from twofold.evaluate.verdict import not_finite
 from twofold.methods import Method, Parts, find
 from twofold.methods.relations import file_fingerprint
 from twofold.models import build_encoder, feature_dimension, fuse
-from twofold.train import checkpoint, initial
+from twofold.train import checkpoint, initial, loggers
 from twofold.train.guards import memory_errors, own_randomness, stop_signals
 from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
@@ -88,6 +88,7 @@ class Trainer:
         weights: Mapping[str, Tensor] | None = None,
     ):
         """Builds all of it and writes nothing: what cannot work is refused here."""
+        loggers.require(config.log)
         self.config, self.display = config, display
         self.device = choose_device(config.device)
         self.autocast = autocast_of(config, self.device)
@@ -177,6 +178,7 @@ class Trainer:
             own_randomness(),
             memory_errors(),
             stop_signals() as stop,
+            loggers.logging_to(self.config, folder, self.step) as self.send,
             self.display.stage(title, self.total_steps, keep=True) as stage,
         ):
             self.started = time.monotonic()
@@ -291,6 +293,7 @@ class Trainer:
         now, (before, since) = time.monotonic(), self.measured_from
         speed = (self.step - since) * self.config.batch_size / (now - before)
         self.measured_from = now, self.step
+        self.send(self.step, {"epoch": epoch, "images_per_second": speed} | values)
         times = {"step": self.step, "seconds": now - self.started, "images_per_second": speed}
         self.folder.append("timing.jsonl", times)
         line = f"epoch {epoch:.3g}/{self.config.epochs} · {speed:,.0f} images/s · {sentence(values)}"

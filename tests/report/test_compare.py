@@ -1,0 +1,164 @@
+"""Several runs on one page: the table and its order, curves by epoch and by time, maps that share their pictures."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from browser import CHROMIUM, elements, texts, visit, width_needed
+from fake_runs import RESULTS, VERDICT, blob, fake_pictures, fake_run, finished_run, pictured_run
+from twofold.errors import TwofoldError
+from twofold.report import compare
+from twofold.report.charts import clock
+from twofold.report.compare import names_of, render_comparison, write_comparison
+from twofold.train.record import RunFolder
+
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: what the script draws cannot be seen")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[RunFolder]:
+    """A finished run, a better one of another method, and one that was stopped."""
+    first = pictured_run(tmp_path / "first")
+    better = pictured_run(tmp_path / "second", method="simclr", temperature=0.2)
+    table = [row | {"linear_accuracy": 0.985} for row in RESULTS["table"][:1]]  # type: ignore[index]
+    better.write("results.json", json.dumps(RESULTS | {"table": table, "verdict": VERDICT, "memory": 2000.0}))
+    return [first, better, fake_run(tmp_path / "third", done=84)]
+
+
+def cells(html: str) -> list[list[str]]:
+    """The first table, row by row: its head, then one row for each run."""
+    rows: list[list[str]] = []
+    for element in elements(html.split("<table")[1].split("</table>")[0].join(["<table", "</table>"])):
+        if element.tag == "tr":
+            rows.append([])
+        elif element.tag in ("th", "td"):
+            rows[-1].append("".join(element.text).strip())
+    return rows
+
+
+def test_the_table_has_what_each_run_has(runs: list[RunFolder]) -> None:
+    head, *rows = cells(render_comparison(runs))
+    table = [dict(zip(head, row, strict=True)) for row in rows]
+    assert [row["run"] for row in table] == ["first", "second", "third"]
+    assert [row["method"] for row in table] == ["frossl", "simclr", "frossl"]
+    assert [row["linear"] for row in table] == ["97.1", "98.5", ""]
+    assert [row["epochs"] for row in table] == ["40", "40", "7"]
+    assert [row["verdict"] for row in table] == ["", "dimensional collapse", ""]
+    assert [row["MiB"] for row in table] == ["", "2,000", ""]
+    assert [row["time"] for row in table] == ["48 s", "48 s", "8.4 s"]
+    assert "MiB" not in cells(render_comparison([runs[0], runs[2]]))[0]
+
+
+def test_keys_in_which_runs_differ_are_listed_and_no_others(runs: list[RunFolder]) -> None:
+    html = render_comparison(runs)
+    listed = html.split('id="differences"')[1]
+    assert texts(listed, "th")[4:] == ["method", "temperature"]
+    assert texts(listed, "td") == ["frossl", "simclr", "frossl", "", "0.2", ""]
+
+
+def test_curves_by_epoch_and_by_time(runs: list[RunFolder]) -> None:
+    charts = blob(render_comparison(runs))
+    by_epoch, by_time = charts["loss-epoch"], charts["loss-time"]
+    for chart in (by_epoch, by_time):
+        assert [line["name"] for line in chart["series"]] == ["first", "second", "third"]
+        assert len({line["colour"] for line in chart["series"]}) == 3
+    steps = [record["step"] for record in runs[2].read("metrics.jsonl")]
+    assert by_epoch["series"][2]["x"] == pytest.approx([step / 12 for step in steps], rel=1e-4)
+    assert by_time["x"]["label"] == "seconds"
+    assert by_time["series"][2]["x"] == pytest.approx([0.1 * step for step in steps], rel=1e-4)
+    assert by_time["series"][2]["y"] == by_epoch["series"][2]["y"]
+    accuracy = charts["online_accuracy-epoch"]["series"][0]
+    assert accuracy["y"][-1] == pytest.approx(100 * (0.99 - 0.9 / (1 + 480 / 25)), abs=1e-2)
+
+
+def test_the_clock_adds_up_over_resumed_stretches() -> None:
+    timing = [(1, 1.0), (2, 2.0), (3, 3.0), (3, 0.5), (4, 1.5), (5, 0.25)]
+    assert clock([{"step": step, "seconds": seconds} for step, seconds in timing]) == {
+        1: 1.0, 2: 2.0, 3: 3.5, 4: 4.5, 5: 4.75
+    }  # fmt: skip
+
+
+def test_long_runs_are_told_in_larger_units(tmp_path: Path) -> None:
+    folders = [finished_run(tmp_path / name) for name in "ab"]
+    folders[0].append("timing.jsonl", {"step": 480, "seconds": 9000.0})
+    charts = blob(render_comparison(folders))
+    assert charts["loss-time"]["x"]["label"] == "hours"
+    assert charts["loss-time"]["series"][0]["x"][-1] == 2.5
+
+
+def test_runs_on_the_same_images_share_their_pictures(
+    runs: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = fake_pictures()["map"]["sheet"]["address"]
+    html = render_comparison(runs)
+    assert html.count(address) == 1
+    charts = blob(html)
+    assert charts["map-0"]["sheet"] == charts["map-1"]["sheet"]
+    assert "map-2" not in charts
+    other = finished_run(tmp_path / "other")
+    other.write("pictures.json", json.dumps(fake_pictures(points=30)))
+    assert render_comparison([runs[0], other]).count("data:image/png;base64,") == 2
+    # Pictures beyond the limit are left out; their points are not.
+    monkeypatch.setattr(compare, "PICTURE_BYTES", len(address))
+    html = render_comparison([runs[0], other])
+    assert html.count("data:image/png;base64,") == 1
+    assert blob(html)["map-1"]["sheet"] is None
+    assert len(blob(html)["map-1"]["points"]["x"]) == 30
+
+
+def test_names_are_as_short_as_can_be() -> None:
+    assert names_of([Path("/runs/a"), Path("/runs/b")]) == ["a", "b"]
+    assert names_of([Path("/x/1/a"), Path("/x/2/a"), Path("/x/2/b")]) == ["1/a", "2/a", "2/b"]
+
+
+def test_what_cannot_be_compared_or_written_is_refused(runs: list[RunFolder], tmp_path: Path) -> None:
+    with pytest.raises(TwofoldError, match="two runs or more"):
+        write_comparison([runs[0], RunFolder(runs[0].path / ".." / "first")], tmp_path / "page.html")
+    for out in (tmp_path / "nowhere" / "page.html", tmp_path):
+        with pytest.raises(TwofoldError, match="folder that exists"):
+            write_comparison(runs, out)
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=alert(1)>"
+    folders = [fake_run(tmp_path / name, done=24, method=evil + name) for name in "ab"]
+    html = render_comparison(folders)
+    assert "<img" not in html
+    assert [e.tag for e in elements(html)].count("script") == 2
+
+
+SORT = """
+const order = () => [...document.querySelectorAll(".sortable tbody th")].map((cell) => cell.textContent).join(" ");
+const buttons = [...document.querySelectorAll(".sortable th button")];
+const seen = [];
+for (const name of ["linear", "linear", "run", "method"]) {
+  buttons.find((button) => button.textContent === name).click();
+  seen.push(order());
+}
+document.body.dataset.orders = seen.join("; ");
+"""
+
+
+@in_browser
+def test_a_browser_draws_and_sorts_it(runs: list[RunFolder], tmp_path: Path) -> None:
+    page = write_comparison([runs[2], *runs[:2]], tmp_path / "page.html")
+    seen = visit(page, SORT)
+    assert seen.console == []
+    (body,) = [element for element in elements(seen.dom) if element.tag == "body"]
+    # Numbers fall at the first click, words rise; who has no number stays last.
+    assert body.attributes["data-orders"] == (
+        "second first third; first second third; first second third; first third second"
+    )
+    described = blob(page.read_text())
+    drawn = [element.inside[0] for element in elements(seen.dom) if element.tag == "svg"]
+    assert sorted(drawn) == sorted(described)
+    lines = [e.inside[0] for e in elements(seen.dom) if e.tag == "path" and e.attributes.get("class") == "line"]
+    for name, chart in described.items():
+        assert chart["kind"] == "map" or lines.count(name) == len(chart["series"])
+
+
+@in_browser
+def test_a_phone_can_show_it(runs: list[RunFolder], tmp_path: Path) -> None:
+    page = write_comparison(runs, tmp_path / "page.html")
+    assert width_needed(page, 390, tmp_path / "frame.html") == (390, 390)

@@ -1,0 +1,229 @@
+"""What of a report needs the images: the map, nearest neighbours and augmented views.
+
+Made while images and encoder are at hand and kept in the run folder as pictures.json, so that the page can be written
+anew without them.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twofold import counter
+from twofold.config import Config
+from twofold.config import load as load_config
+from twofold.data.augment import Augmenter
+from twofold.data.loader import Order
+from twofold.data.sources import ARRAY, Data, load, open_source
+from twofold.data.store import ImageStore
+from twofold.errors import TwofoldError
+from twofold.evaluate.features import extract, pixels
+from twofold.evaluate.neighbours import nearest, unit
+from twofold.evaluate.projection import FEWEST_POINTS, project
+from twofold.methods import schema
+from twofold.report.sheets import sheet, squares
+from twofold.train.precision import autocast_of
+from twofold.train.progress import Display
+from twofold.train.record import RunFolder
+from twofold.train.trainer import Trainer, choose_device
+from twofold.train.weights import load_encoder
+
+FILE = "pictures.json"
+FORMAT = 1
+BANK = 10_000  # images among which neighbours are sought
+QUERIES, NEIGHBOURS = 12, 8
+VIEWED = 6  # images whose views are shown
+MAP_TILE, MANY_TILE, MANY = 48, 32, 2000  # pixels of a picture on the map, and on one of more points than MANY
+LARGE_TILE = 96
+
+
+class Sample:
+    """Some images of both splits, in an order that depends on nothing but their number in the source."""
+
+    def __init__(self, data: Data, most: int) -> None:
+        self.train, self.test = data.train, data.test
+        stores = [store for store in (data.train, data.test) if store is not None]
+        index = torch.cat([store.index.cpu() for store in stores])
+        unknown = [torch.full((len(store),), -1) if store.labels is None else store.labels.cpu() for store in stores]
+        names = [name for store in stores for name in (store.files or [None] * len(store))]
+        self.places = counter.permutation(counter.key(index, "report"))[:most]  # test images after training images
+        self.held_out = self.places >= len(data.train)
+        self.index = index[self.places]
+        self.labels = torch.cat(unknown)[self.places]
+        self.side = max(data.train.images.shape[2:])
+        self.names = [names[place] for place in self.places.tolist()]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        places, held = self.places[rows], self.held_out[rows]
+        images = self.train.take(torch.where(held, 0, places))[0]
+        if self.test is not None and held.any():
+            images[held.to(images.device)] = self.test.take(places[held] - len(self.train))[0]
+        return images, None
+
+    def about(self, rows: Tensor) -> dict[str, list[Any]]:
+        """What is known of these images, by columns; None where it is not."""
+        labels = [None if label < 0 else label for label in self.labels[rows].tolist()]
+        names = [self.names[row] for row in rows.tolist()]
+        held_out = self.held_out[rows].int().tolist()
+        return {"index": self.index[rows].tolist(), "held_out": held_out, "labels": labels, "names": names}
+
+
+@dataclass(frozen=True)
+class Eye:
+    """An encoder, and how images are brought to it."""
+
+    encoder: nn.Module
+    preprocess: Callable[[Tensor], Tensor]
+    device: torch.device
+    autocast: Callable[[], AbstractContextManager[Any]]
+
+
+def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> None:
+    """Keep the pictures of a run whose training has just ended."""
+    eye = Eye(trainer.method.encoder, trainer.augment.plain, trainer.device, trainer.autocast)
+    augmenters = [augmenter for augmenter in (trainer.augment, trainer.small_crops) if augmenter is not None]
+    _write(folder, gather(trainer.config, trainer.data, eye, augmenters, trainer.config.map_points, display))
+
+
+def record_run(folder: RunFolder, points: int | None, display: Display) -> None:
+    """Make the pictures of a finished run once more, from its data and its encoder."""
+    config = load_config(folder.config_text(), schema)
+    if config.data == ARRAY:
+        raise TwofoldError("the images came from a program, and cannot be found again")
+    encoder = load_encoder(folder.path)
+    source = open_source(config.data, data_dir=config.data_dir)
+    assert config.image_size is not None
+    assert config.channels is not None
+    with display.stage("reading images", len(source)) as stage:
+        data = load(
+            source,
+            image_size=config.image_size,
+            channels=config.channels,
+            test_fraction=config.test_fraction,
+            progress=stage,
+        )
+    device = choose_device("auto")
+    preprocess: Any = encoder.preprocess
+    eye = Eye(encoder.to(device), preprocess, device, autocast_of(config, device))
+    augment = Augmenter(
+        config.augment,
+        views=config.views,
+        image_size=config.image_size,
+        mean=preprocess.mean.cpu(),
+        std=preprocess.std.cpu(),
+        seed=config.seed,
+    )
+    augmenters = [augmenter for augmenter in (augment, augment.small_crops()) if augmenter is not None]
+    points = config.map_points if points is None else points
+    _write(folder, gather(config, data, eye, augmenters, points, display))
+
+
+def read(folder: RunFolder) -> dict[str, Any]:
+    """What was kept; nothing where nothing was, or where another version of Twofold kept it."""
+    path = folder.path / FILE
+    try:
+        kept = json.loads(path.read_text()) if path.exists() else {}
+    except ValueError as error:
+        raise TwofoldError(f"{path} is not JSON ({error}); delete it, and `twofold report` makes it again") from None
+    return kept if isinstance(kept, dict) and kept.get("format") == FORMAT else {}
+
+
+def _write(folder: RunFolder, pictures: dict[str, Any]) -> None:
+    folder.write(FILE, json.dumps(pictures, separators=(",", ":"), allow_nan=False) + "\n")
+
+
+def gather(
+    config: Config, data: Data, eye: Eye, augmenters: Sequence[Augmenter], points: int, display: Display
+) -> dict[str, Any]:
+    sample = Sample(data, BANK)
+    with display.stage("features for the report", len(sample)) as stage:
+        features = extract(
+            eye.encoder, sample, eye.preprocess, device=eye.device, autocast=eye.autocast, progress=stage
+        )
+    pictures = {
+        "format": FORMAT,
+        "classes": None if data.classes is None else list(data.classes),
+        "channels": data.train.images.shape[1],
+        "views": views_of(config, data.train, augmenters),
+        "neighbours": neighbours_of(sample, features) if torch.isfinite(features).all() else None,
+        "map": None,
+    }
+    points = min(points, len(sample))
+    if points >= FEWEST_POINTS:
+        with display.stage(f"map of {points:,} images", None):
+            pictures["map"] = map_of(sample, features[:points], config.seed)
+    return pictures
+
+
+def views_of(config: Config, store: ImageStore, augmenters: Sequence[Augmenter]) -> dict[str, Any]:
+    """Images of the first step, each followed by its views: the pixels that the network was shown."""
+    index = store.index.to(store.images.device)
+    order = Order(index, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
+    images = store.take(order.rows(0)[:VIEWED])[0]
+    device = augmenters[0].plain.mean.device
+    position, step = torch.arange(len(images), device=device), torch.zeros((), dtype=torch.int64, device=device)
+    side = min(LARGE_TILE, augmenters[0].image_size)
+    columns = [squares(images, side)]
+    for augmenter in augmenters:
+        for view in augmenter.pixels(images.to(device), position, step).cpu():
+            columns.append(squares((255 * view).round().to(torch.uint8), side))
+    return {
+        "images": len(images),
+        "views": config.views,
+        "small_crops": config.augment.local_views,
+        "sheet": sheet(torch.stack(columns, dim=1).flatten(0, 1)),
+    }
+
+
+def neighbours_of(sample: Sample, features: Tensor) -> dict[str, Any]:
+    """A dozen images, each with those of the sample that the encoder finds most like it."""
+    queries, each = min(QUERIES, len(sample)), min(NEIGHBOURS, len(sample) - 1)
+    similarity, found = others_nearest(features, queries, each)
+    chosen = torch.cat([torch.arange(queries)[:, None], found], dim=1).flatten()
+    values = torch.cat([torch.ones(queries, 1), similarity], dim=1).flatten()
+    by_pixels = None
+    if (sample.labels >= 0).all():
+        _, alike = others_nearest(pixels(sample), queries, each)
+        by_pixels = int((sample.labels[alike] == sample.labels[:queries, None]).sum())
+    return {
+        "among": len(sample),
+        "each": each,
+        "similarity": [round(value, 4) for value in values.tolist()],
+        "agreeing_by_pixels": by_pixels,
+        **sample.about(chosen),
+        "sheet": sheet(squares(sample.take(chosen)[0], min(LARGE_TILE, sample.side))),
+    }
+
+
+def others_nearest(rows: Tensor, queries: int, each: int) -> tuple[Tensor, Tensor]:
+    """Of each of the first rows the most similar others: similarities and row numbers, on the CPU."""
+    similarity, found = (part.cpu() for part in nearest(unit(rows[:queries]), rows, each + 1, 4096))
+    # The row itself is among them, though not always the first (others may be equal to it), nor always at all.
+    itself = found == torch.arange(queries)[:, None]
+    itself[~itself.any(dim=1), -1] = True
+    return similarity[~itself].view(queries, each), found[~itself].view(queries, each)
+
+
+def map_of(sample: Sample, features: Tensor, seed: int) -> dict[str, Any] | None:
+    projection = project(features, seed=seed)
+    if projection is None:
+        return None
+    rows = torch.arange(len(features))
+    side = min(MAP_TILE if len(features) <= MANY else MANY_TILE, sample.side)
+    tiles = torch.cat([squares(sample.take(block)[0], side) for block in rows.split(512)])
+    x, y = projection.points.T.tolist()
+    return {
+        "x": [round(value, 4) for value in x],
+        "y": [round(value, 4) for value in y],
+        "perplexity": projection.perplexity,
+        "divergence": projection.divergence,
+        **sample.about(rows),
+        "sheet": sheet(tiles),
+    }
