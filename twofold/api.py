@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import twofold
-from twofold.config import RUN_KEYS, Config, dump, flat, resolve
+from twofold.config import RUN_KEYS, Config, Head, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data.loader import suggested_batch_size
 from twofold.data.sources import ARRAY, Data, Source, load, network_for, open_source
@@ -93,6 +93,8 @@ def configure(
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
     if Path(given.get("graph.source", "")).is_file():
         located["graph.source"] = str(Path(given["graph.source"]).resolve())
+    if asked.parameters.get("head", Head()).path is not None:
+        located["head.path"] = str(Path(asked.parameters["head"].path).expanduser().resolve())
     # A source may speak of keys that only some methods have, such as a projector's widths.
     suited = {name: value for name, value in source.defaults.items() if name in keys}
     sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
@@ -157,6 +159,8 @@ def start(
     RunFolder.refuse_existing(path)
     data = read_data(config, source, display)
     trainer = Trainer(config, data, display, encoder)
+    if trainer.rows is not None:
+        trainer.rows.refuse_existing()
     folder = RunFolder.create(path, dump(config))
     if data.skipped:
         folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
@@ -222,6 +226,8 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
         f"training {config.epochs} epochs of {trainer.loader.steps_per_epoch} steps, batch {config.batch_size}, "
         f"{config.optimizer}, learning rate {config.scaled_lr:g}",
     ]
+    if trainer.rows is not None:
+        lines.append(f"head     {trainer.rows}")
     for line in lines:
         display.say(line)
         folder.log(line)
