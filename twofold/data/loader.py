@@ -31,7 +31,7 @@ class Order:
     def on_host(self) -> "Order":
         """The same order, told without asking the device."""
         other = copy.copy(self)
-        other.index = self.index.cpu()
+        other.index, other._current = self.index.cpu(), None
         return other
 
     def __call__(self, epoch: int) -> Tensor:

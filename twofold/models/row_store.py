@@ -64,8 +64,8 @@ class DiskRows:
     def __init__(self, path: Path, rows: int, record_bytes: int, header: Mapping[str, Any], step: int | None):
         """`header` says what the head is, and must be what the folder says; `step` is the mark to return to."""
         self.path, self.rows, self.record_bytes = path, rows, record_bytes
-        self._waiting: dict[int, np.ndarray] = {}  # records that are newer than those of the file
-        self._most = max(1, BUFFER_BYTES // record_bytes)
+        self._waiting: dict[int, int] = {}  # rows that are newer than those of the file, and their place in the buffer
+        self._buffer = np.empty((max(1, BUFFER_BYTES // record_bytes), record_bytes), dtype=np.uint8)
         with self._errors("opened"):
             if not (path / HEADER).exists():
                 self._create(header)
@@ -84,13 +84,9 @@ class DiskRows:
     def read(self, index_R: np.ndarray) -> np.ndarray:
         records = np.empty((len(index_R), self.record_bytes), dtype=np.uint8)
         with self._errors("read"):
-            missing = []
-            for place, row in enumerate(index_R.tolist()):
-                waiting = self._waiting.get(row)
-                if waiting is None:
-                    missing.append((place, row * self.record_bytes))
-                else:
-                    records[place] = waiting
+            waiting_R = np.array([self._waiting.get(row, -1) for row in index_R.tolist()], dtype=np.int64)
+            records[waiting_R >= 0] = self._buffer[waiting_R[waiting_R >= 0]]
+            missing = [(place, int(index_R[place]) * self.record_bytes) for place in np.flatnonzero(waiting_R < 0)]
             if hasattr(os, "posix_fadvise"):  # so that the disk sees all of them at once
                 for _, offset in missing:
                     os.posix_fadvise(self._file, offset, self.record_bytes, os.POSIX_FADV_WILLNEED)
@@ -102,11 +98,12 @@ class DiskRows:
     def write(self, index_R: np.ndarray, records: np.ndarray, before: np.ndarray) -> None:
         """`before` are the records that these take the place of, as `read` gave them. After an error nothing is."""
         with self._errors("written"):
-            if len(self._waiting) + len(index_R) > self._most:
+            if len(self._waiting) + len(index_R) > len(self._buffer):
                 self._write_back()
             self._keep(index_R, before)
-        for row, record in zip(index_R.tolist(), records, strict=True):
-            self._waiting[row] = record
+        if len(index_R) > len(self._buffer):
+            self._buffer = np.empty_like(records)
+        self._buffer[[self._waiting.setdefault(row, len(self._waiting)) for row in index_R.tolist()]] = records
 
     def mark(self, step: int) -> None:
         """Make the rows safe as they are, as those of this step. The marks before it stay until `forget_older`."""
@@ -242,7 +239,7 @@ class DiskRows:
             os.fdatasync(self._undo)
             self._unsynced = False
         for row in sorted(self._waiting):
-            _write_at(self._file, self._waiting[row], row * self.record_bytes)
+            _write_at(self._file, self._buffer[self._waiting[row]], row * self.record_bytes)
         self._waiting.clear()
 
     @contextmanager

@@ -188,8 +188,9 @@ class SampleHead:
         return index_R
 
     def _decoded(self, records: np.ndarray, index_R: np.ndarray) -> tuple[Tensor, Tensor]:
-        since_R = torch.from_numpy(records[:, :STEP_BYTES].copy()).view(torch.int64)[:, 0]
-        values = torch.from_numpy(records[:, STEP_BYTES : STEP_BYTES + self._width].copy()).view(self.dtype)
+        since_R = torch.from_numpy(records[:, :STEP_BYTES].copy().view(np.int64)[:, 0])
+        content = records[:, STEP_BYTES : STEP_BYTES + self._width].copy()
+        values = torch.from_numpy(content.view(np.float32 if self.dtype == torch.float32 else np.float64))
         state_RSD = values.view(len(index_R), self._kind.kept, self.dim)
         fresh = (since_R == 0).nonzero()[:, 0]
         if len(fresh):

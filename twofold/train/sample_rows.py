@@ -31,14 +31,15 @@ from twofold.models.sample_head import Loaded
 from twofold.train.checkpoint import write_atomically
 from twofold.train.optim import learning_rates
 
-SLOTS = 3  # of the step in progress, the one before and the one after
+SLOTS = 4  # of the step in progress, the two before, whose rows are moved meanwhile, and the one after
 MEMORY_SHARE, MOST_MEMORY = 0.25, 2**30  # of what is free, and bytes at most: each checkpoint writes them all
 
 
 class Slot:
     """Room for the rows of one step in host memory; the loaded rows themselves stay beside it until they have moved."""
 
-    def __init__(self, batch_size: int, dim: int, pinned: bool):
+    def __init__(self, batch_size: int, dim: int, device: torch.device):
+        pinned = device.type == "cuda"
         self.rows = torch.empty(batch_size, dim, pin_memory=pinned)
         self.labels = torch.empty(batch_size, dtype=torch.int64, pin_memory=pinned)
         self.gradient = torch.empty(batch_size, dim, pin_memory=pinned)
@@ -46,6 +47,7 @@ class Slot:
         self.loaded: Loaded | None = None
         self.read: Future[bool] | None = None  # whether the rows are there
         self.moved: Future[None] | None = None
+        self._device = device
         self._sent = torch.cuda.Event() if pinned else None
         self._arrived = torch.cuda.Event() if pinned else None
 
@@ -58,12 +60,12 @@ class Slot:
         for target, source in ((part.rows, self.rows), (part.labels, self.labels)):
             target[: self.size].copy_(source[: self.size], non_blocking=True)
         if self._sent is not None:
-            self._sent.record()
+            self._sent.record(torch.cuda.current_stream(self._device))
 
     def receive(self, part: BatchRows) -> None:
         self.gradient[: self.size].copy_(part.gradient[: self.size], non_blocking=True)
         if self._arrived is not None:
-            self._arrived.record()
+            self._arrived.record(torch.cuda.current_stream(self._device))
 
     def wait_for_gradient(self) -> None:
         if self._arrived is not None:
@@ -88,7 +90,7 @@ class SampleRows:
         self.config, self.part, self.order, self.settings = config, part, order, part.settings
         self.total_steps = config.epochs * order.steps_per_epoch
         part.make_room(config.batch_size)
-        self._slots = [Slot(config.batch_size, part.dim, pinned=part.rows.is_cuda) for _ in range(SLOTS)]
+        self._slots = [Slot(config.batch_size, part.dim, part.rows.device) for _ in range(SLOTS)]
         self._in_flight: deque[int] = deque()  # steps whose gradients are not yet with the worker
         self._asked: int | None = None  # the step whose rows were asked for ahead
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twofold-rows")
@@ -170,15 +172,12 @@ class SampleRows:
         self._worker.submit(self.head.forget_older).result()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Of a checkpoint; rows on disk return to it when they are opened."""
-        if self.on_disk != ("rows" not in state):
-            raise TwofoldError(
-                "the rows of this run were kept " + ("in memory" if self.on_disk else "on disk") + ", and are not now: "
-                "there must be as much memory as before"
-            )
+        """Of a checkpoint; rows on disk return to it when they are opened. They stay where they were begun."""
+        self.on_disk = "rows" not in state
         if self.on_disk:
             self.mark = state["steps"]
         else:
+            self.head = self._build()
             self.head.load_state_dict(state)
 
     def refuse_existing(self) -> None:
