@@ -144,11 +144,11 @@ class SampleRows:
         return slot
 
     def _read(self, step: int, slot: Slot, taken: list[np.ndarray]) -> bool:
-        index_R, labels_N = torch.unique(self.order.rows(step), return_inverse=True)
-        rows = index_R.numpy()
-        if any(len(np.intersect1d(rows, other, assume_unique=True)) for other in taken):
+        sorted_R, place_R = self.order.rows(step).sort()
+        index_R = sorted_R.numpy()  # ascending, as a disk likes it; an order has each row once
+        if any(len(np.intersect1d(index_R, other, assume_unique=True)) for other in taken):
             return False
-        slot.fill(self.head.load(rows, step), labels_N)
+        slot.fill(self.head.load(index_R, step), place_R.argsort())
         return True
 
     def _hand_over(self, before: int) -> None:
