@@ -40,7 +40,8 @@ class MemoryRows:
     """Pages of the table that no row was written to take no memory."""
 
     def __init__(self, rows: int, record_bytes: int):
-        self.table = torch.zeros(rows, record_bytes, dtype=torch.uint8)
+        # numpy's zeros are the system's, which torch's are not.
+        self.table = torch.from_numpy(np.zeros((rows, record_bytes), dtype=np.uint8))
 
     def read(self, index_R: np.ndarray) -> np.ndarray:
         return self.table.index_select(0, torch.from_numpy(index_R)).numpy()
