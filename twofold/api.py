@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import twofold
-from twofold.config import RUN_KEYS, Config, dump, flat, resolve
+from twofold.config import RUN_KEYS, Config, Head, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data.loader import suggested_batch_size
 from twofold.data.sources import ARRAY, Data, Source, load, network_for, open_source
@@ -96,6 +96,8 @@ def configure(
         located["graph.source"] = str(Path(given["graph.source"]).resolve())
     if asked.init is not None:
         located["init"] = initial.located(asked.init)
+    if asked.parameters.get("head", Head()).path is not None:
+        located["head.path"] = str(Path(asked.parameters["head"].path).expanduser().resolve())
     # A source may speak of keys that only some methods have, such as a projector's widths.
     suited = {name: value for name, value in source.defaults.items() if name in keys}
     sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
@@ -162,6 +164,8 @@ def start(
     RunFolder.refuse_existing(path)
     data = read_data(config, source, display)
     trainer = Trainer(config, data, display, encoder, weights)
+    if trainer.rows is not None:
+        trainer.rows.refuse_existing()
     folder = RunFolder.create(path, dump(config))
     if weights is not None:
         initial.keep(folder.path, weights)
@@ -242,6 +246,8 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
     ]
     if config.init is not None:
         lines.insert(3, f"weights  {config.init}")
+    if trainer.rows is not None:
+        lines.append(f"head     {trainer.rows}")
     for line in lines:
         display.say(line)
         folder.log(line)

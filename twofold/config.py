@@ -74,6 +74,18 @@ class Graph:
 
 
 @dataclass(frozen=True)
+class Head:
+    """Where the rows of a head with one for each image are, and how those move that a step does not use."""
+
+    path: Annotated[str | None, "folder for the rows; none: in memory, or in the run folder if they are too many"] = (
+        None
+    )
+    update: Annotated[
+        Literal["exact", "multistep"], "as the optimizer would on the whole head, or the paper's epoch at once"
+    ] = "exact"
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     seconds: Annotated[NonNegative, "time between checkpoints; 0: after every step"] = 60.0
     keep: Annotated[Count, "checkpoints kept, newest first"] = 2
@@ -166,7 +178,7 @@ def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:
     return _build(values, origin)
 
 
-SECTIONS: dict[str, type] = {"augment": Augment, "checkpoint": Checkpoint, "graph": Graph}
+SECTIONS: dict[str, type] = {"augment": Augment, "checkpoint": Checkpoint, "graph": Graph, "head": Head}
 
 
 def _build(values: Mapping[str, Any], origin: Mapping[str, str]) -> Config:

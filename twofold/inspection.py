@@ -229,7 +229,7 @@ def initial(config: Config, images: ImageStore, layer: str, encoder: nn.Module |
     if layer == "post":
         # What is known of the training images' relations is for the objective alone.
         parameters = {name: Graph() if isinstance(v, Graph) else v for name, v in config.parameters.items()}
-        method, _ = build_method(dataclasses.replace(config, parameters=parameters), images, encoder)
+        method, *_ = build_method(dataclasses.replace(config, parameters=parameters), images, encoder)
         return nn.Sequential(method.encoder, method.projector).eval()
     if encoder is not None:
         return encoder.eval()

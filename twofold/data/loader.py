@@ -1,5 +1,7 @@
 """Batches as a function of (seed, step): nothing is kept between steps, so a run continues from any of them."""
 
+import copy
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,12 @@ class Order:
         self.steps_per_epoch = full + short
         self.last_batch_size = rest if short else batch_size
         self._current: tuple[int, Tensor] | None = None
+
+    def on_host(self) -> "Order":
+        """The same order, told without asking the device."""
+        other = copy.copy(self)
+        other.index, other._current = self.index.cpu(), None
+        return other
 
     def __call__(self, epoch: int) -> Tensor:
         """The epoch's permutation of the rows, int64 [n]; remembered for the current epoch."""

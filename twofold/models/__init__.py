@@ -3,20 +3,24 @@
 from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, has_name
 from twofold.models.heads import Prototypes, Unit, mlp
 from twofold.models.memory import Centre, Progress, Queue, RunningCovariance, Teacher, rising_momentum
-from twofold.models.multistep import LazyAdamW, multistep_adamw, multistep_sgd
+from twofold.models.multistep import LazyAdamW, LazySGD, multistep_adamw, multistep_sgd
 from twofold.models.norm import BatchNorm, fuse, may_go_together, together
 from twofold.models.predictors import DirectPredictor
+from twofold.models.sample_head import BatchRows, SampleHead
 
 __all__ = [
     "ENCODERS",
     "BatchNorm",
+    "BatchRows",
     "Centre",
     "DirectPredictor",
     "LazyAdamW",
+    "LazySGD",
     "Progress",
     "Prototypes",
     "Queue",
     "RunningCovariance",
+    "SampleHead",
     "Teacher",
     "Unit",
     "build_encoder",

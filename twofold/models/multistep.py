@@ -1,7 +1,8 @@
 """What an optimizer does to a row in many steps without gradient, all at once (S-DIET, section 5.2.2).
 
 R rows, D dimension. `multistep_sgd` and `multistep_adamw` are the paper's closed forms, for a constant learning rate
-and without bias correction. `LazyAdamW` is AdamW itself: any schedule, bias correction, and as many steps as there are.
+and without bias correction. `LazyAdamW` is AdamW itself: any schedule, bias correction, and as many steps as there are;
+`LazySGD` is SGD with momentum likewise.
 """
 
 import math
@@ -73,21 +74,12 @@ class LazyAdamW:
         self._shrink = [beta1 / beta2 ** (order / 2) for order in (1, 2, 3)]
         self._tables = []
         for power, shrink in enumerate(self._shrink):
-            table, following = [0.0], 0.0
-            for a, rate, u in zip(reversed(kept), reversed(rates), reversed(unbiased), strict=True):
-                following = shrink / a * (rate * u**power + following)
-                table.append(following)
-            self._tables.append(torch.tensor(table[::-1], dtype=torch.float64))
+            pushes = [rate * u**power for rate, u in zip(rates, unbiased, strict=True)]
+            self._tables.append(_backward_table(kept, pushes, shrink))
 
     def catch_up(self, theta: Tensor, m: Tensor, v: Tensor, since: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Rows [R, D] as they stood after step since[R], as they stand after `step`, with no gradient in between."""
-        if not 0 <= step <= self.steps:
-            raise TwofoldError(f"step {step} is outside the schedule, which has {self.steps}")
-        since = since.to("cpu", torch.int64)
-        if since.numel() and not 0 <= int(since.min()) <= int(since.max()) <= step:
-            raise TwofoldError(
-                f"rows last touched in steps {since.min()} to {since.max()} cannot be caught up to {step}"
-            )
+        since = _checked(since, step, self.steps)
         elapsed = (step - since).double()
         kept = (self._log_kept[step] - self._log_kept[since]).exp()
         first, second, third = (
@@ -110,6 +102,51 @@ class LazyAdamW:
             rows(beta1**elapsed) * m,
             rows(beta2**elapsed) * v,
         )
+
+
+class LazySGD:
+    """SGD with momentum and decoupled decay (eq 6: m ← μm + g, θ ← (1−ηλ)θ − ηm) on rows that are seldom used.
+
+    As `LazyAdamW`, with the rates themselves in place of the bias-corrected ones; nothing is approximated.
+    """
+
+    def __init__(self, schedule: Sequence[float], weight_decay: float, momentum: float = 0.9):
+        if not 0 <= momentum < 1:
+            raise TwofoldError(f"momentum={momentum}: use a number from 0 to below 1")
+        self.momentum, self.steps = momentum, len(schedule)
+        kept = [_kept(lr, weight_decay) for lr in schedule]
+        self._log_kept = torch.tensor([0.0] + [math.log(a) for a in kept], dtype=torch.float64).cumsum(0)
+        self._table = _backward_table(kept, schedule, momentum)
+
+    def catch_up(self, theta: Tensor, m: Tensor, since: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Rows [R, D] as they stood after step since[R], as they stand after `step`, with no gradient in between."""
+        since = _checked(since, step, self.steps)
+        shrunk = self.momentum ** (step - since).double()
+        kept = (self._log_kept[step] - self._log_kept[since]).exp()
+        moved = kept * self._table[since] - shrunk * self._table[step]
+
+        def rows(x_R: Tensor) -> Tensor:
+            return x_R.to(theta.device, theta.dtype)[:, None]
+
+        return rows(kept) * theta - rows(moved) * m, rows(shrunk) * m
+
+
+def _backward_table(kept: Sequence[float], pushes: Sequence[float], shrink: float) -> Tensor:
+    """A_M = 0, A_s = (shrink/a_{s+1})(push_{s+1} + A_{s+1}), float64 [M + 1]."""
+    table, following = [0.0], 0.0
+    for a, push in zip(reversed(kept), reversed(pushes), strict=True):
+        following = shrink / a * (push + following)
+        table.append(following)
+    return torch.tensor(table[::-1], dtype=torch.float64)
+
+
+def _checked(since: Tensor, step: int, steps: int) -> Tensor:
+    if not 0 <= step <= steps:
+        raise TwofoldError(f"step {step} is outside the schedule, which has {steps}")
+    since = since.to("cpu", torch.int64)
+    if since.numel() and not 0 <= int(since.min()) <= int(since.max()) <= step:
+        raise TwofoldError(f"rows last touched in steps {since.min()} to {since.max()} cannot be caught up to {step}")
+    return since
 
 
 def _kept(lr: float, weight_decay: float) -> float:

@@ -20,7 +20,7 @@ from twofold.evaluate.features import extract
 from twofold.evaluate.verdict import not_finite
 from twofold.methods import Method, Parts, find
 from twofold.methods.relations import file_fingerprint
-from twofold.models import build_encoder, feature_dimension, fuse
+from twofold.models import BatchRows, build_encoder, feature_dimension, fuse
 from twofold.train import checkpoint, initial, loggers
 from twofold.train.guards import memory_errors, own_randomness, stop_signals
 from twofold.train.narrow import NarrowWeights
@@ -38,6 +38,7 @@ from twofold.train.precision import autocast_of, tf32_products, uses_bf16
 from twofold.train.progress import Display, Stage, sentence
 from twofold.train.record import RunFolder
 from twofold.train.replay import Replay, Streams, keep_compiled_code, worth_compiling
+from twofold.train.sample_rows import SampleRows
 from twofold.train.watch import Watch, spectra
 from twofold.types import Batch, Embeddings
 
@@ -114,6 +115,9 @@ class Trainer:
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
         self.optimizer = build_optimizer(config, method.trained_parameters(), self.device)
         self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
+        self.rows: SampleRows | None = None  # of a head that is outside the network, and trained beside it
+        if isinstance(method.head, BatchRows):
+            self.rows = SampleRows(config, method.head, self.loader.order.on_host())
         classes = len(data.classes) if data.classes is not None and data.train.labels is not None else None
         with torch.no_grad():
             dimension = method.eval().projector(torch.zeros(2, features, device=self.device)).shape[1]
@@ -179,6 +183,7 @@ class Trainer:
             memory_errors(),
             stop_signals() as stop,
             loggers.logging_to(self.config, folder, self.step) as self.send,
+            nullcontext() if self.rows is None else self.rows.opened(folder.path),
             self.display.stage(title, self.total_steps, keep=True) as stage,
         ):
             self.started = time.monotonic()
@@ -202,11 +207,15 @@ class Trainer:
         # goes through all kinds of devices, and notes where it was called from for those that are not in use.
         generator = torch.default_generator if self.device.type == "cpu" else torch
         generator.manual_seed((self.config.seed * 1_000_003 + step) % 2**63)
+        if self.rows is not None:
+            self.rows.send(step)
         if self.replay is not None:
             self.replay(step)
         else:
             batch = self.loader.batch(step)
             self.training_step(batch, self.make_views(batch.images, batch.position, self.clock))
+        if self.rows is not None:
+            self.rows.receive(step)
 
     def training_step(self, batch: Batch, views: list[Tensor]) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
@@ -361,6 +370,7 @@ class Trainer:
             "optimizer": optimizer_state(self.optimizer),
             "observers": self.observers.state_dict(),
             "records": self.folder.offsets(),
+            "rows": None if self.rows is None else self.rows.save(),
         }
 
     def save(self) -> None:
@@ -370,6 +380,8 @@ class Trainer:
                 f"the weights are not finite at step {self.step}, and were not saved: lower lr, or set clip=1"
             )
         checkpoint.save(self.folder.path, self.step, self.state(), self.config.checkpoint.keep)
+        if self.rows is not None:
+            self.rows.saved()
         self.last_save = time.monotonic()
 
     def restore(self, folder: RunFolder) -> None:
@@ -378,12 +390,15 @@ class Trainer:
         if found is None:
             folder.rewind({})
             return
+        rows = found[1].pop("rows")
         self.step, state = found[0], checkpoint.to_device(found[1], self.device)
         if state["fingerprint"] != self.fingerprint():
             raise TwofoldError(f"the data of {folder.path} have changed since it was started: it cannot be resumed")
         self.method.load_state_dict(state["method"])
         load_optimizer_state(self.optimizer, state["optimizer"])
         self.observers.load_state_dict(state["observers"])
+        if self.rows is not None:
+            self.rows.restore(rows)
         folder.rewind(state["records"])
         self.watch.restore(folder)
         self.clock.fill_(self.step)

@@ -1,32 +1,35 @@
 """Assignment methods: images meet classes, which are the images themselves, prototypes, or labels."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from twofold import objectives
+from twofold.config import Head
 from twofold.errors import TwofoldError
 from twofold.keys import Bounds, Count, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
 from twofold.methods.relations import looked_up
-from twofold.models import Centre, Progress, Prototypes, Queue, Teacher, mlp, rising_momentum
+from twofold.models import BatchRows, Centre, Progress, Prototypes, Queue, Teacher, Unit, mlp, rising_momentum
 from twofold.types import Embeddings, LossTerms
+
+DIET: dict[str, Any] = {
+    "views": 1,
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "weight_decay": 0.05,
+    "augment.crop_scale": (0.08, 1.0),
+    "augment.saturation": 0.4,
+}
 
 
 @entry(
     family="assignment",
     paper="DIET (Ibrahim et al. 2024)",
-    recipe={
-        "views": 1,
-        "optimizer": "adamw",
-        "lr": 1e-3,
-        "weight_decay": 0.05,
-        "augment.crop_scale": (0.08, 1.0),
-        "augment.saturation": 0.4,
-    },
+    recipe=DIET,
     formula="cross entropy over all n images, label = the image's own number, label smoothing 0.8",
     source="S-DIET, appendix C, which follows DIET's authors",
     state="one row for each image, trained",
@@ -45,6 +48,44 @@ def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
         )
 
     return Method(parts, nn.Identity(), objective, head=head)
+
+
+@entry(
+    family="assignment",
+    paper="S-DIET (memory-efficient DIET)",
+    recipe=DIET,
+    formula="cross entropy over the batch's images alone, label = the image itself, z of unit length, smoothing 0.8",
+    source="the paper, section 5; widths of the projector and rows N(0, 1/D) are ours, the paper has none",
+    state="one row for each image with two moments, in memory or on disk",
+    memory="N² logits, 2·N·D numbers for rows and their gradient, whatever the number of images",
+    choose="Little memory on the device: one view a step, and a head that does not grow with the data.",
+)
+def s_diet(
+    parts: Parts,
+    *,
+    label_smoothing: Probability = 0.8,
+    normalize: Annotated[bool, "embeddings of unit length"] = True,
+    correction: Annotated[bool, "estimate the cross entropy over all images, by sampled softmax"] = False,
+    projector: Widths | None = (2048, 2048, 512),
+    head: Head = Head(),
+) -> Method:
+    """Every image is its own class, told from the other images of the batch; rows wait in memory or on disk."""
+    network = nn.Identity() if projector is None else mlp(parts.features, projector)
+    rows = BatchRows(len(parts.images), parts.features if projector is None else projector[-1], head)
+    scaled = Unit() if normalize else nn.Identity()
+    population = len(parts.images) if correction else None
+
+    def objective(e: Embeddings) -> LossTerms:
+        weights, labels = rows(len(e.index))
+        return objectives.batch_cross_entropy(
+            scaled(e.z),
+            weights,
+            labels.expand(len(e.z), -1),
+            label_smoothing=label_smoothing,
+            population=population,
+        )
+
+    return Method(parts, network, objective, head=rows, remember=lambda *_: rows.keep_gradient())
 
 
 @entry(

@@ -1,0 +1,140 @@
+"""Time, memory and bytes of a step of the sample head, for more and more rows.
+
+    python -m benchmarks.sample_head [--rows 50000 1000000] [--steps 200] [--folder DIR] [--out FILE]
+
+A step takes a batch of rows, distinct and at random, and moves them by a gradient; nothing else. "ours": the head in
+memory and on disk. Each is measured in a process of its own, one after the other, in `--rounds`. "torch": `nn.Embedding(sparse=True)` with `SparseAdam`, which has no weight decay, leaves rows where they are in
+steps that do not use them, and keeps 3·n·D numbers in memory.
+
+"step" is the median of single steps by the clock (quartiles beside it), "cpu" the mean of what the process and the
+system on its behalf worked, with what is done once for many steps: writing back and syncing. The batches come from the
+same 50,000 rows, spread over the head, so that what is warm is alike for all sizes. Resident memory is what the process
+has more at the end than before the head; bytes are what it took from and gave to files in a step (/proc/self/io).
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.measure import MIB, head_commit
+from benchmarks.results import Table, keep
+from twofold.models import SampleHead
+
+SIZES = [50_000, 1_000_000, 10_000_000, 100_000_000]
+USED = 50_000  # rows that take part
+MEMORY = {"memory": 8 + 3 * 4, "torch": 3 * 4}  # bytes for each number of a row
+COLUMNS = ("head", "rows", "step ms", "lower", "upper", "cpu ms", "resident MiB", "read KiB", "written KiB")
+
+
+def resident() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+def traffic() -> tuple[int, int]:
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["rchar"]), int(fields["wchar"])
+
+
+def measured(kind: str, rows: int, dim: int, batch_size: int, steps: int, folder: Path) -> dict[str, Any]:
+    """One head, first warmed up with every row that takes part."""
+    generator = torch.Generator().manual_seed(0)
+    used = torch.arange(USED) * (rows // USED)
+    warm_up = list(used.split(batch_size))
+    batches = [used[torch.randperm(USED, generator=generator)[:batch_size]] for _ in range(steps)]
+    gradient = torch.randn(batch_size, dim, generator=generator) / dim
+    before = resident()
+    if kind == "torch":
+        step = torch_step(rows, dim)
+    else:
+        path = folder / "head" if kind == "disk" else None
+        schedule = torch.full((len(warm_up) + steps,), 1e-3)
+        step = our_step(SampleHead(rows, dim, path=path, schedule=schedule))
+    for index in warm_up:
+        step(index, gradient[: len(index)])
+    times = []
+    read, written = traffic()
+    worked = time.process_time()
+    for index in batches:
+        begun = time.perf_counter()
+        step(index, gradient)
+        times.append(1e3 * (time.perf_counter() - begun))
+    worked = time.process_time() - worked
+    read, written = (now - then for now, then in zip(traffic(), (read, written), strict=True))
+    lower, middle, upper = quantiles(times, n=4)
+    return {
+        "head": kind, "rows": rows, "step ms": middle, "lower": lower, "upper": upper, "cpu ms": 1e3 * worked / steps,
+        "resident MiB": (resident() - before) / MIB,
+        "read KiB": read / steps / 1024, "written KiB": written / steps / 1024,
+    }  # fmt: skip
+
+
+def our_step(head: SampleHead) -> Any:
+    def step(index: Tensor, gradient: Tensor) -> None:
+        head.apply(head.load(index.numpy(), head.steps), gradient)
+
+    return step
+
+
+def torch_step(rows: int, dim: int) -> Any:
+    weight = torch.nn.Embedding(rows, dim, sparse=True)
+    optimizer = torch.optim.SparseAdam(weight.parameters(), lr=1e-3)
+
+    def step(index: Tensor, gradient: Tensor) -> None:
+        optimizer.zero_grad()
+        weight(index).backward(gradient)
+        optimizer.step()
+
+    return step
+
+
+def in_a_process(arguments: argparse.Namespace, kind: str, rows: int) -> dict[str, Any] | None:
+    """What `measured` says, or nothing where there is too little memory."""
+    limit = arguments.memory * MIB
+    if kind != "disk" and MEMORY[kind] * arguments.dim * rows > limit:
+        return None
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        words = [kind, rows, arguments.dim, arguments.batch_size, arguments.steps, folder]
+        program = [sys.executable, "-m", "benchmarks.sample_head", "--one", *map(str, words)]
+        done = subprocess.run(program, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", type=int, default=SIZES)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--memory", type=int, default=4096, help="MiB that a head in memory may take")
+    parser.add_argument("--folder", type=Path, help="where heads on disk are made; default: the system's temporary one")
+    parser.add_argument("--commit", default=head_commit())
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/sample-head-DATE.json")
+    parser.add_argument("--one", nargs=6, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        kind, *numbers, folder = arguments.one
+        print(json.dumps(measured(kind, *map(int, numbers), Path(folder))))
+        return
+    cases = [(kind, rows) for rows in arguments.rows for kind in ("disk", "memory", "torch")]
+    table = Table(*COLUMNS)
+    for kind, rows in cases * arguments.rounds:
+        row = in_a_process(arguments, kind, rows)
+        table.add({"head": kind, "rows": rows} if row is None else row)
+    print(keep("sample-head", table, vars(arguments), "cpu", arguments.commit, arguments.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""A head outside the network, in the training loop: never stale, of one moment with the checkpoint, off the way."""
+
+import errno
+import os
+import random
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import running
+import twofold
+from twofold import api
+from twofold.config import Config, Head, dump
+from twofold.errors import TwofoldError
+from twofold.models import BatchRows, row_store
+from twofold.train import checkpoint, sample_rows
+from twofold.train.progress import Display
+from twofold.train.record import RunFolder
+from twofold.train.replay import Replay
+from twofold.train.sample_rows import SampleRows
+from twofold.train.trainer import Trainer
+
+DISK, OFTEN = "head.path", "checkpoint.seconds"
+
+
+class FixedOrder:
+    """Batches as they are given."""
+
+    def __init__(self, batches: list[Tensor]):
+        self.batches, self.steps_per_epoch = batches, len(batches)
+
+    def rows(self, step: int) -> Tensor:
+        return self.batches[step]
+
+
+def gradient_of(rows: Tensor, step: int) -> Tensor:
+    return 0.1 * rows + torch.sin(rows * step)
+
+
+def feeding(batches: list[Tensor]) -> SampleRows:
+    config, _ = api.configure("digits", "s-diet", {"epochs": 1, "batch_size": 5})
+    return SampleRows(config, BatchRows(30, 4, Head()), FixedOrder(batches))
+
+
+@pytest.mark.parametrize("slow", [None, "load", "apply"])
+def test_no_row_is_stale(slow: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches that share rows with the next one, with the next but one, with both, and with none; and a short one."""
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.randperm(30, generator=generator)[:5] for _ in range(20)]
+    batches += [torch.arange(5), torch.arange(5), torch.arange(5, 10), torch.arange(3, 8), torch.arange(20, 25)]
+    batches += [torch.tensor([22, 1])]
+    plain, rows = feeding(batches).head, feeding(batches)
+    if slow is not None:
+        quick = getattr(rows.head, slow)
+        monkeypatch.setattr(rows.head, slow, lambda *args: (time.sleep(0.01), quick(*args))[1])
+    for step, index in enumerate(batches):
+        rows.send(step)
+        part, size = rows.part, len(index)
+        expected = plain.take(index)
+        assert torch.equal(part.rows[part.labels[:size]], expected), step
+        part.gradient[:size] = gradient_of(part.rows[:size], step)
+        rows.receive(step)
+        plain.step(index, gradient_of(expected, step))
+    rows.save()
+    assert torch.equal(rows.head.dense(), plain.dense())
+
+
+def test_rows_of_the_next_step_are_read_while_this_one_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those of the last one are written: nothing of it is done in the training's own thread."""
+    rows = feeding(list(torch.arange(30).split(5)))
+    done: list[tuple[str, int]] = []
+    load, apply = rows.head.load, rows.head.apply
+    monkeypatch.setattr(rows.head, "load", lambda index, step: (done.append(("read", step)), load(index, step))[1])
+    monkeypatch.setattr(rows.head, "apply", lambda held, g: (done.append(("moved", held.step)), apply(held, g))[1])
+    for step in range(4):
+        rows.send(step)
+        rows._slots[(step + 1) % sample_rows.SLOTS].read.result()
+        assert ("read", step + 1) in done
+        rows.receive(step)
+    assert [step for what, step in done if what == "moved"] == [0, 1]  # that of step 2 waits for the device
+    rows.save()
+    assert [step for what, step in done if what == "moved"] == [0, 1, 2, 3]
+
+
+def small(**overrides: Any) -> dict[str, Any]:
+    return running.small("s-diet", lr=0.01, **overrides)
+
+
+def prepared(config: Config) -> Trainer:
+    source = api.open_source("digits")
+    return Trainer(config, api.read_data(config, source, Display(quiet=True)), Display(quiet=True))
+
+
+def train(out: Path, **overrides: Any) -> Path:
+    """A new run, or the rest of one that was begun; without the evaluation that follows a run."""
+    if (out / "config.json").exists():
+        trainer, folder = prepared(twofold.Run(out).config), RunFolder.open(out)
+        trainer.restore(folder)
+    else:
+        config, _ = api.configure("digits", "s-diet", small(**overrides))
+        trainer, folder = prepared(config), RunFolder.create(out, dump(config))
+    trainer.train(folder)
+    return out
+
+
+def rows_of(run: Path) -> Tensor:
+    """The whole head as a run's last checkpoint has it."""
+    trainer = prepared(twofold.Run(run).config)
+    trainer.restore(RunFolder.open(run))
+    with trainer.rows.opened(run):
+        return trainer.rows.head.dense()
+
+
+def assert_same(a: Path, b: Path) -> None:
+    for name in ("metrics.jsonl", "spectrum.jsonl"):
+        assert (a / name).read_bytes() == (b / name).read_bytes(), name
+    assert torch.equal(rows_of(a), rows_of(b))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("whole") / "run")
+
+
+def test_on_disk_is_in_memory(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit; and rows that would not fit into memory go to the run folder by themselves."""
+    monkeypatch.setattr(row_store, "BUFFER_BYTES", 2**14)
+    assert not (whole / "head").exists()
+    asked = train(tmp_path / "asked", **{DISK: str(tmp_path / "rows"), OFTEN: 0})
+    assert (tmp_path / "rows" / "rows.bin").exists()
+    assert_same(whole, asked)
+    monkeypatch.setattr(sample_rows, "MOST_MEMORY", 1000)
+    chosen = train(tmp_path / "chosen")
+    assert (chosen / "head" / "rows.bin").exists()
+    assert_same(whole, chosen)
+
+
+def test_is_training_with_a_dense_head() -> None:
+    """AdamW on all rows, cross entropy over the batch's alone; with a short last batch.
+
+    The network stands still: AdamW makes much of what rounding leaves of a gradient of 0, and paths would part.
+    """
+    trainer, reference = (
+        running.trainer("s-diet", **small(drop_last=False, batch_size=100, epochs=3, weight_decay=0.05))
+        for _ in range(2)
+    )
+    assert trainer.loader.last_batch_size == 38
+    weight = nn.Parameter(trainer.rows.head.dense().clone())
+    optimizer = torch.optim.AdamW([weight], lr=1.0, weight_decay=0.05)
+    rates = trainer.rates.tolist()
+    trainer.rates.zero_()
+    trainer.method.train()
+    reference.method.train()
+    for step in range(2 * trainer.loader.steps_per_epoch + 3):
+        trainer.take_step(step)
+
+        batch = reference.loader.batch(step)
+        views = reference.make_views(batch.images, batch.position, torch.tensor(step))
+        z = nn.functional.normalize(reference.method(views[0], batch).z[0].detach())
+        own = torch.searchsorted(reference.data.train.index, batch.index)
+        loss = nn.functional.cross_entropy(z @ weight[own].T, torch.arange(len(own)), label_smoothing=0.8)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.param_groups[0]["lr"] = rates[step]
+        optimizer.step()
+        assert trainer.observers.means.read()["loss"] == pytest.approx(loss.item(), rel=1e-6)
+    trainer.rows.save()
+    assert (trainer.rows.head.dense() - weight.detach()).abs().max() < 1e-5
+
+
+def test_a_recorded_step_finds_every_batch_in_one_place() -> None:
+    """What a CUDA graph needs, on a CPU: the tensors that the step reads and writes stay where they are."""
+
+    class Recording:
+        def beside(self) -> Any:
+            return nullcontext()
+
+        def join(self) -> None:
+            pass
+
+        def first(self, step: Any) -> None:
+            step()
+
+        def waits(self, step: Any) -> bool:
+            step()
+            return False
+
+        def record(self, step: Any) -> Any:
+            return step
+
+    plain, recorded = (running.trainer("s-diet", **small()) for _ in range(2))
+    recorded.replay = Replay(recorded.loader, recorded.make_views, recorded.training_step, recorded.clock, Recording())
+    places = set()
+    for step in range(8):
+        for trainer in (plain, recorded):
+            trainer.method.train()
+            trainer.take_step(step)
+        part = recorded.method.head
+        places.add((part.rows.data_ptr(), part.labels.data_ptr(), part.gradient.data_ptr()))
+    assert len(places) == 1
+    for trainer in (plain, recorded):
+        trainer.rows.save()
+    assert torch.equal(plain.rows.head.dense(), recorded.rows.head.dense())
+
+
+@pytest.mark.parametrize("number", [3, 9])
+def test_a_full_disk_stops_the_run_which_can_be_resumed(
+    number: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_store, "BUFFER_BYTES", 2**14)
+    write, calls = os.write, 0
+
+    def full(file: int, data: Any) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_store.os, "write", full)
+        with pytest.raises(TwofoldError, match=r"No space left on device.*make room"):
+            train(tmp_path / "run", **{DISK: str(tmp_path / "rows"), OFTEN: 0})
+    step, _ = checkpoint.load_latest(tmp_path / "run")
+    assert 0 < step < 22
+    train(tmp_path / "run")
+    assert_same(whole, tmp_path / "run")
+
+
+def test_another_runs_rows_are_not_taken(tmp_path: Path) -> None:
+    rows = {DISK: str(tmp_path / "rows")}
+    first = train(tmp_path / "first", epochs=1, **rows)
+    with pytest.raises(TwofoldError, match="another run"):
+        twofold.pretrain({"data": "digits", **small(**rows)}, method="s-diet", out=tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+    (first / "head.json").write_text('{"run": "other"}')  # a folder that was put in the place of this run's
+    with pytest.raises(TwofoldError, match="of another run"):
+        train(first)
+
+
+@pytest.mark.parametrize("optimizer", ["lars", "adam"])
+def test_optimizers_that_rows_cannot_follow_are_refused(optimizer: str) -> None:
+    with pytest.raises(TwofoldError, match="adamw or sgd"):
+        running.trainer("s-diet", **small(optimizer=optimizer))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"optimizer": "sgd"},
+        {"head.update": "multistep"},
+        {"correction": True},
+        {"projector": None},
+        {"normalize": False},
+    ],
+    ids=str,
+)
+def test_every_switch_moves_the_rows_that_are_used(overrides: dict[str, Any]) -> None:
+    trainer = running.trainer("s-diet", **small(weight_decay=0.0) | overrides)
+    trainer.method.train()
+    before = trainer.rows.head.dense()
+    for step in range(3):
+        trainer.take_step(step)
+    trainer.rows.save()
+    after = trainer.rows.head.dense()
+    used = torch.zeros(len(after), dtype=torch.bool)
+    used[torch.cat([trainer.loader.order.rows(step) for step in range(3)])] = True
+    assert torch.equal((after != before).any(dim=1), used)
+    assert torch.isfinite(after).all()
+
+
+def start(run: Path, rows: Path) -> subprocess.Popen[str]:
+    program = "import sys, test_sample_rows as t; t.train(t.Path(sys.argv[1]), **{t.DISK: sys.argv[2], t.OFTEN: 0.05})"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, str(run), str(rows)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def kill_and_resume(run: Path, rows: Path, moments: list[float]) -> int:
+    process, hits = start(run, rows), 0
+    for moment in moments:
+        while not (run / "config.json").exists() and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(moment)
+        hits += process.poll() is None
+        process.kill()
+        process.communicate()
+        process = start(run, rows)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return hits
+
+
+def check_kills(whole: Path, tmp_path: Path, moments: list[float]) -> None:
+    assert kill_and_resume(tmp_path / "run", tmp_path / "rows", moments) > 0
+    assert_same(whole, tmp_path / "run")
+
+
+def test_killed_and_resumed_ends_bit_by_bit_as_if_not(whole: Path, tmp_path: Path) -> None:
+    check_kills(whole, tmp_path, [0.4])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_at_many_moments(seed: int, whole: Path, tmp_path: Path) -> None:
+    moments = random.Random(seed)
+    check_kills(whole, tmp_path, [moments.uniform(0, 3) for _ in range(4)])

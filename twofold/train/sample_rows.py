@@ -1,0 +1,220 @@
+"""The batch's rows of a sample head, to the device before a step and their gradient back after it.
+
+One thread beside the training reads the rows of the next step and writes those of the last ones. Which rows they are is
+known, since an order is a function of (seed, step). The thread makes no call to the accelerator; rows and gradients
+travel through a few slots of (pinned) memory that are used over and over, by copies that nobody waits for.
+
+While the device computes step k, the gradient of step k−1 may be on its way. The rows of step k+1 are read meanwhile if
+they are not among those of both; else they are read after these have moved. So no row is ever stale.
+"""
+
+import json
+import os
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from twofold.config import Config
+from twofold.data.loader import Order
+from twofold.errors import TwofoldError
+from twofold.models import BatchRows, SampleHead
+from twofold.models.row_store import HEADER
+from twofold.models.sample_head import Loaded
+from twofold.train.checkpoint import write_atomically
+from twofold.train.optim import learning_rates
+
+SLOTS = 4  # of the step in progress, the two before, whose rows are moved meanwhile, and the one after
+MEMORY_SHARE, MOST_MEMORY = 0.25, 2**30  # of what is free, and bytes at most: each checkpoint writes them all
+
+
+class Slot:
+    """Room for the rows of one step in host memory; the loaded rows themselves stay beside it until they have moved."""
+
+    def __init__(self, batch_size: int, dim: int, device: torch.device):
+        pinned = device.type == "cuda"
+        self.rows = torch.empty(batch_size, dim, pin_memory=pinned)
+        self.labels = torch.empty(batch_size, dtype=torch.int64, pin_memory=pinned)
+        self.gradient = torch.empty(batch_size, dim, pin_memory=pinned)
+        self.size = 0
+        self.loaded: Loaded | None = None
+        self.read: Future[bool] | None = None  # whether the rows are there
+        self.moved: Future[None] | None = None
+        self._device = device
+        self._sent = torch.cuda.Event() if pinned else None
+        self._arrived = torch.cuda.Event() if pinned else None
+
+    def fill(self, loaded: Loaded, labels: Tensor) -> None:
+        self.loaded, self.size = loaded, len(labels)
+        self.rows[: self.size].copy_(loaded.weights)
+        self.labels[: self.size].copy_(labels)
+
+    def send(self, part: BatchRows) -> None:
+        for target, source in ((part.rows, self.rows), (part.labels, self.labels)):
+            target[: self.size].copy_(source[: self.size], non_blocking=True)
+        if self._sent is not None:
+            self._sent.record(torch.cuda.current_stream(self._device))
+
+    def receive(self, part: BatchRows) -> None:
+        self.gradient[: self.size].copy_(part.gradient[: self.size], non_blocking=True)
+        if self._arrived is not None:
+            self._arrived.record(torch.cuda.current_stream(self._device))
+
+    def wait_for_gradient(self) -> None:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+
+    def wait_until_free(self) -> None:
+        if self.moved is not None:
+            self.moved.result()
+        if self._sent is not None:
+            self._sent.synchronize()
+
+
+class SampleRows:
+    """`send(step)`, the step, `receive(step)`; steps one after another. Rows on disk need to be `opened` before."""
+
+    def __init__(self, config: Config, part: BatchRows, order: Order):
+        """`order` must know its samples in host memory. Nothing is written yet."""
+        if config.optimizer not in ("adamw", "sgd"):
+            raise TwofoldError(
+                f"optimizer={config.optimizer}: rows that are seldom used can follow adamw or sgd only; choose one"
+            )
+        self.config, self.part, self.order, self.settings = config, part, order, part.settings
+        self.total_steps = config.epochs * order.steps_per_epoch
+        part.make_room(config.batch_size)
+        self._slots = [Slot(config.batch_size, part.dim, part.rows.device) for _ in range(SLOTS)]
+        self._in_flight: deque[int] = deque()  # steps whose gradients are not yet with the worker
+        self._asked: int | None = None  # the step whose rows were asked for ahead
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twofold-rows")
+        row = self._build(rows=1)  # refuses settings that cannot be
+        self.bytes = part.count * row.bytes
+        self.on_disk = self.settings.path is not None or self.bytes > memory_allowed()
+        self.head = row if self.on_disk else self._build()
+        self.mark = 0  # of rows on disk: the step of the checkpoint
+
+    def _build(self, rows: int | None = None, **place: Any) -> SampleHead:
+        config, steps_per_epoch = self.config, self.order.steps_per_epoch
+        return SampleHead(
+            rows or self.part.count,
+            self.part.dim,
+            schedule=learning_rates(config, steps_per_epoch),
+            update=self.settings.update,
+            steps_per_epoch=steps_per_epoch if self.settings.update == "multistep" else None,
+            optimizer="sgd" if config.optimizer == "sgd" else "adamw",
+            weight_decay=config.weight_decay,
+            betas=config.betas,
+            momentum=config.momentum,
+            seed=config.seed,
+            **place,
+        )
+
+    def send(self, step: int) -> None:
+        """Put the step's rows where it reads them, and have those of the next one read."""
+        self._hand_over(step - 1)
+        slot = self._slots[step % SLOTS]
+        if self._asked != step or slot.read is None or not slot.read.result():
+            self._hand_over(step)
+            slot = self._ask(step)
+            assert slot.read is not None
+            slot.read.result()
+        slot.send(self.part)
+        if step + 1 < self.total_steps:
+            self._ask(step + 1, beside=(*self._in_flight, step))
+
+    def receive(self, step: int) -> None:
+        """Begin to bring back the gradient that the step left."""
+        self._slots[step % SLOTS].receive(self.part)
+        self._in_flight.append(step)
+
+    def _ask(self, step: int, beside: tuple[int, ...] = ()) -> Slot:
+        """Have the rows of a step read, unless they are among those of steps whose gradients are still to come."""
+        slot = self._slots[step % SLOTS]
+        slot.wait_until_free()
+        others = [self._slots[other % SLOTS].loaded for other in beside]
+        slot.read = self._worker.submit(self._read, step, slot, [other.index_R for other in others if other])
+        self._asked = step
+        return slot
+
+    def _read(self, step: int, slot: Slot, taken: list[np.ndarray]) -> bool:
+        sorted_R, place_R = self.order.rows(step).sort()
+        index_R = sorted_R.numpy()  # ascending, as a disk likes it; an order has each row once
+        if any(len(np.intersect1d(index_R, other, assume_unique=True)) for other in taken):
+            return False
+        slot.fill(self.head.load(index_R, step), place_R.argsort())
+        return True
+
+    def _hand_over(self, before: int) -> None:
+        """Gradients of steps before this one go to the worker; the host waits for those that are on their way."""
+        while self._in_flight and self._in_flight[0] < before:
+            slot = self._slots[self._in_flight.popleft() % SLOTS]
+            slot.wait_for_gradient()
+            assert slot.loaded is not None
+            slot.moved = self._worker.submit(self.head.apply, slot.loaded, slot.gradient[: slot.size])
+
+    def save(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the rows, once all steps so far have moved them."""
+        self._hand_over(self.total_steps)
+        for slot in self._slots:
+            slot.wait_until_free()
+        self._worker.submit(self.head.mark).result()
+        return self.head.state_dict()
+
+    def saved(self) -> None:
+        """The checkpoint is written: rows need not return to an older one."""
+        self._worker.submit(self.head.forget_older).result()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Of a checkpoint; rows on disk return to it when they are opened. They stay where they were begun."""
+        self.on_disk = "rows" not in state
+        if self.on_disk:
+            self.mark = state["steps"]
+        else:
+            self.head = self._build()
+            self.head.load_state_dict(state)
+
+    def refuse_existing(self) -> None:
+        """A new run makes a new head."""
+        path = self.settings.path
+        if path is not None and (Path(path) / HEADER).exists():
+            raise TwofoldError(f"head.path={path} has the rows of another run: choose another folder")
+
+    @contextmanager
+    def opened(self, folder: Path) -> Iterator[None]:
+        if self.on_disk:
+            path = folder / "head" if self.settings.path is None else Path(self.settings.path)
+            self.head = self._build(path=path, run=own_name(folder), step=self.mark)
+        try:
+            yield
+        finally:
+            self._worker.shutdown(cancel_futures=True)
+            self.head.close()
+
+    def __str__(self) -> str:
+        place = (self.settings.path or "the run folder") if self.on_disk else "memory"
+        return f"{self.part.count:,} rows of {self.part.dim}, in {place}, {self.bytes / 2**20:,.0f} MiB at most"
+
+
+def own_name(folder: Path) -> str:
+    """What the head of this run is called, from before there is one: no other run's rows are taken for it."""
+    path = folder / HEADER
+    if not path.exists():
+        write_atomically(path, json.dumps({"run": secrets.token_hex(8)}) + "\n")
+    return json.loads(path.read_text())["run"]
+
+
+def memory_allowed() -> float:
+    """Bytes that rows may take in memory."""
+    try:
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = 1024 * int(fields["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return min(MEMORY_SHARE * free, MOST_MEMORY)
