@@ -3,9 +3,9 @@
 The digit gives the label away and is augmented weakly, so a method that learns only what is easiest learns nothing of
 the picture. Masked, the digit's channel is black: what then is left to a probe was learnt from the picture.
 
-The paper leaves open which digit goes with which image, and how 28 pixels become 32. Here every image has a digit of its
-own where there are enough of its label (else they are used again in the same order), drawn once for all runs; digits are
-enlarged.
+The paper leaves open which digit goes with which image, and how 28 pixels become 32. Here every image has a digit of
+its own where there are enough of its label (else they are used again in the same order), drawn once for all runs, and
+digits are enlarged.
 """
 
 import numpy as np
