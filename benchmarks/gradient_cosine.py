@@ -182,7 +182,7 @@ def main(words: list[str] | None = None) -> None:
     else:
         name, table = f"gradient-cosine-{options.along}", Table("step", "epoch", "batch", "corrected", "logit sd")
         rows = along_training(options)
-    settings = {key: value for key, value in vars(options).items() if key not in ("out", "commit")}
+    settings = {key: value for key, value in vars(options).items() if key not in ("out", "commit", "data_dir")}
     for row in rows:
         table.add(row)
         keep(name, table, settings, options.device, options.commit, options.out)
