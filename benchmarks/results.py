@@ -29,7 +29,7 @@ def shown(value: Any) -> str:
     if value is None:
         return "—"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"
     return str(value)
 
 

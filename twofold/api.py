@@ -239,7 +239,7 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
     labels = f"{len(data.classes)} classes (for evaluation only)" if data.classes else "no labels"
     lines = [
         f"run      {folder.path}",
-        f"data     {data.name}: {len(data.train):,} images{held_out}, {config.image_size} pixels, {labels}",
+        f"data     {data.name}: {len(data.train):,} images{held_out}, {shape_in_words(config)}, {labels}",
         f"method   {config.method}, encoder {config.encoder}, {trainer.device}",
         f"training {config.epochs} epochs of {trainer.loader.steps_per_epoch} steps, batch {config.batch_size}, "
         f"{config.optimizer}, learning rate {config.scaled_lr:g}",
@@ -251,6 +251,11 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
     for line in lines:
         display.say(line)
         folder.log(line)
+
+
+def shape_in_words(config: Config) -> str:
+    unusual = "" if config.channels in (1, 3) else f", {config.channels} channels"
+    return f"{config.image_size} pixels{unusual}"
 
 
 def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:

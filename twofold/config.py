@@ -43,7 +43,7 @@ class Augment:
     shear: Annotated[float, Bounds(0, 80), "largest shear in degrees"] = 0.0
     shift: Annotated[Probability, "largest shift, as a part of the image's side"] = 0.0
     scale: Annotated[tuple[Positive, Positive], "zoom factor"] = (1.0, 1.0)
-    jitter: Annotated[PerView, "probability of colour jitter"] = 0.8
+    jitter: Annotated[PerView, "probability of colour jitter; of more than 3 channels the first 3 have colour"] = 0.8
     brightness: Annotated[NonNegative, "strength: factor from 1-s to 1+s"] = 0.4
     contrast: Annotated[NonNegative, "strength: factor from 1-s to 1+s"] = 0.4
     saturation: Annotated[NonNegative, "strength: factor from 1-s to 1+s"] = 0.2
@@ -53,6 +53,11 @@ class Augment:
     blur_sigma: Annotated[tuple[Positive, Positive], "its standard deviation in pixels"] = (0.1, 2.0)
     solarize: Annotated[PerView, "probability of inverting the pixels brighter than one half"] = 0.0
     noise: Annotated[Probability, "standard deviation of Gaussian pixel noise (images are 0 to 1)"] = 0.0
+    extra_scale: Annotated[
+        tuple[Probability, Probability] | None,
+        "area of a crop of their own, not mirrored, for channels after the third; none: cropped with the first three",
+    ] = None
+    extra_blur: Annotated[PerView, "probability of blur for those channels, where extra_scale is set"] = 0.0
     local_views: Annotated[int, Bounds(0), "small crops of each image beside its views (multi-crop)"] = 0
     local_size: Annotated[Count | None, "side of the small crops; none: half of image_size"] = None
     local_scale: Annotated[tuple[Probability, Probability], "area of the small crops, as a part of the image"] = (
@@ -95,14 +100,16 @@ class Checkpoint:
 class Config:
     """All that decides a run. `parameters` are the method's own; `origin` says which layer set each key."""
 
-    data: Annotated[str, "digits, cifar10, cifar100, mnist, fashion-mnist, a folder, or a .npy/.npz file"] = "digits"
-    data_dir: Annotated[str, "folder with the standard files of cifar10, cifar100, mnist and fashion-mnist"] = "data"
+    data: Annotated[
+        str, "digits, cifar10, cifar100, mnist, fashion-mnist, mnist-on-cifar, a folder, or a .npy/.npz file"
+    ] = "digits"
+    data_dir: Annotated[str, "folder with the standard files of those sets that have any"] = "data"
     download: Annotated[bool, "fetch missing standard files (checksums are verified)"] = False
     test_fraction: Annotated[
         float, Bounds(0, 0.9), "part held out for evaluation, where there are labels and no test set"
     ] = 0.2
     image_size: Annotated[Count | None, "side of the square images the network sees"] = None
-    channels: Annotated[Literal[1, 3] | None, "grey or colour"] = None
+    channels: Annotated[Count | None, "1: grey, 3: colour; of other images as many as they have"] = None
 
     method: Annotated[str, "see `twofold methods`"] = "frossl"
     views: Annotated[Count, "augmented views of each image in a step"] = 2
@@ -200,14 +207,14 @@ def _build(values: Mapping[str, Any], origin: Mapping[str, str]) -> Config:
 
 
 def _check(config: Config) -> None:
-    for name in ("crop_scale", "crop_ratio", "scale", "blur_sigma", "local_scale"):
-        low, high = getattr(config.augment, name)
+    for name in ("crop_scale", "crop_ratio", "scale", "blur_sigma", "local_scale", "extra_scale"):
+        low, high = getattr(config.augment, name) or (1.0, 1.0)
         if low > high:
             raise TwofoldError(f"augment.{name}={low:g},{high:g}: the first is larger than the second")
-    for name in ("crop_scale", "local_scale"):
-        if getattr(config.augment, name)[0] <= 0:
+    for name in ("crop_scale", "local_scale", "extra_scale"):
+        if (getattr(config.augment, name) or (1.0, 1.0))[0] <= 0:
             raise TwofoldError(f"augment.{name} must be above 0: a crop without pixels has nothing to show")
-    for name in ("flip", "jitter", "grayscale", "blur", "solarize"):
+    for name in ("flip", "jitter", "grayscale", "blur", "extra_blur", "solarize"):
         value = getattr(config.augment, name)
         # A shorter list is repeated: 0,0.2 is BYOL's pair of views, for any number of them.
         asked = config.origin.get(f"augment.{name}") == "user"

@@ -27,15 +27,19 @@ def planar(images: np.ndarray) -> np.ndarray:
         (colour := noise(4, 6, 5, 3), colour),
         (planar(colour), colour),
         (wide := noise(2, 6, 3, 5).transpose(0, 1, 3, 2), wide),
+        (four := noise(2, 6, 5, 4), four),
+        (planar(four), four),
+        (two := noise(2, 6, 5, 2), two),
+        (planar(two), two),
     ],
-    ids=["nHW", "nHW1", "n1HW", "nHW3", "n3HW", "view"],
+    ids=["nHW", "nHW1", "n1HW", "nHW3", "n3HW", "view", "nHW4", "n4HW", "nHW2", "n2HW"],
 )
 def test_layouts(images: np.ndarray, expected: np.ndarray) -> None:
     train, test, classes = from_arrays("x", images)
     np.testing.assert_array_equal(train.images, expected)
     assert (test, classes, train.labels) == (None, None, None)
     assert train.side == 5
-    assert train.grey == (expected.shape[3] == 1)
+    assert train.channels == expected.shape[3]
 
 
 @pytest.mark.parametrize(
@@ -43,8 +47,8 @@ def test_layouts(images: np.ndarray, expected: np.ndarray) -> None:
     [
         ((5, 3, 8, 3), "could be"),
         ((5, 1, 8, 1), "could be"),
-        ((5, 8, 8, 4), "1 or 3 channels"),
-        ((5, 2, 8, 8), "1 or 3 channels"),
+        ((5, 8, 8, 8), "fewer channels than rows"),
+        ((5, 4, 8, 4), "fewer channels than rows"),
         ((64, 48, 3), "one image"),
         ((10, 64), r"\[n, H, W\]"),
         ((0, 8, 8), "no images"),

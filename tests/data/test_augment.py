@@ -45,6 +45,11 @@ CASES = {
     "everything": (EVERYTHING, (23, 3, 20, 26), 16),
     "everything, grey": (EVERYTHING, (23, 1, 8, 8), 8),
     "everything, four channels": (EVERYTHING, (23, 4, 12, 9), 8),
+    "everything, six channels, three of them apart": (
+        dataclasses.replace(EVERYTHING, extra_scale=(0.5, 1), extra_blur=0.5),
+        (23, 6, 12, 9),
+        8,
+    ),
     "no crop": (dataclasses.replace(EVERYTHING, crop_scale=(1, 1), crop_ratio=(1, 1)), (23, 3, 20, 26), 16),
 }
 
@@ -109,12 +114,53 @@ def test_what_is_off_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(views, (images / 255).expand(2, -1, -1, -1, -1))
 
 
-@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("channels", [1, 2])
 def test_images_without_red_green_and_blue_have_no_colour_to_change(channels: int) -> None:
     images = images_of(5, channels, 8, 8)
     views = augmenter(only(jitter=1.0, brightness=0, contrast=0, grayscale=1.0), channels)
     assert views.drawn == []
     assert torch.equal(views.pixels(images, torch.arange(5), at(0))[1], images / 255)
+
+
+def test_of_more_channels_the_first_three_have_the_colour() -> None:
+    augment = only(jitter=1.0, saturation=0.8, hue=0.2, grayscale=0.5, solarize=0.5)
+    images = images_of(5, 5, 8, 8)
+    views = augmenter(augment, 5).pixels(images, torch.arange(5), at(0))
+    coloured = augmenter(augment, 3).pixels(images[:, :3], torch.arange(5), at(0))
+    assert torch.equal(views[:, :, :3], coloured)
+    assert torch.equal(views[:, :, 3:], (images[:, 3:] / 255).expand(2, -1, -1, -1, -1))
+    assert not torch.equal(coloured, (images[:, :3] / 255).expand_as(coloured))
+
+
+def test_crop_flip_and_blur_are_the_same_for_all_channels() -> None:
+    augment = only(crop_scale=(0.2, 1.0), flip=0.5, rotate=20, blur=0.5)
+    image = images_of(6, 1, 12, 12)
+    views = augmenter(augment, 4).pixels(image.expand(-1, 4, -1, -1), torch.arange(6), at(0))
+    torch.testing.assert_close(views, views[:, :, :1].expand_as(views))
+
+
+def test_channels_after_the_third_can_be_augmented_apart() -> None:
+    """Equal channels tell what was done to each: own crops within their bounds, never mirrored, blurred as asked."""
+    n = 500
+    together = only(crop_scale=(0.08, 0.3), flip=1.0, grayscale=1.0)
+    apart = dataclasses.replace(together, extra_scale=(0.75, 1.0))
+    ramp = torch.linspace(0, 255, 32).to(torch.uint8).expand(n, 5, 32, 32)  # brighter to the right
+    views = augmenter(apart, 5, size=32).pixels(ramp, torch.arange(n), at(0))
+    assert torch.equal(views[:, :, :3], augmenter(together, 3, size=32).pixels(ramp[:, :3], torch.arange(n), at(0)))
+    rise = (views[..., 0, -1] - views[..., 0, 0]).flatten(0, 1)  # the width of a crop, and which way round it is
+    assert (rise[:, :3] < 0).all()
+    assert (rise[:, 3:] > 0.7).all()
+    assert torch.equal(rise[:, 3], rise[:, 4])
+    correlation = np.corrcoef(rise[:, 0].numpy(), rise[:, 3].numpy())[0, 1]
+    assert abs(correlation) < 4 / math.sqrt(2 * n)
+
+    dots = torch.zeros(n, 4, 32, 32, dtype=torch.uint8)
+    dots[..., 16, 16] = 255
+    blurring = only(extra_scale=(1.0, 1.0), extra_blur=0.25, blur_sigma=(1.0, 1.0))
+    peaks = augmenter(blurring, 4, size=32).pixels(dots, torch.arange(n), at(0)).amax(dim=(-2, -1))
+    assert (peaks[..., :3] == 1).all()
+    blurred = (peaks[..., 3] < 0.5).double().mean().item()
+    assert abs(blurred - 0.25) < 4 * math.sqrt(0.25 * 0.75 / (2 * n))
 
 
 def test_the_host_is_never_asked_for_a_value() -> None:

@@ -13,13 +13,14 @@ from twofold import config
 from twofold.data import benchmarks
 from twofold.data.benchmarks import read_cifar10, read_cifar100, read_digits, read_fashion_mnist, read_mnist
 from twofold.errors import TwofoldError
+from twofold.keys import Key, Widths
 
 
 def test_defaults_are_valid_configuration() -> None:
     for _, defaults in benchmarks.NAMED.values():
         # Sizes are keys of methods; a source may set them for those that have them.
-        widths = {"projector": config.Widths, "predictor_width": int, "prototypes": int, "queue": int}
-        keys = config.RUN_KEYS | {name: config.Key(name, hint, None, "") for name, hint in widths.items()}
+        widths = {"projector": Widths, "predictor_width": int, "prototypes": int, "queue": int}
+        keys = config.RUN_KEYS | {name: Key(name, hint, None, "") for name, hint in widths.items()}
         resolved = config.flat(config.resolve(keys, {"data source": defaults}))
         assert {key: resolved[key] for key in defaults} == defaults
 

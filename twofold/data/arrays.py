@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from twofold.data.cache import Decoded, mapped
-from twofold.data.decode import fit
+from twofold.data.decode import fit_array
 from twofold.errors import TwofoldError
 
 Progress = Callable[[int, int], None]
@@ -41,8 +40,8 @@ class ArraySplit:
         return min(self.images.shape[1:3])
 
     @property
-    def grey(self) -> bool:
-        return self.images.shape[3] == 1
+    def channels(self) -> int:
+        return self.images.shape[3]
 
     @property
     def unreadable(self) -> Mapping[str, str]:
@@ -72,8 +71,7 @@ class ArraySplit:
             return Decoded(mapped(images), {})
         images = np.empty((len(rows), channels, size, size), np.uint8)
         for done, row in enumerate(rows):
-            pixels = to_bytes(self.images[row])
-            images[done] = fit(Image.fromarray(pixels.squeeze(2) if self.grey else pixels), size, channels)
+            images[done] = fit_array(to_bytes(self.images[row]), size, channels)
             _report(progress, done + 1, len(rows))
         return Decoded(torch.from_numpy(images), {})
 
@@ -147,10 +145,12 @@ def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
                 f"{where} has shape {shape}, which could be [n, H, W, C] or [n, C, H, W]; "
                 "give grey images as [n, H, W], and enlarge images of 3 pixels or less"
             )
+        if not first and not last:  # other images than grey or coloured ones have fewer channels than pixels in a row
+            first, last = images.shape[1] < min(images.shape[2:]), images.shape[3] < min(images.shape[1:3])
         if not first and not last:
             raise TwofoldError(
-                f"{where} has shape {shape}: neither [n, H, W, C] nor [n, C, H, W] with 1 or 3 channels; "
-                "leave out or merge the other channels"
+                f"{where} has shape {shape}: neither [n, H, W, C] nor [n, C, H, W] with 1 or 3 channels, or with fewer "
+                "channels than rows and columns of pixels; leave out channels, or enlarge the images"
             )
         pixels = images if last else images.transpose(0, 2, 3, 1)
     else:

@@ -4,9 +4,13 @@ A draw is a hash of (seed, step, position, view, purpose), so a view does not de
 here asks the host for a value or has a shape that depends on one, so a CUDA graph can capture it. What the
 configuration turns off is left out when the Augmenter is made, and costs nothing.
 
+Of images with more than three channels the first three are taken for red, green and blue: jitter, grayscale and
+solarize change those alone. The channels after them share crop, flip, blur and noise with them, or are changed apart.
+
 N images, V views of each, B = V·N (view by view), C channels, H×W the stored size, S the side of the views.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +21,7 @@ from twofold.config import Augment
 from twofold.data import colour, resample
 from twofold.keys import PerView
 
-NOISE = counter.purpose("augment.noise")  # a compiler cannot look into the hash of a text
+COLOURS = len(colour.LUMA)  # red, green and blue, which are the first channels where there are as many
 Draws = dict[str, Tensor]  # purpose → [V, N], uniform in [0, 1); "noise" → keys [V, N, C·S·S]
 
 
@@ -54,11 +58,19 @@ class Augmenter:
         std: Tensor,
         seed: int,
         first_view: int = 0,
+        further: bool = False,
     ) -> None:
-        """`mean` and `std` `[C]` lie where the images will be (see `to`). `first_view` is the number of the first."""
-        self.augment, self.image_size, self.seed, self.first_view = augment, image_size, seed, first_view
+        """`mean` and `std` `[C]` lie where the images will be (see `to`). `first_view` is the number of the first.
+
+        `further`: these are channels that come after the colours of images; they have draws of their own.
+        """
+        self.augment, self.image_size, self.seed = augment, image_size, seed
+        self.first_view, self.further = first_view, further
         self.plain = Plain(image_size, mean.to(torch.float32), std.to(torch.float32))
-        coloured = len(mean) == len(colour.LUMA)
+        self.apart = self._further_channels(views) if augment.extra_scale and len(mean) > COLOURS else None
+        channels = len(mean) if self.apart is None else COLOURS
+        coloured = channels >= COLOURS and not further
+        self.tinted = COLOURS if coloured else channels
         self.crops = not augment.crop_scale == augment.crop_ratio == (1, 1)
         self.moves = augment.scale != (1, 1) or any((augment.rotate, augment.shear, augment.shift))
         names = ("brightness", "contrast", "saturation", "hue") if coloured else ("brightness", "contrast")
@@ -73,11 +85,14 @@ class Augmenter:
         device = mean.device
         self.chance = {name: torch.tensor([p], device=device).float().T for name, p in every.items() if any(p)}
         self.drawn = self._purposes()
-        hashes = [counter.purpose(f"augment.{name}") for name in self.drawn]
+        prefix = "augment.extra" if further else "augment"
+        # Hashed here: a compiler cannot look into the hash of a text.
+        hashes = [counter.purpose(f"{prefix}.{name}") for name in self.drawn]
+        self.noise = counter.purpose(f"{prefix}.noise")
         self.purpose = torch.tensor(hashes, dtype=torch.int64, device=device).view(-1, 1, 1)
         self.view = torch.arange(first_view, first_view + views, device=device).view(-1, 1)
         # Kept, not made where it is used: a compiler would count it in 32 bits, and the hash needs 64.
-        self.element = torch.arange(len(mean) * image_size**2 if augment.noise > 0 else 0, device=device)
+        self.element = torch.arange(channels * image_size**2 if augment.noise > 0 else 0, device=device)
 
     def to(self, device: torch.device | str) -> "Augmenter":
         mean, std = self.plain.mean.to(device), self.plain.std.to(device)
@@ -89,6 +104,7 @@ class Augmenter:
             std=std,
             seed=self.seed,
             first_view=self.first_view,
+            further=self.further,
         )
 
     def small_crops(self) -> "Augmenter | None":
@@ -114,24 +130,50 @@ class Augmenter:
 
     def pixels(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
         """The same views before normalisation, from 0 to 1."""
+        if self.apart is None:
+            return self._pixels(images, position, step)
+        first = self._pixels(images[:, :COLOURS], position, step)
+        return torch.cat([first, self.apart.pixels(images[:, COLOURS:], position, step)], dim=2)
+
+    def _pixels(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
         draws = self._draw(position, step)
         x = self._cropped(images, draws) / 255
         if self.moves:
             x = self._moved(x, draws)
         if "jitter" in self.chance:
-            x = self._jittered(x, draws)
+            x = self._tint(x, lambda rgb: self._jittered(rgb, draws))
         if "grayscale" in self.chance:
-            x = colour.grayscale(x, self._chosen("grayscale", draws).flatten())
+            x = self._tint(x, lambda rgb: colour.grayscale(rgb, self._chosen("grayscale", draws).flatten()))
         if "blur" in self.chance:
             sigma = between(*self.augment.blur_sigma, draws["blur.sigma"]).flatten()
             blurred = resample.blur(x, sigma, self.augment.blur_sigma[1])
             x = torch.where(self._chosen("blur", draws).view(-1, 1, 1, 1), blurred, x)
         if "solarize" in self.chance:
-            x = colour.solarize(x, self._chosen("solarize", draws).flatten())
+            x = self._tint(x, lambda rgb: colour.solarize(rgb, self._chosen("solarize", draws).flatten()))
         x = x.view(len(self.view), *images.shape[:2], self.image_size, self.image_size)
         if self.augment.noise > 0:
             x = x + self.augment.noise * counter.normal(draws["noise"]).view_as(x)
         return x.clamp(0, 1)
+
+    def _further_channels(self, views: int) -> "Augmenter":
+        scale, blur = self.augment.extra_scale, self.augment.extra_blur
+        assert scale is not None
+        return Augmenter(
+            replace(self.augment, crop_scale=scale, flip=0.0, blur=blur, solarize=0.0, extra_scale=None),
+            views=views,
+            image_size=self.image_size,
+            mean=self.plain.mean[COLOURS:],
+            std=self.plain.std[COLOURS:],
+            seed=self.seed,
+            first_view=self.first_view,
+            further=True,
+        )
+
+    def _tint(self, x: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """Change the channels that have colour, or all where none have."""
+        if x.shape[1] == self.tinted:
+            return change(x)
+        return torch.cat([change(x[:, : self.tinted]), x[:, self.tinted :]], dim=1)
 
     def _purposes(self) -> list[str]:
         names = list(self.chance)
@@ -154,7 +196,7 @@ class Augmenter:
         places = counter.key(self.seed, step, position, self.view)
         draws = dict(zip(self.drawn, counter.uniform(counter.extend(places, self.purpose)).unbind(), strict=True))
         if noisy:
-            draws["noise"] = counter.extend(places[..., None], NOISE, self.element)
+            draws["noise"] = counter.extend(places[..., None], self.noise, self.element)
         return draws
 
     def _chosen(self, name: str, draws: Draws) -> Tensor:

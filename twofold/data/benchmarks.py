@@ -14,12 +14,14 @@ import urllib.request
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from twofold.data.arrays import ArraySplit, Splits
+from twofold.data.mnist_on_cifar import with_digits
 from twofold.errors import TwofoldError
 
 # Digits are read by shape and side: mirrored, cropped or turned far they are others, or none.
@@ -54,6 +56,12 @@ MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small", **_SMA
 # Things and clothes are the same mirrored or in part: the augmentation of every run will do.
 CIFAR_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
 FASHION_MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
+# S-DIET, appendix C.3; how often the digit is blurred is not said there.
+MNIST_ON_CIFAR_DEFAULTS: dict[str, Any] = {
+    **CIFAR_DEFAULTS,
+    "augment.extra_scale": (0.75, 1.0),
+    "augment.extra_blur": 0.5,
+}
 
 TIMEOUT_SECONDS = 30
 
@@ -159,6 +167,10 @@ def read_fashion_mnist(data_dir: Path, download: bool) -> Splits:
     return *_idx_splits(_located("fashion-mnist", data_dir, FASHION_MNIST_REMOTES, folders, download)), CLOTHES_NAMES
 
 
+def read_mnist_on_cifar(data_dir: Path, download: bool, *, masked: bool = False) -> Splits:
+    return with_digits(read_cifar10(data_dir, download), read_mnist(data_dir, download), masked)
+
+
 # name → how it is read, from (data_dir, download), and its defaults
 NAMED: dict[str, tuple[Callable[[Path, bool], Splits], dict[str, Any]]] = {
     "digits": (lambda *_: read_digits(), DIGITS_DEFAULTS),
@@ -166,6 +178,8 @@ NAMED: dict[str, tuple[Callable[[Path, bool], Splits], dict[str, Any]]] = {
     "cifar100": (read_cifar100, CIFAR_DEFAULTS),
     "mnist": (read_mnist, MNIST_DEFAULTS),
     "fashion-mnist": (read_fashion_mnist, FASHION_MNIST_DEFAULTS),
+    "mnist-on-cifar": (read_mnist_on_cifar, MNIST_ON_CIFAR_DEFAULTS),
+    "mnist-on-cifar-masked": (partial(read_mnist_on_cifar, masked=True), MNIST_ON_CIFAR_DEFAULTS),
 }
 
 

@@ -68,6 +68,14 @@ def fit(image: Image.Image, size: int, channels: int) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(square).reshape(size, size, channels).transpose(2, 0, 1))
 
 
+def fit_array(pixels: np.ndarray, size: int, channels: int) -> np.ndarray:
+    """The same of uint8 pixels [H, W, C]; where C is neither 1 nor 3, `channels` is C."""
+    if pixels.shape[2] in (1, 3):
+        return fit(Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels), size, channels)
+    planes = (Image.fromarray(np.ascontiguousarray(plane)) for plane in pixels.transpose(2, 0, 1))
+    return np.concatenate([fit(plane, size, 1) for plane in planes])
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
     """Pillow reports broken files with errors of many types; a file either works or is Unreadable."""

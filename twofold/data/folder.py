@@ -47,6 +47,10 @@ class FileSplit:
     def __len__(self) -> int:
         return len(self.files)
 
+    @property
+    def channels(self) -> int:
+        return 1 if self.grey else 3
+
     def readable(self) -> np.ndarray:
         return np.array([row for row, name in enumerate(self.files) if name not in self.unreadable], np.int64)
 

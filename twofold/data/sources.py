@@ -91,7 +91,7 @@ def open_source(
     if readable < 2:
         raise TwofoldError(f"{name} has one image that can be read; at least two are needed")
     size = natural_size(train.side)
-    chosen = {"image_size": size, "channels": 1 if train.grey else 3, **network_for(size)}
+    chosen = {"image_size": size, "channels": train.channels, **network_for(size)}
     digests = [train.digest(), b"" if test is None else test.digest()]
     fingerprint = _digest(*digests, repr(classes).encode())
     return Source(name, _location(data), train, test, classes, defaults, chosen, fingerprint)
@@ -101,6 +101,12 @@ def load(
     source: Source, *, image_size: int, channels: int, test_fraction: float, progress: Progress | None = None
 ) -> Data:
     """Decode. Where there are labels and no test set, `test_fraction` of each class is held out as one."""
+    have = source.train.channels
+    if channels != have and not {channels, have} <= {1, 3}:
+        raise TwofoldError(
+            f"the images of {source.name} have {have} channels, of which channels={channels} cannot be made; "
+            f"leave the key out, or give images of {channels} channels"
+        )
     fingerprint = _digest(source.fingerprint.encode(), repr((image_size, channels, test_fraction)).encode())
     parts = _parts(source, test_fraction)
     total = sum(len(part.rows) for part in parts)

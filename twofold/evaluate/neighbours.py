@@ -1,5 +1,7 @@
 """The nearest rows by cosine similarity: exact, in blocks, so that no matrix of all pairs is ever held."""
 
+from collections.abc import Callable, Iterator
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -21,3 +23,21 @@ def nearest(query: Tensor, bank: Tensor, k: int, block: int) -> tuple[Tensor, Te
 
 def unit(features: Tensor) -> Tensor:
     return functional.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
+
+
+def pairs_above(
+    rows: Tensor, threshold: float, block: int, progress: Callable[[int, int], None] | None = None
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """All pairs of unit rows at least this similar, a block of pairs at a time: first, second > first, similarity."""
+    for start in range(0, len(rows), block):
+        query = rows[start : start + block]
+        for other in range(start, len(rows), block):
+            here = query @ rows[other : other + block].T
+            close = here >= threshold
+            if other == start:
+                close = close.triu(diagonal=1)
+            first, second = close.nonzero(as_tuple=True)
+            if len(first):
+                yield first + start, second + other, here[first, second]
+        if progress is not None:
+            progress(start + len(query), len(rows))

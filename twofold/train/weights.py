@@ -45,6 +45,11 @@ class Preprocess(nn.Module):
         if isinstance(images, Image.Image):
             images = [images]
         if isinstance(images, (list, tuple)):
+            if self.channels not in (1, 3):
+                raise TwofoldError(
+                    f"this encoder takes images of {self.channels} channels, and Pillow's are grey or coloured: "
+                    f"give uint8 pixels [N, {self.channels}, H, W]"
+                )
             images = np.stack([fit(image, self.image_size, self.channels) for image in images])
         pixels = torch.as_tensor(images, device=self.mean.device)
         if pixels.ndim == 3:

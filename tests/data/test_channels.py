@@ -1,0 +1,55 @@
+"""Images of any number of channels, from the array to the saved encoder and back."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import running
+import twofold
+from twofold import api
+from twofold.data.arrays import from_arrays
+from twofold.data.sources import load, open_source
+from twofold.errors import TwofoldError
+
+RNG = np.random.default_rng(0)
+
+
+def noise(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("channels", [2, 4, 7])
+def test_each_channel_is_resized_as_pillow_resizes_a_grey_image(channels: int) -> None:
+    images = noise(2, 20, 26, channels)
+    decoded = from_arrays("x", images)[0].decode(np.arange(2), 10, channels, "key", None).images.numpy()
+    assert decoded.shape == (2, channels, 10, 10)
+    for got, image in zip(decoded, images, strict=True):
+        for plane, pixels in zip(got, image[:, 3:23].transpose(2, 0, 1), strict=True):
+            expected = np.asarray(Image.fromarray(pixels).resize((10, 10), Image.Resampling.BILINEAR)).astype(int)
+            # Only the outermost columns see beyond the square.
+            np.testing.assert_allclose(plane[:, 1:-1], expected[:, 1:-1], atol=1)
+
+
+@pytest.mark.parametrize("have, asked", [(4, 3), (4, 1), (3, 4), (1, 2)])
+def test_channels_that_cannot_be_made_are_refused(have: int, asked: int) -> None:
+    source = open_source(noise(4, 8, 8, have))
+    with pytest.raises(TwofoldError, match=f"have {have} channels, of which channels={asked} cannot be made"):
+        load(source, image_size=8, channels=asked, test_fraction=0)
+
+
+@pytest.mark.parametrize("channels", [2, 5])
+def test_a_run_from_end_to_end(channels: int, tmp_path) -> None:
+    images, labels = noise(60, 12, 12, channels), np.arange(60) % 3
+    run = twofold.pretrain((images, labels), out=tmp_path / "run", **running.small("frossl", epochs=1, batch_size=16))
+    assert run.config.channels == channels
+    rows = {row["name"] for row in run.results["table"]}
+    assert rows == {"trained", "untrained", "raw pixels"}
+    encoder = twofold.load_encoder(run)
+    features = encoder(encoder.preprocess(torch.from_numpy(images[:4].transpose(0, 3, 1, 2))))
+    assert features.shape == (4, 256)
+    with pytest.raises(TwofoldError, match=rf"uint8 pixels \[N, {channels}, H, W\]"):
+        encoder.preprocess(Image.new("RGB", (12, 12)))
+    written = np.load(api.embed(run, images, tmp_path / "features.npz"))
+    np.testing.assert_allclose(written["features"][:4], features.detach().numpy(), atol=1e-4)
+    assert f"12 pixels, {channels} channels" in (tmp_path / "run" / "log.txt").read_text()

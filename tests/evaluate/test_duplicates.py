@@ -1,0 +1,176 @@
+"""Groups of near-identical images: against all pairs compared in numpy, and found again where they were planted."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageEnhance
+from sklearn.datasets import load_digits
+
+import running
+import twofold
+from twofold.duplicates import find_duplicates, write_duplicates
+from twofold.errors import TwofoldError
+from twofold.evaluate.duplicates import RIDGE, Group, levelled, near_duplicates
+from twofold.evaluate.neighbours import pairs_above
+
+
+def reference(features: np.ndarray, threshold: float) -> list[tuple[int, ...]]:
+    """The connected components, by breadth-first search through the whole matrix of cosines."""
+    centred = features - features.mean(0)
+    values, vectors = np.linalg.eigh(np.cov(centred.T, bias=True))
+    ridge = RIDGE * values.sum() / min(features.shape[1], len(features) - 1)
+    white = centred @ vectors / np.sqrt(values.clip(0) + ridge)
+    white /= np.linalg.norm(white, axis=1, keepdims=True)
+    close = white @ white.T >= threshold
+    seen: set[int] = set()
+    components = []
+    for start in range(len(features)):
+        front, found = {start} - seen, set()
+        while front:
+            found |= front
+            front = {int(j) for i in front for j in np.nonzero(close[i])[0]} - found
+        seen |= found
+        if len(found) > 1:
+            components.append(tuple(sorted(found)))
+    return components
+
+
+@pytest.mark.parametrize("block", [7, 64, 1000])
+@pytest.mark.parametrize("n, K", [(150, 6), (40, 60)], ids=["n > K", "n < K"])
+def test_groups_are_the_components_of_all_links(n: int, K: int, block: int) -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(n, K)) * np.linspace(0.2, 3, K) + 5
+    features[n // 2 :: 3] = features[: len(features[n // 2 :: 3])] + 0.02 * generator.normal(
+        size=features[n // 2 :: 3].shape
+    )
+    found = near_duplicates(torch.from_numpy(features).float(), 0.9, block=block)
+    assert sorted(group.rows for group in found) == sorted(reference(features, 0.9))
+    assert len(found) > 5
+    assert [len(group.rows) for group in found] == sorted((len(group.rows) for group in found), reverse=True)
+    assert all(0.9 <= similarity <= 1 for group in found for similarity in group.similarities)
+
+
+def test_a_chain_of_links_is_one_group_however_it_is_cut_into_blocks() -> None:
+    """Neighbours on an arc are similar, its ends are not; row numbers are in no order along it."""
+    order = np.random.default_rng(0).permutation(60)
+    angle = torch.from_numpy(np.argsort(order)) * (2 * np.pi / 60)
+    circle = torch.stack([angle.cos(), angle.sin()], dim=1).float()
+    for block in (1, 4, 60):
+        (group,) = near_duplicates(circle, 0.99, block=block)
+        assert group.rows == tuple(range(60))
+        assert min(group.similarities) == pytest.approx(np.cos(2 * np.pi / 60), abs=1e-4)
+    assert near_duplicates(circle, 0.999) == []
+
+
+def test_pairs_are_all_pairs_once() -> None:
+    rows = torch.nn.functional.normalize(torch.randn(50, 3), dim=1)
+    expected = {(i, j) for i in range(50) for j in range(i + 1, 50) if float(rows[i] @ rows[j]) >= 0.8}
+    done: list[tuple[int, int]] = []
+    pairs = [
+        pair
+        for first, second, _ in pairs_above(rows, 0.8, 8, lambda *at: done.append(at))
+        for pair in zip(first.tolist(), second.tolist(), strict=True)
+    ]
+    assert len(pairs) == len(set(pairs))
+    assert set(pairs) == expected
+    assert done[-1] == (50, 50)
+
+
+def test_many_copies_of_one_image_are_one_group() -> None:
+    features = torch.cat([torch.randn(300, 16), torch.randn(1, 16).expand(5000, -1)])
+    (group,) = near_duplicates(features)
+    assert group.rows == tuple(range(300, 5300))
+
+
+def test_features_that_are_all_equal_are_one_group() -> None:
+    assert near_duplicates(torch.full((3, 4), 7.0)) == [Group((0, 1, 2), (1.0, 1.0, 1.0))]
+
+
+@pytest.mark.parametrize(
+    "features, threshold, message",
+    [
+        (torch.zeros(1, 4), 0.9, "at least two"),
+        (torch.tensor([[1.0, float("nan")], [0, 1]]), 0.9, "not finite"),
+        (torch.randn(4, 2), 0.0, "threshold=0"),
+        (torch.randn(4, 2), 1.5, "threshold=1.5"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(features: torch.Tensor, threshold: float, message: str) -> None:
+    with pytest.raises(TwofoldError, match=message):
+        near_duplicates(features, threshold)
+
+
+def test_levelled_images_do_not_show_brightness_or_contrast() -> None:
+    pixels = torch.rand(3, 3, 5, 5)
+    torch.testing.assert_close(levelled(0.6 * pixels + 0.2), levelled(pixels))
+    assert levelled(torch.full((1, 1, 4, 4), 0.3)).abs().max() < 1e-4
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> twofold.Run:
+    return twofold.pretrain("digits", out=tmp_path_factory.mktemp("run") / "run", **running.small("frossl", epochs=4))
+
+
+KINDS = {"copy": ".png", "jpeg": ".jpg", "larger": ".png", "darker": ".png"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 digits, and of five of them a copy of the file, a JPEG, a larger and a darker version."""
+    here = tmp_path_factory.mktemp("digits")
+    for number, pixels in enumerate(load_digits().images[:400]):
+        image = Image.fromarray(np.rint(pixels * 255 / 16).astype(np.uint8)).resize((32, 32), Image.Resampling.NEAREST)
+        image.save(here / f"{number}.png")
+        if number % 80 == 7:
+            shutil.copy(here / f"{number}.png", here / f"{number}-copy.png")
+            image.save(here / f"{number}-jpeg.jpg", quality=80)
+            image.resize((48, 48), Image.Resampling.BICUBIC).save(here / f"{number}-larger.png")
+            ImageEnhance.Brightness(image).enhance(0.75).save(here / f"{number}-darker.png")
+    return here
+
+
+def planted() -> set[frozenset[str]]:
+    kinds = [f"-{kind}{ending}" for kind, ending in KINDS.items()]
+    return {frozenset([f"{number}.png", *(f"{number}{kind}" for kind in kinds)]) for number in (7, 87, 167, 247, 327)}
+
+
+def test_planted_duplicates_are_found_and_nothing_else(run: twofold.Run, folder: Path) -> None:
+    groups = find_duplicates(run, folder)
+    assert {frozenset(image.file for image in group) for group in groups} == planted()
+    for group in groups:
+        assert {image.file: image.similarity for image in group}[group[0].file] == pytest.approx(1, abs=1e-3)
+
+
+def test_there_are_no_duplicates_among_the_digits(run: twofold.Run) -> None:
+    assert find_duplicates(run) == []
+
+
+def test_what_is_written(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
+    groups = find_duplicates(run, folder)
+    rows = list(csv.DictReader(write_duplicates(tmp_path / "a.csv", groups).open()))
+    assert [row["file"] for row in rows] == [image.file for group in groups for image in group]
+    assert {row["group"] for row in rows} == {"1", "2", "3", "4", "5"}
+    read = json.loads(write_duplicates(tmp_path / "a.json", groups).read_text())
+    assert read[0][0] == {
+        "index": groups[0][0].index,
+        "split": "train",
+        "file": groups[0][0].file,
+        "similarity": groups[0][0].similarity,
+    }
+    text = write_duplicates(tmp_path / "a.txt", groups).read_text()
+    assert text.count("5 images\n") == 5
+    with pytest.raises(TwofoldError, match=r"\.json, \.csv, \.txt"):
+        write_duplicates(tmp_path / "a.xlsx", groups)
+
+
+def test_the_command(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
+    done = running.run("duplicates", str(run.path), str(folder), "--out", str(tmp_path / "groups.csv"))
+    assert done.returncode == 0, done.stderr
+    assert "5 groups, 20 images more than one of each" in done.stdout
+    assert "87-jpeg.jpg" in done.stdout
+    assert (tmp_path / "groups.csv").exists()
