@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from twofold import config
-from twofold.data import benchmarks, folder
+from twofold.data import benchmarks, files
 from twofold.data.arrays import ArraySplit, Splits
 from twofold.data.sources import hold_out, load, natural_size, network_for, open_source
 from twofold.errors import TwofoldError
@@ -135,8 +135,8 @@ def test_the_cache_is_reused_and_rebuilt_when_truncated(
     photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[Path] = []
-    original = folder.decode
-    monkeypatch.setattr(folder, "decode", lambda path, *rest: (decoded.append(path), original(path, *rest))[1])
+    original = files.decode
+    monkeypatch.setattr(files, "decode", lambda path, *rest: (decoded.append(path), original(path, *rest))[1])
 
     def again(**changes: object) -> torch.Tensor:
         decoded.clear()

@@ -6,7 +6,7 @@ n images, H height, W width, C channels. Layouts [n, H, W], [n, H, W, C] and [n,
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from PIL import Image
 
 from twofold.data.cache import Decoded, mapped
 from twofold.data.decode import fit
+from twofold.data.work import Progress
 from twofold.errors import TwofoldError
-
-Progress = Callable[[int, int], None]
 
 IMAGE_KEYS = ("images", "x", "x_train", "train_images", "arr_0")
 LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
@@ -48,6 +47,10 @@ class ArraySplit:
     def unreadable(self) -> Mapping[str, str]:
         return {}
 
+    @property
+    def groups(self) -> None:
+        return None
+
     def readable(self) -> np.ndarray:
         return np.arange(len(self))
 
@@ -62,7 +65,7 @@ class ArraySplit:
     def names(self, rows: np.ndarray) -> None:  # noqa: ARG002 - a file split has names
         return None
 
-    def decode(self, rows: np.ndarray, size: int, channels: int, key: str, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only files are cached
+    def decode(self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only files are cached
         if self.images.dtype == np.uint8 and self.images.shape[1:] == (size, size, channels):
             planar = self.images.transpose(0, 3, 1, 2)
             whole = len(rows) == len(self)

@@ -16,17 +16,19 @@ from torch import Tensor
 
 from twofold import counter
 from twofold.data import benchmarks
-from twofold.data.arrays import ArraySplit, Progress, from_arrays, read_array_file
+from twofold.data.arrays import ArraySplit, from_arrays, read_array_file
 from twofold.data.decode import extensions
-from twofold.data.folder import FileSplit, read_folder
+from twofold.data.folder import read_folder
+from twofold.data.items import Items
 from twofold.data.store import ImageStore
+from twofold.data.work import Progress
 from twofold.errors import TwofoldError
 
 NAMES = tuple(benchmarks.NAMED)
 ARRAY = "array"  # the name of images that a program handed over: there is no way to find them again
 SIZES = (64, 96, 128, 160, 224)  # what images above the first of them are brought to
 
-Split = ArraySplit | FileSplit
+Split = ArraySplit | Items
 
 
 @dataclass(frozen=True)
