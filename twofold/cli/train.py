@@ -20,9 +20,9 @@ def pretrain(
         list[str] | None,
         typer.Argument(
             metavar="[DATA] [KEY=VALUE]...",
-            help="Images: digits (the default), cifar10, cifar100, mnist, fashion-mnist, a folder, a .npy or .npz "
-            "file. Then settings such as `epochs=20 batch_size=128 seed=1 image_size=64`; `twofold methods NAME` lists "
-            "all of them.",
+            help="Images: digits (the default), cifar10 or another set by its name, a folder, a .csv or .txt list of "
+            "files, .tar shards, a .npy or .npz file. Then settings such as `epochs=20 batch_size=128 seed=1 "
+            "image_size=64`; `twofold methods NAME` lists all of them.",
             show_default=False,
         ),
     ] = None,
@@ -30,7 +30,7 @@ def pretrain(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder. [runs/METHOD-DATA-NUMBER]")] = None,
     graph: Annotated[
         str | None,
-        typer.Option(help="For relational methods: views, labels, neighbours, or a CSV file of groups. [views]"),
+        typer.Option(help="Of relational methods: views, labels, groups, neighbours, or a CSV file of groups. [views]"),
     ] = None,
     quiet: Quiet = False,
 ) -> None:

@@ -132,7 +132,7 @@ def read_digits() -> Splits:
 
 
 def read_cifar10(data_dir: Path, download: bool) -> Splits:
-    files = _located("cifar10", data_dir, CIFAR10_REMOTES, (CIFAR10_FOLDER, "."), download)
+    files = located("cifar10", data_dir, CIFAR10_REMOTES, (CIFAR10_FOLDER, "."), download)
     classes = _cifar_classes(files["batches.meta"], "label_names")
     batches = [_cifar_batch(files[name], "labels", len(classes)) for name in CIFAR10_BATCHES]
     train = ArraySplit(
@@ -143,20 +143,20 @@ def read_cifar10(data_dir: Path, download: bool) -> Splits:
 
 def read_cifar100(data_dir: Path, download: bool) -> Splits:
     """With the hundred fine labels."""
-    files = _located("cifar100", data_dir, CIFAR100_REMOTES, (CIFAR100_FOLDER, "."), download)
+    files = located("cifar100", data_dir, CIFAR100_REMOTES, (CIFAR100_FOLDER, "."), download)
     classes = _cifar_classes(files["meta"], "fine_label_names")
     train, test = (ArraySplit(*_cifar_batch(files[part], "fine_labels", len(classes))) for part in ("train", "test"))
     return train, test, classes
 
 
 def read_mnist(data_dir: Path, download: bool) -> Splits:
-    return *_idx_splits(_located("mnist", data_dir, MNIST_REMOTES, (MNIST_FOLDER, "mnist", "."), download)), DIGIT_NAMES
+    return *_idx_splits(located("mnist", data_dir, MNIST_REMOTES, (MNIST_FOLDER, "mnist", "."), download)), DIGIT_NAMES
 
 
 def read_fashion_mnist(data_dir: Path, download: bool) -> Splits:
     # Not from data_dir itself: MNIST's files have the same names.
     folders = (FASHION_MNIST_FOLDER, "fashion-mnist")
-    return *_idx_splits(_located("fashion-mnist", data_dir, FASHION_MNIST_REMOTES, folders, download)), CLOTHES_NAMES
+    return *_idx_splits(located("fashion-mnist", data_dir, FASHION_MNIST_REMOTES, folders, download)), CLOTHES_NAMES
 
 
 # name → how it is read, from (data_dir, download), and its defaults
@@ -243,7 +243,7 @@ def _unpickled(path: Path) -> dict[str, Any]:
         raise TwofoldError(f"{path} cannot be read: {' '.join(str(error).split())}; fetch the file again") from error
 
 
-def _located(
+def located(
     source: str,
     data_dir: Path,
     remotes: tuple[Remote, ...],

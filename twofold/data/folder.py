@@ -4,6 +4,7 @@
 - Sub-folders with images, and no images beside them, are classes; what is nested in a class belongs to it.
 - Otherwise all images, at any depth, are one set without labels.
 - A folder that holds nothing but one folder stands for that folder.
+- `val_annotations.txt`, as in tiny-imagenet-200, names the classes of the images of a test folder.
 Hidden and non-image files are ignored. Links are followed; each real folder is read once.
 """
 
@@ -22,17 +23,20 @@ from twofold.errors import TwofoldError
 
 TRAIN_FOLDER = "train"
 TEST_FOLDERS = ("test", "val", "valid")
+ANNOTATIONS = "val_annotations.txt"
 
 Splits = tuple[Items, Items | None, tuple[str, ...] | None]  # train, test, class names
 
 
-def read_folder(root: Path, progress: Progress | None = None) -> Splits:
-    """List the images and read their headers."""
+def read_folder(root: Path, progress: Progress | None = None, *, only: Collection[str] = ()) -> Splits:
+    """List the images and read their headers; of classes, `only` these where there are any."""
     files, closed = image_files(root)
     if not files:
         reason = "".join(f" ({root / name}: {why})" for name, why in closed.items())
         raise TwofoldError(f"no images in {root}{reason}; endings that count: {' '.join(sorted(extensions()))}")
-    train_files, test_files = _splits(files)
+    train_files, test_files = _splits(root, files)
+    if only:
+        train_files, test_files = (_restricted(root, part, only) for part in (train_files, test_files))
     names = sorted({name for part in (train_files, test_files) for name in part.values() if name is not None})
     number = {name: place for place, name in enumerate(names)}
     index = inspect(root, [*train_files, *test_files], of=root, progress=progress)
@@ -82,11 +86,32 @@ def _is(kind: Callable[[], bool]) -> bool:
         return False
 
 
-def _splits(files: list[str], prefix: str = "") -> tuple[dict[str, str | None], dict[str, str | None]]:
+def _annotated(listed: Path, files: list[str]) -> dict[str, str | None]:
+    """Classes from rows `file name, class, …`, separated by tabs."""
+    rows = [line.split("\t") for line in listed.read_text(encoding="utf-8", errors="replace").splitlines()]
+    classes = {row[0]: row[1] for row in rows if len(row) > 1}
+    missing = next((name for name in files if name.rpartition("/")[2] not in classes), None)
+    if missing is not None:
+        raise TwofoldError(f"{listed} does not name the class of {missing}")
+    return {name: classes[name.rpartition("/")[2]] for name in files}
+
+
+def _restricted(root: Path, part: dict[str, str | None], only: Collection[str]) -> dict[str, str | None]:
+    missing = sorted(set(only) - {name for name in part.values() if name is not None}) if part else []
+    if missing:
+        raise TwofoldError(
+            f"{root} has no images of {', '.join(missing[:3])}{' and others' if len(missing) > 3 else ''}; "
+            f"{len(missing)} of the {len(only)} classes asked for are not there"
+        )
+    wanted = set(only)
+    return {name: of for name, of in part.items() if of in wanted}
+
+
+def _splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, str | None], dict[str, str | None]]:
     """Training and test files, each with its class or None; all of `files` begin with `prefix`."""
     tops = {_top(name, prefix) for name in files}
     if None not in tops and len(tops) == 1:
-        return _splits(files, f"{prefix}{tops.pop()}/")
+        return _splits(root, files, f"{prefix}{tops.pop()}/")
     by_lower = {top.lower(): top for top in sorted(top for top in tops if top is not None)}
     candidates = [by_lower[name] for name in TEST_FOLDERS if name in by_lower]
     if TRAIN_FOLDER not in by_lower or not candidates:
@@ -94,7 +119,9 @@ def _splits(files: list[str], prefix: str = "") -> tuple[dict[str, str | None], 
 
     def part(top: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
         below = f"{prefix}{top}/"
-        return _classes([name for name in files if name.startswith(below)], below, known)
+        own = [name for name in files if name.startswith(below)]
+        listed = root / below / ANNOTATIONS
+        return _annotated(listed, own) if listed.is_file() else _classes(own, below, known)
 
     train = part(by_lower[TRAIN_FOLDER])
     tests = [part(top, set(train.values())) for top in candidates]

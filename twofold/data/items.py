@@ -27,6 +27,7 @@ class Items:
     files: tuple[str, ...] | None = None  # what the images are called
     unreadable: Mapping[str, str] = field(default_factory=dict)  # file or folder → reason, known before decoding
     groups: np.ndarray | None = None  # int64 [n]; UNKNOWN where an image has none
+    threads: int | None = None  # at most so many at a time; None: all cores
 
     def __len__(self) -> int:
         return self.count
@@ -64,7 +65,7 @@ class Items:
                 return str(error)
 
         with quiet_pillow():
-            results = counted(in_order(attempt, rows.tolist()), len(rows), progress)
+            results = counted(in_order(attempt, rows.tolist(), self.threads), len(rows), progress)
             if key is None:
                 return cache.in_memory(shape, results)
             return cache.record(key, shape, results, expected=len(rows))

@@ -17,9 +17,10 @@ Result = TypeVar("Result")
 Progress = Callable[[int, int], None]  # (done, total)
 
 
-def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def in_order(function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None) -> Iterator[Result]:
     """`map` over threads, with few results waiting. Pillow decodes without the GIL."""
-    pool = ThreadPoolExecutor(WORKERS)
+    threads = threads or WORKERS
+    pool = ThreadPoolExecutor(threads)
     waiting: deque[Future[list[Result]]] = deque()
     supply = iter(items)
 
@@ -29,7 +30,7 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
     try:
         while chunk := list(islice(supply, CHUNK)):
             waiting.append(pool.submit(work, chunk))
-            if len(waiting) > 2 * WORKERS:
+            if len(waiting) > 2 * threads:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
