@@ -18,14 +18,14 @@ import twofold
 from twofold.config import RUN_KEYS, Config, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data.datasets import is_splits
-from twofold.data.loader import suggested_batch_size
-from twofold.data.sources import ARRAY, DATASET, Data, Source, load, network_for, open_source
+from twofold.data.sources import ARRAY, DATASET, Data, Source, load, open_source
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.probes import Row, compare
 from twofold.keys import shown
 from twofold.methods import find, schema
 from twofold.models import has_name
+from twofold.plan import settle
 from twofold.report.page import write_report
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
@@ -74,9 +74,16 @@ def configure(
     method: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     display: Display | None = None,
+    minutes: float | None = None,
 ) -> tuple[Config, Source]:
-    """The configuration of a run, each value from the highest layer that sets it, and the opened data source."""
+    """The configuration of a run, each value from the highest layer that sets it, and the opened data source.
+
+    `minutes` of training take the place of `epochs`: how many that is, is measured here, and then fixed.
+    """
     given = dict(overrides or {})
+    display = display or Display(quiet=True)
+    if minutes is not None and ("epochs" in given or minutes <= 0):
+        raise TwofoldError("give either epochs or minutes of training, and more than 0")
     named = data is None or isinstance(data, (str, Path))
     asked_for = {"data": str(data) if named and data is not None else None, "method": method}
     for name, value in asked_for.items():
@@ -86,7 +93,7 @@ def configure(
     keys = schema(method)
     asked = resolve(keys, {"user": given})
     recipe = find(method).recipe_for(asked.parameters)
-    with (display or Display(quiet=True)).stage("looking at images", 0) as stage:
+    with display.stage("looking at images", 0) as stage:
         source = open_source(
             asked.data if named else data,
             data_dir=asked.data_dir,
@@ -103,20 +110,7 @@ def configure(
     suited = {name: value for name, value in source.defaults.items() if name in keys}
     sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
     layers = {"method": recipe, "data": suited, "chosen": sizes, "user": given | located}
-    layers["chosen"] = sizes | follow(resolve(keys, layers), source)
-    return resolve(keys, layers), source
-
-
-def follow(config: Config, source: Source) -> dict[str, Any]:
-    """Values that follow from image size, number of images and epochs, where nobody asked for others."""
-    assert config.image_size is not None
-    chosen = network_for(config.image_size)
-    if config.warmup_epochs > config.epochs / 10:
-        chosen["warmup_epochs"] = config.epochs / 10
-    images = source.training_images(config.test_fraction)
-    if images < 2 * config.batch_size:
-        chosen["batch_size"] = suggested_batch_size(images)
-    return chosen
+    return settle(keys, layers, source, minutes=minutes, display=display), source
 
 
 def pretrain(
