@@ -230,8 +230,10 @@ def load(text: str, schema_of: Callable[[str], Schema]) -> Config:
         record = json.loads(text)
         version, values, origin = record["format"], record["values"], record["origin"]
         method = values["method"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise TwofoldError(f"this is not a configuration that Twofold wrote ({error!r})") from None
+        if not isinstance(method, str) or not isinstance(origin, dict):
+            raise TypeError("method is text, and origin a table")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise TwofoldError(f"this is not a configuration that Twofold wrote ({str(error)[:200]!r})") from None
     if version != FORMAT:
         raise TwofoldError(f"this run has format {version}, and this version of Twofold reads format {FORMAT}")
     config = resolve(schema_of(method), {"saved": values})
