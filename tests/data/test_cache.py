@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import running
 from twofold.data import cache
 from twofold.errors import TwofoldError
 
@@ -174,3 +175,14 @@ def test_a_set_larger_than_the_limit_is_kept_alone_and_one_larger_than_the_disk_
     monkeypatch.setenv("TWOFOLD_CACHE_GB", "much")
     with pytest.raises(TwofoldError, match="TWOFOLD_CACHE_GB=much"):
         cache.record("third", row.shape, [row], expected=1)
+
+
+def test_the_command_shows_what_is_kept_and_clears_it(rows: list[np.ndarray | str], folder: Path) -> None:
+    cache.record("one", SHAPE, rows)
+    cache.record("two", SHAPE, rows)
+    shown = running.run("cache")
+    assert "2 decoded sets" in shown.stdout
+    assert "one-" in shown.stdout
+    assert "2 decoded sets" in running.run("cache", "--clear").stdout
+    assert list(folder.glob("*.u8")) == []
+    assert "0 decoded sets" in running.run("cache").stdout
