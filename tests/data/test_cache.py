@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import running
+from twofold.cli.cache import cache as command
 from twofold.data import cache
 from twofold.errors import TwofoldError
 
@@ -177,12 +177,15 @@ def test_a_set_larger_than_the_limit_is_kept_alone_and_one_larger_than_the_disk_
         cache.record("third", row.shape, [row], expected=1)
 
 
-def test_the_command_shows_what_is_kept_and_clears_it(rows: list[np.ndarray | str], folder: Path) -> None:
+def test_the_command_shows_what_is_kept_and_clears_it(
+    rows: list[np.ndarray | str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cache.record("one", SHAPE, rows)
     cache.record("two", SHAPE, rows)
-    shown = running.run("cache")
-    assert "2 decoded sets" in shown.stdout
-    assert "one-" in shown.stdout
-    assert "2 decoded sets" in running.run("cache", "--clear").stdout
+    command()
+    shown = capsys.readouterr().out
+    assert "2 decoded sets" in shown
+    assert "one-" in shown
+    command(clear=True)
+    assert "removed" in capsys.readouterr().out
     assert list(folder.glob("*.u8")) == []
-    assert "0 decoded sets" in running.run("cache").stdout
