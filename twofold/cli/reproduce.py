@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +13,13 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from twofold.cli.common import Quiet, app, display_of, polite
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
     from twofold.reproduce.record import Record
     from twofold.reproduce.runner import Outcome
     from twofold.reproduce.show import Line
-    from twofold.reproduce.table import Table
+    from twofold.reproduce.table import Row, Table
     from twofold.train.progress import Display
 
 RUNS = Path("runs") / "reproduce"
@@ -37,7 +38,12 @@ def reproduce(
     list_tables: Annotated[bool, typer.Option("--list", help="The tables, and how much of each is done.")] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="For all runs. [the table's]", show_default=False)] = None,
     seeds: Annotated[str, typer.Option(help="One run of each row with each of them.")] = "0",
-    rows: Annotated[str | None, typer.Option(help="Only these, by name, with commas between.")] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only rows of this name, with * for anything; may be given more than once.", show_default=False
+        ),
+    ] = None,
     data_dir: Annotated[str | None, typer.Option(help="Folder with CIFAR-10's standard files. [data]")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Run folders, records and pages go here.")] = RUNS,
     records: Annotated[Path | None, typer.Option(help="New records go here. [OUT/records]")] = None,
@@ -70,13 +76,16 @@ def reproduce(
         raise TwofoldError(f"epochs is given twice: --epochs {epochs} and epochs={user['epochs']}")
     if "epochs" in user:
         epochs = whole_numbers("epochs=", user.pop("epochs"))[0]
-    wanted = [name.strip() for name in rows.split(",")] if rows else []
+    chosen = {table.name: matching(table, row or ["*"]) for table in tables}
+    if not any(chosen.values()):
+        names = [each.name for table in tables for each in table.rows]
+        raise TwofoldError(f"no row is called {' or '.join(map(repr, row or []))}{nearest((row or [''])[0], names)}")
     jobs = [
         job
         for table in tables
         for job in jobs_of(
             table,
-            [table.row(name) for name in wanted] or table.rows,
+            chosen[table.name],
             epochs=epochs,
             seeds=whole_numbers("--seeds ", seeds),
             user=user,
@@ -95,7 +104,9 @@ def reproduce(
     known = read_records(*folders)
     for table in tables:
         lines = lines_of_jobs(table, jobs, known)
-        display.say(f"\n{table.paper}, {table.number}: {table.title}")
+        display.say(f"\n{table.name}: {table.number}. {table.title}")
+        if user:
+            display.say("these runs with " + " ".join(f"{key}={value}" for key, value in user.items()))
         display.say(side_by_side(table, lines))
         display.say(f"page     {write_page(out / f'{table.name}.html', table, lines)}")
     conclude(outcome, display)
@@ -121,10 +132,13 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if "=" not in word], [word for word in words if "=" in word]
 
 
+def matching(table: "Table", patterns: list[str]) -> "list[Row]":
+    return [each for each in table.rows if any(fnmatch(each.name.lower(), pattern.lower()) for pattern in patterns)]
+
+
 def user_settings(words: list[str], tables: "list[Table]", data_dir: str | None) -> dict[str, str]:
     """Settings that at least one of the tables' methods knows."""
     from twofold.config import RUN_KEYS
-    from twofold.errors import nearest
     from twofold.keys import parse_overrides
     from twofold.methods import CATALOG, schema
 
@@ -182,10 +196,9 @@ def listing(tables: "list[Table]", records: "dict[str, Record]") -> Grid:
 
 
 def side_by_side(table: "Table", lines: "list[Line]") -> Grid:
-    from twofold.reproduce.show import heads, seeds_text
+    from twofold.reproduce.show import heads, texts
 
-    grid = Grid("", *heads(table), "epochs", "seeds", "note", box=None, header_style="bold")
+    grid = Grid(*heads(table), box=None, header_style="bold")
     for line in lines:
-        cells = [text for cell in line.cells for text in (cell.printed, cell.ours)]
-        grid.add_row(*map(escape, [line.name, *cells, str(line.epochs), seeds_text(line), line.note]))
+        grid.add_row(*map(escape, texts(table, line)))
     return grid

@@ -21,7 +21,7 @@ def write_page(path: Path, table: Table, lines: Sequence[Line]) -> Path:
         .render(
             title=f"{table.number}: {table.title}",
             paper=PAPERS.get(table.paper, "Twofold"),
-            columns=[column.title for column in table.columns],
+            columns=[(column.title, table.is_printed(column)) for column in table.columns],
             rows=[row_of(each) for each in lines],
             settings=[(setting.key, shown(setting.value), setting.source) for setting in table.settings],
             differs=table.differs,

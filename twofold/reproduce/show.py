@@ -54,31 +54,34 @@ def lines_of_records(table: Table, records: Mapping[str, Record]) -> list[Line]:
 
 
 def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], refused: str) -> Line:
-    failed = [record["failed"] for record in done.values() if record.get("failed")]
+    values = list(done.values())
+    failed = [record["failed"] for record in values if record.get("failed")]
     notes = [row.note, refused] + ([f"{len(failed)} of {len(done)} runs failed: {failed[0]}"] if failed else [])
     return Line(
         name=row.name,
         epochs=epochs,
-        seeds=[record["config"]["values"]["seed"] for record in done.values()],
+        seeds=[record["config"]["values"]["seed"] for record in values],
         cells=[
-            Cell(printed_text(row, column, epochs, table.epochs), ours_text(column, list(done.values())))
-            for column in table.columns
+            # That a row was not run is said once.
+            Cell(printed_text(table, row, column, epochs), ours_text(column, values) if values or not place else "")
+            for place, column in enumerate(table.columns)
         ],
         note="; ".join(note for note in notes if note),
         records=done,
     )
 
 
-def printed_text(row: Row, column: Column, epochs: int, usual: int) -> str:
+def printed_text(table: Table, row: Row, column: Column, epochs: int) -> str:
     """The published number for these epochs; another, which says so, where there is none."""
     numbers = row.printed.get(column.title, ())
     if not numbers:
         return ""
-    exact: list[Printed] = [each for each in numbers if (each.epochs or usual) == epochs]
-    chosen = (exact or list(numbers))[0]
-    text = format(chosen.value, column.form) + ("" if chosen.sd is None else f" ± {chosen.sd:{column.form}}")
-    extra = [] if exact else [f"{chosen.epochs or usual} epochs"]
-    extra += [chosen.note] if chosen.note else []
+    chosen: Printed = next((each for each in numbers if each.epochs == epochs), numbers[0])
+    digits = max(
+        len(f"{each.value:g}".partition(".")[2]) for row in table.rows for each in row.printed.get(column.title, ())
+    )
+    text = f"{chosen.value:,.{digits}f}" + ("" if chosen.sd is None else f" ± {chosen.sd:.{digits}f}")
+    extra = [f"{chosen.epochs} epochs"] * (chosen.epochs not in (None, epochs)) + [chosen.note] * bool(chosen.note)
     return f"{text} ({', '.join(extra)})" if extra else text
 
 
@@ -91,8 +94,18 @@ def ours_text(column: Column, done: Sequence[Record]) -> str:
 
 
 def heads(table: Table) -> list[str]:
-    """Titles of the cells: a pair for each column."""
-    return [f"{column.title}: {side}" for column in table.columns for side in ("published", "ours")]
+    """Titles over what `texts` gives: a column that nothing is printed for has ours alone."""
+    titles = [""]
+    for column in table.columns:
+        titles += [f"{column.title}: published", "ours"] if table.is_printed(column) else [f"{column.title}: ours"]
+    return [*titles, "epochs", "seeds", "note"]
+
+
+def texts(table: Table, line: Line) -> list[str]:
+    cells = [line.name]
+    for column, cell in zip(table.columns, line.cells, strict=True):
+        cells += [cell.printed, cell.ours] if table.is_printed(column) else [cell.ours]
+    return [*cells, str(line.epochs), seeds_text(line), line.note]
 
 
 def seeds_text(line: Line) -> str:
@@ -101,12 +114,9 @@ def seeds_text(line: Line) -> str:
 
 def markdown(table: Table, records: Mapping[str, Record]) -> list[str]:
     """A section of docs/results.md."""
-    titles = ["", *heads(table), "epochs", "seeds", "note"]
+    titles = heads(table)
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for line in lines_of_records(table, records):
-        cells = [text for cell in line.cells for text in (cell.printed, cell.ours)]
-        row = [line.name, *cells, str(line.epochs), seeds_text(line), line.note]
-        lines.append("| " + " | ".join(row) + " |")
+    lines += [f"| {' | '.join(texts(table, line))} |" for line in lines_of_records(table, records)]
     return [f"### {table.name}: {table.number}. {table.title}", "", *lines, "", *differences(table)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from twofold.config import Config, flat, resolve
 from twofold.data.benchmarks import NAMED
-from twofold.errors import TwofoldError, nearest
+from twofold.errors import TwofoldError
 from twofold.keys import coerce
 from twofold.methods import find, schema
 from twofold.reproduce.readings import Column
@@ -24,7 +24,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Printed:
-    """A published number; `epochs` where it is not for the table's."""
+    """A published number; `epochs` where the paper says after how many it was measured."""
 
     value: float
     sd: float | None = None
@@ -63,11 +63,9 @@ class Table:
     findings: str = ""
     data: str = "cifar10"
 
-    def row(self, name: str) -> Row:
-        found = [row for row in self.rows if row.name == name]
-        if not found:
-            raise TwofoldError(f"{self.name} has no row '{name}'{nearest(name, [row.name for row in self.rows])}")
-        return found[0]
+    def is_printed(self, column: Column) -> bool:
+        """Whether there is anything in print to set beside ours."""
+        return any(row.printed.get(column.title) for row in self.rows)
 
 
 @dataclass(frozen=True)
