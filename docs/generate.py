@@ -14,7 +14,8 @@ from twofold.config import resolve
 from twofold.keys import parameter_keys, shown
 from twofold.methods import CATALOG, Entry, schema
 from twofold.report.theory import errata
-from twofold.reproduce.show import markdown
+from twofold.reproduce.measured import lines_of_measurements
+from twofold.reproduce.show import lines_of_records, markdown
 from twofold.reproduce.table import records_of
 from twofold.reproduce.tables import TABLES
 from twofold.theory import check, claims
@@ -26,6 +27,7 @@ RESULTS = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 ERRATA = ROOT / "docs" / "errata.md"
 RECORDS = ROOT / "reproduce" / "records"
+BENCHMARKS = ROOT / "benchmarks" / "results"
 Record = dict[str, Any]
 START, END = "<!-- numbers: written by docs/generate.py -->\n", "<!-- end of numbers -->\n"
 FAMILIES = {
@@ -221,7 +223,10 @@ def paper_results(paper: str, left: dict[str, Record]) -> list[str]:
         words = ["None of its tables was run yet."]
     elif not words:
         words = ["Too little was run yet to say what holds."]
-    sections = [line for table in tables for line in ["", *markdown(table, everything)]]
+    sections = []
+    for table in tables:
+        lines = lines_of_measurements(table, BENCHMARKS) if table.benchmark else lines_of_records(table, everything)
+        sections += ["", *markdown(table, lines)]
     return [" ".join(words), *sections]
 
 

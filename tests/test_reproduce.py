@@ -9,24 +9,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from standard_files import cifar10_contents
 from twofold import api
 from twofold.cli import app
 from twofold.config import dump
+from twofold.data.sources import hold_out
 from twofold.errors import TwofoldError
+from twofold.evaluate.probes import linear_accuracy
 from twofold.keys import coerce
 from twofold.methods import CATALOG, schema
 from twofold.reproduce import runner
+from twofold.reproduce.measured import lines_of_measurements
 from twofold.reproduce.readings import DISTINCT, ENTROPY, LINEAR, MEMORY, condition_number, online_at, saturation_step
 from twofold.reproduce.record import entropy, read_records, record_name, spectrum_summary
 from twofold.reproduce.runner import Budget, carry_out
 from twofold.reproduce.show import lines_of_jobs, lines_of_records
-from twofold.reproduce.table import Job, Printed, Row, Table, job_of, jobs_of
+from twofold.reproduce.table import Job, Printed, Probe, Row, Table, job_of, jobs_of
 from twofold.reproduce.tables import TABLES
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder
+from twofold.train.weights import load_encoder
 
 TINY = {"data": "digits", "encoder": "conv", "projector": "32,16", "predictor_width": "32", "batch_size": "256"}
 RECORDS = Path(__file__).parent.parent / "reproduce" / "records"
@@ -109,6 +114,41 @@ def test_rows_have_names_of_their_own_and_printed_numbers_a_column(table: Table)
     assert len({row.name for row in table.rows}) == len(table.rows)
     titles = {column.title for column in table.columns}
     assert all(row.printed.keys() <= titles for row in table.rows)
+
+
+def test_one_run_has_one_set_of_probes() -> None:
+    """Whichever table comes first, its record serves the others."""
+    probes: dict[str, set[Any]] = {}
+    for table in TABLES.values():
+        for job in jobs_of(table, table.rows):
+            if not job.refused:
+                probes.setdefault(job.name, set()).add(tuple(job.row.probes))
+    assert all(len(each) == 1 for each in probes.values())
+
+
+def test_probes_of_a_finished_run(tmp_path: Path, tiny: dict[str, str]) -> None:
+    """After the projector, and on other images, of which the run must not make its own normalisation."""
+    inverted = tmp_path / "inverted.npz"
+    with np.load(tiny["data"]) as content:
+        np.savez(inverted, images=255 - content["images"], labels=content["labels"])
+    probes = (Probe("after", projected=True), Probe("inverted", data=str(inverted)), Probe("again"))
+    row = replace(SMALL.rows[0], probes=probes, settings={"projector": (32, 2)})
+    (job,) = jobs_of(SMALL, [row], user=tiny)
+    do([job], tmp_path)
+    record = read_records(tmp_path / "records")[job.name]
+    assert record["probes"].keys() == {"after", "inverted", "again"}
+    linear = LINEAR.read(record)
+    assert linear is not None
+    assert 100 * record["probes"]["again"] == pytest.approx(linear)
+
+    encoder = load_encoder(tmp_path / job.name)
+    with np.load(inverted) as content:
+        images, labels = torch.from_numpy(content["images"])[:, None], torch.from_numpy(content["labels"])
+    held = hold_out(torch.arange(60), labels, 0.2)
+    with torch.no_grad():
+        features = encoder(encoder.preprocess(images))
+    expected = linear_accuracy(features[~held], labels[~held], features[held], labels[held], classes=2)
+    assert record["probes"]["inverted"] == pytest.approx(expected)
 
 
 def test_alpha_cl_1_is_the_printed_table() -> None:
@@ -269,11 +309,27 @@ def test_words_that_are_wrong(words: list[str], message: str, tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
+def test_measurements_are_the_newest_that_fit(tmp_path: Path) -> None:
+    def write(name: str, benchmark: str, date: str, *rows: dict[str, Any]) -> None:
+        (tmp_path / f"{name}.json").write_text(json.dumps({"benchmark": benchmark, "date": date, "rows": rows}))
+
+    write("a", "gradient-cosine", "2026-02-01", {"encoder": "resnet18", "b": 64, "batch": 0.5, "theory": 0.25})
+    write("b", "gradient-cosine", "2026-01-01", {"encoder": "resnet18", "b": 64, "batch": 0.75})
+    write("c", "other", "2026-03-01", {"encoder": "resnet18", "b": 64, "batch": 0.9})
+    first, second, *_ = lines_of_measurements(TABLES["s-diet-2"], tmp_path)
+    assert [cell.ours for cell in first.cells] == ["0.5000", "—", "0.2500"]
+    assert (first.cells[0].printed, second.cells[0].printed) == ("0.9944", "0.9965")
+    assert [cell.ours for cell in second.cells] == ["not run yet", "", ""]
+
+
 def test_the_list_counts_what_is_done() -> None:
     result = CliRunner().invoke(app, ["reproduce", "--list"], env={"COLUMNS": "200"}, catch_exceptions=False)
     shown = {line.split()[0]: line.split()[-2:] for line in result.stdout.splitlines()[1:] if line.strip()}
     done = {path.stem for path in RECORDS.glob("*.json")}
     for name, table in TABLES.items():
+        if table.benchmark:
+            assert shown[name][0] == str(len(table.rows))
+            continue
         names = [job.name for job in jobs_of(table, table.rows)]
         assert shown[name] == [str(len(names)), str(len([each for each in names if each in done]))]
 

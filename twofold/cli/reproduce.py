@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from twofold.train.progress import Display
 
 RUNS = Path("runs") / "reproduce"
+CHECKOUT = Path(__file__).parents[2]  # the repository, where this is run from one; else there are no records in it
 
 
 @app.command()
@@ -57,6 +58,7 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Run the configurations of papers' tables, and set our numbers beside the published ones."""
+    from twofold.reproduce.measured import lines_of_measurements
     from twofold.reproduce.page import write_page
     from twofold.reproduce.record import head_commit, read_records
     from twofold.reproduce.runner import Budget, carry_out
@@ -65,7 +67,7 @@ def reproduce(
     from twofold.reproduce.tables import TABLES, find_table
 
     display = display_of(quiet)
-    folders = [kept_records(), records or out / "records"]
+    folders = [CHECKOUT / "reproduce" / "records", records or out / "records"]
     names, settings = split(words or [])
     if list_tables or not names:
         display.say(listing(list(TABLES.values()), read_records(*folders)))
@@ -103,11 +105,17 @@ def reproduce(
         )
     known = read_records(*folders)
     for table in tables:
-        lines = lines_of_jobs(table, jobs, known)
+        lines = (
+            lines_of_measurements(table, CHECKOUT / "benchmarks" / "results")
+            if table.benchmark
+            else lines_of_jobs(table, jobs, known)
+        )
         display.say(f"\n{table.name}: {table.number}. {table.title}")
         if user:
             display.say("these runs with " + " ".join(f"{key}={value}" for key, value in user.items()))
         display.say(side_by_side(table, lines))
+        if table.command:
+            display.say(f"measured by: {table.command}")
         display.say(f"page     {write_page(out / f'{table.name}.html', table, lines)}")
     conclude(outcome, display)
 
@@ -121,11 +129,6 @@ def conclude(outcome: "Outcome", display: "Display") -> None:
         display.say(f"{len(outcome.left)} runs are left for want of time: the same command goes on with them")
     if outcome.refused:
         raise typer.Exit(1)
-
-
-def kept_records() -> Path:
-    """Those of the repository, where this is run from one; a folder that is not there has none."""
-    return Path(__file__).parents[2] / "reproduce" / "records"
 
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -184,14 +187,20 @@ def helpers(count: int, out: Path) -> Iterator[None]:
 
 
 def listing(tables: "list[Table]", records: "dict[str, Record]") -> Grid:
+    from twofold.reproduce.measured import measurement
     from twofold.reproduce.table import jobs_of
 
+    results = CHECKOUT / "benchmarks" / "results"
     grid = Grid("table", "in print", "what", "epochs", "runs", "done", box=None, header_style="bold")
     for table in tables:
-        jobs = jobs_of(table, table.rows)
-        done = sum(job.name in records for job in jobs)
+        if table.benchmark:
+            done = sum(measurement(table, row, results) is not None for row in table.rows)
+        else:
+            done = sum(job.name in records for job in jobs_of(table, table.rows))
         in_print = "" if table.paper == "twofold" else f"{table.paper}, {table.number}"
-        grid.add_row(table.name, in_print, escape(table.title), str(table.epochs), str(len(jobs)), str(done))
+        grid.add_row(
+            table.name, in_print, escape(table.title), str(table.epochs or "—"), str(len(table.rows)), str(done)
+        )
     return grid
 
 

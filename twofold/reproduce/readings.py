@@ -38,6 +38,16 @@ def online_at(epoch: int) -> Column:
     return Column(f"online, epoch {epoch}, %", lambda record: _online(record, epoch))
 
 
+def probed(name: str, title: str) -> Column:
+    """Of a table's own probe with this name."""
+
+    def read(record: Record) -> float | None:
+        value = record.get("probes", {}).get(name)
+        return None if value is None else 100 * value
+
+    return Column(title, read)
+
+
 EFFECTIVE_RANK = Column("effective rank", lambda record: record["last"].get("effective_rank"), ".1f")
 MEMORY = Column("memory, MiB", lambda record: record["results"].get("memory"), ",.0f")
 

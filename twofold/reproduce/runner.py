@@ -20,6 +20,7 @@ import torch
 import twofold
 from twofold import api
 from twofold.errors import Diverged, Interrupted, TwofoldError
+from twofold.reproduce.probe import probed
 from twofold.reproduce.record import Record, read_records, record, record_of_failure, write_record
 from twofold.reproduce.table import Job
 from twofold.train.guards import ask_to_stop
@@ -147,7 +148,8 @@ def carried_out(job: Job, path: Path, display: Display, machine: str, commit: st
             },
         }
         return record_of_failure(path, str(error).partition(";")[0], results, machine, commit)
-    return record(path, machine, commit)
+    probes = {probe.name: probed(path, probe, display) for probe in job.row.probes}
+    return record(path, machine, commit) | ({"probes": probes} if probes else {})
 
 
 def forget() -> None:

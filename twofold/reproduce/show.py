@@ -22,7 +22,7 @@ class Line:
     """A row with one number of epochs, over its seeds."""
 
     name: str
-    epochs: int
+    epochs: int | None  # None: there was no run
     seeds: Sequence[int]  # of the runs that are done
     cells: Sequence[Cell]  # one for each column of the table
     note: str
@@ -105,20 +105,21 @@ def texts(table: Table, line: Line) -> list[str]:
     cells = [line.name]
     for column, cell in zip(table.columns, line.cells, strict=True):
         cells += [cell.printed, cell.ours] if table.is_printed(column) else [cell.ours]
-    return [*cells, str(line.epochs), seeds_text(line), line.note]
+    return [*cells, "—" if line.epochs is None else str(line.epochs), seeds_text(line), line.note]
 
 
 def seeds_text(line: Line) -> str:
     return ", ".join(map(str, line.seeds)) or "—"
 
 
-def markdown(table: Table, records: Mapping[str, Record]) -> list[str]:
+def markdown(table: Table, found: Sequence[Line]) -> list[str]:
     """A section of docs/results.md."""
     titles = heads(table)
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    lines += [f"| {' | '.join(texts(table, line))} |" for line in lines_of_records(table, records)]
+    lines += [f"| {' | '.join(texts(table, line))} |" for line in found]
     return [f"### {table.name}: {table.number}. {table.title}", "", *lines, "", *differences(table)]
 
 
 def differences(table: Table) -> list[str]:
-    return [f"Not as in print: {'; '.join(table.differs)}."] if table.differs else []
+    measured = [f"Measured by `{table.command}`."] if table.command else []
+    return [" ".join(measured + ([f"Not as in print: {'; '.join(table.differs)}."] if table.differs else []))]

@@ -33,6 +33,15 @@ class Printed:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """One more linear probe of a finished run: on other images, or on the projector's output."""
+
+    name: str
+    data: str | None = None  # none: the run's own
+    projected: bool = False
+
+
+@dataclass(frozen=True)
 class Row:
     """A line of a table: one configuration, run with one or more seeds."""
 
@@ -41,6 +50,7 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     printed: Mapping[str, Sequence[Printed]] = field(default_factory=dict)  # by the title of a column
     epochs: int | None = None  # its own number, where it is not the table's
+    probes: Sequence[Probe] = ()  # alike for all rows, of any table, that are one run
     note: str = ""
 
 
@@ -62,6 +72,8 @@ class Table:
     differs: Sequence[str] = ()
     findings: str = ""
     data: str = "cifar10"
+    benchmark: str = ""  # in whose results the rows are found, by their settings, where they are not runs
+    command: str = ""  # that measures them
 
     def is_printed(self, column: Column) -> bool:
         """Whether there is anything in print to set beside ours."""
@@ -90,7 +102,7 @@ def jobs_of(
     user: Mapping[str, Any] | None = None,
 ) -> list[Job]:
     """All rows with the first seed, then all with the second, …"""
-    rows = list(rows)
+    rows = [] if table.benchmark else list(rows)
     return [
         job_of(table, row, epochs or row.epochs or table.epochs, seed, user or {}) for seed in seeds for row in rows
     ]

@@ -14,6 +14,12 @@ from twofold.reproduce.tables import (
     isoloss_3,
     isoloss_weight_decay,
     long,
+    s_diet_1,
+    s_diet_1c,
+    s_diet_2,
+    s_diet_3,
+    s_diet_4,
+    s_diet_5,
 )
 
 MODULES = (
@@ -21,6 +27,12 @@ MODULES = (
     alpha_cl_1,
     alpha_cl_3,
     alpha_cl_4,
+    s_diet_1,
+    s_diet_1c,
+    s_diet_2,
+    s_diet_3,
+    s_diet_4,
+    s_diet_5,
     frossl_online,
     frossl_spectrum,
     frossl_appendix_c,
