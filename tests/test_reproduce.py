@@ -128,27 +128,27 @@ def test_one_run_has_one_set_of_probes() -> None:
 
 def test_probes_of_a_finished_run(tmp_path: Path, tiny: dict[str, str]) -> None:
     """After the projector, and on other images, of which the run must not make its own normalisation."""
-    inverted = tmp_path / "inverted.npz"
-    with np.load(tiny["data"]) as content:
-        np.savez(inverted, images=255 - content["images"], labels=content["labels"])
-    probes = (Probe("after", projected=True), Probe("inverted", data=str(inverted)), Probe("again"))
+    bright = tmp_path / "bright.npz"
+    generator = np.random.default_rng(1)
+    np.savez(bright, images=generator.integers(150, 255, (60, 8, 8), dtype=np.uint8), labels=np.arange(60) // 7 % 2)
+    probes = (Probe("after", projected=True), Probe("bright", data=str(bright)), Probe("again"))
     row = replace(SMALL.rows[0], probes=probes, settings={"projector": (32, 2)})
     (job,) = jobs_of(SMALL, [row], user=tiny)
     do([job], tmp_path)
     record = read_records(tmp_path / "records")[job.name]
-    assert record["probes"].keys() == {"after", "inverted", "again"}
+    assert record["probes"].keys() == {"after", "bright", "again"}
     linear = LINEAR.read(record)
     assert linear is not None
     assert 100 * record["probes"]["again"] == pytest.approx(linear)
 
     encoder = load_encoder(tmp_path / job.name)
-    with np.load(inverted) as content:
+    with np.load(bright) as content:
         images, labels = torch.from_numpy(content["images"])[:, None], torch.from_numpy(content["labels"])
     held = hold_out(torch.arange(60), labels, 0.2)
     with torch.no_grad():
         features = encoder(encoder.preprocess(images))
     expected = linear_accuracy(features[~held], labels[~held], features[held], labels[held], classes=2)
-    assert record["probes"]["inverted"] == pytest.approx(expected)
+    assert record["probes"]["bright"] == pytest.approx(expected)
 
 
 def test_alpha_cl_1_is_the_printed_table() -> None:
@@ -192,20 +192,20 @@ def test_runs_are_recorded_once_and_skipped_then(tmp_path: Path, tiny: dict[str,
 def test_a_budget_stops_a_run_which_the_next_call_ends(
     tmp_path: Path, tiny: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = jobs_of(SMALL, SMALL.rows, epochs=80, user=tiny)
+    jobs = jobs_of(SMALL, SMALL.rows, epochs=20, user=tiny | {"batch_size": "4"})
     assert do(jobs, tmp_path, seconds=10).left == [job.name for job in jobs]  # too little to begin with
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(runner, "LEAST_SECONDS", -math.inf)
     assert do(jobs[:1], tmp_path, seconds=0).left == [jobs[0].name]
     run = tmp_path / jobs[0].name
     (checkpoint,) = (run / "checkpoints").glob("step-*")
-    assert 0 < int(checkpoint.name.removeprefix("step-")) < 80 * 3
+    assert 0 < int(checkpoint.name.removeprefix("step-")) < 20 * 12
     assert not (tmp_path / "records").exists()
 
     assert do(jobs[:1], tmp_path).done == [jobs[0].name]
     steps = [line["step"] for line in RunFolder(run).read("metrics.jsonl")]
     assert steps == sorted(set(steps))
-    assert steps[-1] == 80 * 3
+    assert steps[-1] == 20 * 12
 
 
 def test_what_another_process_is_at_is_left_to_it(tmp_path: Path, tiny: dict[str, str]) -> None:
