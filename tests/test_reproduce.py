@@ -286,6 +286,7 @@ def test_the_command(tmp_path: Path, tiny: dict[str, str]) -> None:
     page = (tmp_path / "out" / "isoloss-2.html").read_text()
     assert "90.7 &#177; 0.2" in page
     assert f"{accuracy:.2f}" in page
+    assert "projector=32,16" in page
     again = CliRunner().invoke(app, words, env={"COLUMNS": "200"}, catch_exceptions=False)
     assert "SimSiam" in again.stdout
     assert "training" not in again.stdout

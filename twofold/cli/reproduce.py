@@ -104,6 +104,7 @@ def reproduce(
             commit=commit or head_commit(),
         )
     known = read_records(*folders)
+    asked = " ".join(f"{key}={value}" for key, value in user.items() if key != "data_dir")
     for table in tables:
         lines = (
             lines_of_measurements(table, CHECKOUT / "benchmarks" / "results")
@@ -111,12 +112,13 @@ def reproduce(
             else lines_of_jobs(table, jobs, known)
         )
         display.say(f"\n{table.name}: {table.number}. {table.title}")
-        if user:
-            display.say("these runs with " + " ".join(f"{key}={value}" for key, value in user.items()))
+        if asked:
+            display.say(f"these runs with {asked}")
         display.say(side_by_side(table, lines))
         if table.command:
             display.say(f"measured by: {table.command}")
-        display.say(f"page     {write_page(out / f'{table.name}.html', table, lines)}")
+        display.say(f"page     {write_page(out / f'{table.name}.html', table, lines, asked)}")
+    outcome.elsewhere = [name for name in outcome.elsewhere if name not in known]  # until then it may be done
     conclude(outcome, display)
 
 

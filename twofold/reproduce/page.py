@@ -12,7 +12,8 @@ from twofold.reproduce.table import Table
 from twofold.theory.claim import PAPERS
 
 
-def write_page(path: Path, table: Table, lines: Sequence[Line]) -> Path:
+def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "") -> Path:
+    """`asked`: settings beyond the table's, of which a reader must know."""
     charts = [accuracy_chart(lines), *spectrum_charts(lines)]
     charts = [each for each in charts if each["series"]]
     html = (
@@ -20,6 +21,7 @@ def write_page(path: Path, table: Table, lines: Sequence[Line]) -> Path:
         .from_string(resource("reproduce.html"))
         .render(
             title=f"{table.number}: {table.title}",
+            asked=asked,
             paper=PAPERS.get(table.paper, "Twofold"),
             columns=[(column.title, table.is_printed(column)) for column in table.columns],
             rows=[row_of(each) for each in lines],

@@ -20,6 +20,7 @@ from twofold.reproduce.tables import (
     s_diet_3,
     s_diet_4,
     s_diet_5,
+    s_diet_6,
 )
 
 MODULES = (
@@ -33,6 +34,7 @@ MODULES = (
     s_diet_3,
     s_diet_4,
     s_diet_5,
+    s_diet_6,
     frossl_online,
     frossl_spectrum,
     frossl_appendix_c,
