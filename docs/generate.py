@@ -14,7 +14,12 @@ from twofold.config import resolve
 from twofold.keys import parameter_keys, shown
 from twofold.methods import CATALOG, Entry, schema
 from twofold.report.theory import errata
+from twofold.reproduce.measured import lines_of_measurements
+from twofold.reproduce.show import lines_of_records, markdown
+from twofold.reproduce.table import records_of
+from twofold.reproduce.tables import TABLES
 from twofold.theory import check, claims
+from twofold.theory.claim import PAPERS
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "methods.md"
@@ -22,6 +27,7 @@ RESULTS = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 ERRATA = ROOT / "docs" / "errata.md"
 RECORDS = ROOT / "reproduce" / "records"
+BENCHMARKS = ROOT / "benchmarks" / "results"
 Record = dict[str, Any]
 START, END = "<!-- numbers: written by docs/generate.py -->\n", "<!-- end of numbers -->\n"
 FAMILIES = {
@@ -50,6 +56,9 @@ Accuracy in per cent on held-out images, of a linear probe and of kNN on frozen 
 the embeddings at the end of training. Images/s is the median over the last half of the run; memory is the most that
 training had allocated on the GPU, in MiB; seconds are wall-clock, of training and evaluation. What a record does not
 hold is —.
+
+Then the papers' tables, published numbers beside ours: `twofold reproduce TABLE` runs one. ± is the standard deviation
+over seeds.
 """
 COLUMNS = ("linear", "kNN", "effective rank", "images/s", "memory", "seconds", "seed", "date", "commit", "made with")
 
@@ -188,6 +197,8 @@ def results_page() -> str:
         methods.add(name, baseline, name)
     lines = [RESULTS_HEAD, "## All methods, CIFAR-10, ResNet-18, 30 epochs", ""]
     lines += ["Each method with its defaults, in the order of the catalog.", "", *methods.lines]
+    for paper, title in PAPERS.items():
+        lines += ["", f"## {title}", "", *paper_results(paper, left)]
     digits = {name: left.pop(name) for name in records("digits-*.json")}
     for title, runs in (("Digits, the demo", digits), ("Other runs", left)):
         table = Table("record", settings)
@@ -196,6 +207,27 @@ def results_page() -> str:
         lines += ["", f"## {title}", "", *table.lines] if runs else []
     lines += ["", "## Made with", "", *(f"{number}. {setting}" for setting, number in settings.items())]
     return "\n".join(lines) + "\n"
+
+
+def paper_results(paper: str, left: dict[str, Record]) -> list[str]:
+    """What the records show, in words, then the paper's tables; records that are in one are no longer left over."""
+    tables = [table for table in TABLES.values() if table.paper == paper]
+    everything = records("*.json")
+    found = {name for table in tables for row in table.rows for name in records_of(table, row, everything)}
+    for name in found & left.keys():
+        del left[name]
+    words = [table.findings for table in tables if table.findings]
+    if not tables:
+        words = ["Theory alone: see `twofold verify birth`."]
+    elif not found:
+        words = ["None of its tables was run yet."]
+    elif not words:
+        words = ["Too little was run yet to say what holds."]
+    sections = []
+    for table in tables:
+        lines = lines_of_measurements(table, BENCHMARKS) if table.benchmark else lines_of_records(table, everything)
+        sections += ["", *markdown(table, lines)]
+    return [" ".join(words), *sections]
 
 
 def readme() -> str:

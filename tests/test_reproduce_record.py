@@ -13,6 +13,7 @@ import pytest
 import twofold
 from running import small
 from twofold.methods import CATALOG
+from twofold.reproduce.record import record_name, steady_rate, wall_clock
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "reproduce" / "records").glob("*.json"))
@@ -44,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_records_are_named_by_their_configuration(path: Path) -> None:
-    assert recording.record_name(json.loads(path.read_text())["config"]) == path.stem
+    assert record_name(json.loads(path.read_text())["config"]) == path.stem
 
 
 @pytest.mark.parametrize(
@@ -60,13 +61,13 @@ def test_records_are_named_by_their_configuration(path: Path) -> None:
 def test_a_name_says_all_that_was_asked_for(asked: dict[str, Any], name: str) -> None:
     values = {"data": "cifar10", "method": "frossl", "epochs": 100, "seed": 0, "lr": 0.3} | asked
     origin = {"lr": "method", "data": "user", "method": "user"} | dict.fromkeys(asked, "user")
-    assert recording.record_name({"values": values, "origin": origin}) == name
+    assert record_name({"values": values, "origin": origin}) == name
 
 
 def test_the_rate_is_that_of_the_last_half_without_what_evaluation_took() -> None:
     rates = {10: 1.0, 50: 3.0, 51: 100.0, 80: 104.0, 90: 2.0, 100: 101.0}
     timing = [{"step": step, "images_per_second": rate} for step, rate in rates.items()]
-    assert recording.steady_rate(timing) == 100.5  # of 100, 104, 2 and 101
+    assert steady_rate(timing) == 100.5  # of 100, 104, 2 and 101
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_the_rate_is_that_of_the_last_half_without_what_evaluation_took() -> Non
     ids=["whole", "resumed", "resumed twice", "resumed to evaluate"],
 )
 def test_wall_clock_counts_every_part_of_a_run(clock: list[float], last: float, expected: float) -> None:
-    assert recording.wall_clock([{"seconds": seconds} for seconds in clock], last) == expected
+    assert wall_clock([{"seconds": seconds} for seconds in clock], last) == expected
 
 
 def test_many_runs_are_recorded_at_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,9 +31,19 @@ def memory_errors() -> Iterator[None]:
         raise TwofoldError(f"the device has too little memory, lower batch_size or image_size: {reason}") from None
 
 
+_in_training: list[list[int]] = []  # what each loop that runs now has received
+
+
+def ask_to_stop() -> None:
+    """Ask runs in training to save and stop, as SIGTERM does; for callers that have no signal to send."""
+    for received in _in_training:
+        if not received:
+            received.append(signal.SIGTERM)
+
+
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """A list that stays empty until Ctrl-C or SIGTERM; the second Ctrl-C stops at once."""
+    """A list that stays empty until Ctrl-C, SIGTERM or `ask_to_stop`; the second Ctrl-C stops at once."""
     received: list[int] = []
     former: dict[int, Any] = {}
 
@@ -44,8 +54,10 @@ def stop_signals() -> Iterator[list[int]]:
     if threading.current_thread() is threading.main_thread():  # elsewhere Python gives us no signals
         for number in (signal.SIGINT, signal.SIGTERM):
             former[number] = signal.signal(number, remember)
+    _in_training.append(received)
     try:
         yield received
     finally:
+        _in_training[:] = [other for other in _in_training if other is not received]
         for caught, handler in former.items():
             signal.signal(caught, handler)

@@ -1,0 +1,92 @@
+"""A table as one self-contained page: published and ours side by side, curves of the runs, and how they were set up."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twofold.keys import shown
+from twofold.report.charts import Chart, axis, chart, line
+from twofold.report.page import page
+from twofold.reproduce.record import Record
+from twofold.reproduce.show import Line, seeds_text
+from twofold.reproduce.table import Table
+from twofold.theory.claim import PAPERS
+
+
+def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "") -> Path:
+    """`asked`: settings beyond the table's, of which a reader must know."""
+    charts = [accuracy_chart(lines), *spectrum_charts(lines)]
+    charts = [each for each in charts if each["series"]]
+    html = page(
+        "reproduce.html",
+        title=f"{table.number}: {table.title}",
+        asked=asked,
+        paper=PAPERS.get(table.paper, "Twofold"),
+        columns=[(column.title, table.is_printed(column)) for column in table.columns],
+        rows=[row_of(each) for each in lines],
+        settings=[(setting.key, shown(setting.value), setting.source) for setting in table.settings],
+        differs=table.differs,
+        findings=table.findings,
+        charts=charts,
+        blob={each["id"]: each for each in charts},
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(html, encoding="ascii")
+    return path
+
+
+def row_of(each: Line) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "cells": each.cells,
+        "epochs": each.epochs,
+        "seeds": seeds_text(each),
+        "note": each.note,
+        "records": list(each.records),
+    }
+
+
+def first(each: Line) -> tuple[str, Record] | None:
+    """The record that a curve is drawn from."""
+    return next(iter(each.records.items()), None)
+
+
+def accuracy_chart(lines: Sequence[Line]) -> Chart:
+    curves = []
+    for each in lines:
+        found = first(each)
+        if found is not None:
+            points: Mapping[str, float] = found[1]["online_accuracy"]
+            name = f"{each.name}, {each.epochs}" if sum(other.name == each.name for other in lines) > 1 else each.name
+            curves.append(line(name, [float(epoch) for epoch in points], [100 * value for value in points.values()]))
+    return chart(
+        "online_accuracy",
+        "Online accuracy",
+        "On held-out images, of a linear classifier that learns beside the encoder; the first seed of each row.",
+        axis("epoch", switch=True),
+        axis("accuracy", unit="%"),
+        [curve for curve in curves if curve["y"]],
+    )
+
+
+def spectrum_charts(lines: Sequence[Line]) -> list[Chart]:
+    charts = []
+    for number, each in enumerate(lines):
+        found = first(each)
+        spectrum = found[1].get("spectrum") if found is not None else None
+        if spectrum:
+            charts.append(
+                chart(
+                    f"spectrum_{number}",
+                    each.name,
+                    "Eigenvalues of the embeddings' covariance.",
+                    axis("step", "log", whole=True),
+                    axis("eigenvalue", "log", floor=1e-8),
+                    [
+                        line(f"rank {rank}", spectrum["step"], values)
+                        for rank, values in spectrum["eigenvalues"].items()
+                    ],
+                    ramp=True,
+                )
+            )
+    return charts

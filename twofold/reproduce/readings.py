@@ -1,0 +1,103 @@
+"""What a table reads from the record of a run. A reading is None where a record does not hold it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twofold.reproduce.record import Record
+
+SATURATED = 0.9  # of its last value: from there on an eigenvalue counts as learnt
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    read: Callable[[Record], float | None]
+    form: str = ".2f"  # of a mean, and of its deviation over seeds
+
+
+def _of_trained(record: Record, key: str) -> float | None:
+    rows = [row for row in record["results"]["table"] if row["name"] == "trained"]
+    return 100 * rows[0][key] if rows else None
+
+
+LINEAR = Column("linear accuracy, %", lambda record: _of_trained(record, "linear_accuracy"))
+KNN = Column("kNN accuracy, %", lambda record: _of_trained(record, "knn_accuracy"))
+
+
+def _online(record: Record, epoch: int | None) -> float | None:
+    by_epoch = {float(key): value for key, value in record["online_accuracy"].items()}
+    value = by_epoch.get(float(record["config"]["values"]["epochs"] if epoch is None else epoch))
+    return None if value is None else 100 * value
+
+
+ONLINE = Column("online accuracy, %", lambda record: _online(record, None))
+
+
+def online_at(epoch: int) -> Column:
+    return Column(f"online, epoch {epoch}, %", lambda record: _online(record, epoch))
+
+
+def probed(name: str, title: str) -> Column:
+    """Of a table's own probe with this name."""
+
+    def read(record: Record) -> float | None:
+        value = record.get("probes", {}).get(name)
+        return None if value is None else 100 * value
+
+    return Column(title, read)
+
+
+EFFECTIVE_RANK = Column("effective rank", lambda record: record["last"].get("effective_rank"), ".1f")
+MEMORY = Column("memory, MiB", lambda record: record["results"].get("memory"), ",.0f")
+
+
+def _spectrum(record: Record) -> dict[str, Any] | None:
+    """Records made before spectra were kept have none."""
+    return record.get("spectrum") or None
+
+
+def _last(name: str) -> Callable[[Record], float | None]:
+    def read(record: Record) -> float | None:
+        spectrum = _spectrum(record)
+        return None if spectrum is None else spectrum[name][-1]
+
+    return read
+
+
+ENTROPY = Column("Shannon entropy", _last("entropy"))
+DISTINCT = Column("distinct features", _last("above_a_hundredth"), ".0f")
+
+
+def largest(record: Record) -> float | None:
+    spectrum = _spectrum(record)
+    return None if spectrum is None else spectrum["eigenvalues"]["1"][-1]
+
+
+LARGEST = Column("largest eigenvalue", largest, ".3g")
+
+
+def _eigenvalue(record: Record, rank: int) -> list[float] | None:
+    spectrum = _spectrum(record)
+    return None if spectrum is None else spectrum["eigenvalues"].get(str(rank))
+
+
+def condition_number(rank: int) -> Column:
+    def read(record: Record) -> float | None:
+        first, last = _eigenvalue(record, 1), _eigenvalue(record, rank)
+        return None if first is None or last is None or last[-1] <= 0 else first[-1] / last[-1]
+
+    return Column(f"λ1/λ{rank}", read)
+
+
+def saturation_step(rank: int) -> Column:
+    """The first recorded step from which on the eigenvalue stays above 0.9 of its last value."""
+
+    def read(record: Record) -> float | None:
+        values = _eigenvalue(record, rank)
+        if values is None:
+            return None
+        below = [place for place, value in enumerate(values) if value < SATURATED * values[-1]]
+        return record["spectrum"]["step"][below[-1] + 1 if below else 0]
+
+    return Column(f"saturation of λ{rank}, step", read, ".0f")

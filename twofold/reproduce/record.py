@@ -1,0 +1,144 @@
+"""A finished run as a small JSON record: its whole configuration, numbers, machine and commit.
+
+A record's name follows from the run's configuration: data, method, and what was asked for beyond their defaults, as in
+cifar10-frossl-30-seed1.
+"""
+
+import json
+import math
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from twofold.train.checkpoint import write_atomically
+from twofold.train.observers import log_spaced
+
+Record = dict[str, Any]
+
+PATHS = ("data", "data_dir", "graph.source")  # where files lay on one machine says nothing to a reader
+# What a run was asked for that its name says in its own way, or that is not meant to change its numbers.
+NOT_IN_NAME = {"data", "data_dir", "download", "method", "epochs", "seed", "device", "compile"}
+RANKS = 16  # eigenvalues kept of a spectrum, on a log scale, beside FroSSL's fourteenth
+SMALLEST = 0.01  # of the largest eigenvalue: 0.1 in singular values, S-DIET's mark of a distinct feature
+
+
+def record_name(config: Mapping[str, Any]) -> str:
+    values = config["values"]
+    asked = {key for key, layer in config["origin"].items() if layer == "user" and not key.startswith("checkpoint.")}
+    words = [Path(values["data"]).name, values["method"]]
+    words += [str(values["epochs"])] * ("epochs" in asked)
+    words += [f"{key}-{values[key]}" for key in sorted(asked - NOT_IN_NAME)]
+    words += [f"seed{values['seed']}"] * ("seed" in asked)
+    return re.sub(r"[^\w.]+", "-", "-".join(words)).strip("-")
+
+
+def record(run: Path, machine: str, commit: str) -> Record:
+    """Of a finished run."""
+    results = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    del results["command"]
+    return recorded(run, results, machine, commit)
+
+
+def record_of_failure(run: Path, reason: str, results: Mapping[str, Any], machine: str, commit: str) -> Record:
+    """Of a run that came to a bad end: as far as it went, and why. `results` has what is known of the machine."""
+    return recorded(run, {"table": [], "memory": None, **results}, machine, commit) | {"failed": reason}
+
+
+def recorded(run: Path, results: dict[str, Any], machine: str, commit: str) -> Record:
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    config["values"] = {name: Path(value).name if name in PATHS else value for name, value in config["values"].items()}
+    metrics, timing = lines_of(run / "metrics.jsonl"), lines_of(run / "timing.jsonl")
+    results.setdefault("seconds", timing[-1]["seconds"] if timing else 0.0)
+    spectrum = [line for line in lines_of(run / "spectrum.jsonl") if line["of"] == "embeddings"]
+    return {
+        "machine": machine or results["device"],
+        "commit": commit,
+        "config": config,
+        "results": results,
+        "online_accuracy": {line["epoch"]: line["online_accuracy"] for line in metrics if "online_accuracy" in line},
+        "last": metrics[-1] if metrics else {},  # with the effective ranks at the end
+        "spectrum": spectrum_summary(spectrum),
+        "steady_images_per_second": steady_rate(timing) if timing else None,
+        "seconds": wall_clock(timing, results["seconds"]),
+    }
+
+
+def spectrum_summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the embeddings' covariance over the run: some eigenvalues, and what is said of all of them."""
+    if not lines:
+        return {}
+    ranks = sorted({*log_spaced(len(lines[0]["eigenvalues"]), RANKS), min(14, len(lines[0]["eigenvalues"]))})
+    return {
+        "dimension": len(lines[0]["eigenvalues"]),
+        "step": [line["step"] for line in lines],
+        "entropy": [short(entropy(line["eigenvalues"])) for line in lines],
+        "above_a_hundredth": [above(line["eigenvalues"], SMALLEST) for line in lines],
+        "eigenvalues": {str(rank): [short(line["eigenvalues"][rank - 1]) for line in lines] for rank in ranks},
+    }
+
+
+def entropy(eigenvalues: Sequence[float]) -> float:
+    """Shannon's, in nats, of the eigenvalues as parts of their sum; rounding errors below 0 count as 0."""
+    positive = [value for value in eigenvalues if value > 0]
+    total = sum(positive)
+    return -sum(value / total * math.log(value / total) for value in positive)
+
+
+def above(eigenvalues: Sequence[float], part: float) -> int:
+    return sum(value >= part * eigenvalues[0] for value in eigenvalues)
+
+
+def short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def steady_rate(timing: list[dict[str, float]]) -> float:
+    """Images per second: the median over the last half of the run, past compilation, whatever evaluation took."""
+    half = timing[-1]["step"] / 2
+    return median(line["images_per_second"] for line in timing if line["step"] > half)
+
+
+def wall_clock(timing: list[dict[str, float]], last: float) -> float:
+    """Seconds of all parts of a run: its clock begins anew when it is resumed, so every fall ends a part."""
+    clock = [*(line["seconds"] for line in timing), last]
+    return sum(before for before, after in pairwise(clock) if after < before) + last
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Whole lines only: a kill can cut the last one short."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def write_record(folder: Path, name: str, values: Record) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    text = json.dumps(values, indent=1)
+    # A list of numbers on one line: a spectrum would else be a thousand lines.
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)
+    write_atomically(path, text + "\n")
+    return path
+
+
+def read_records(*folders: Path) -> dict[str, Record]:
+    """By name, in the order of names; those of a later folder stand before those of an earlier one."""
+    paths = {path.stem: path for folder in folders for path in folder.glob("*.json")}
+    return {name: json.loads(paths[name].read_text(encoding="utf-8")) for name in sorted(paths)}
+
+
+def head_commit() -> str:
+    """That is checked out where this package lies; nothing where it was installed."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except OSError:
+        return ""
+    return found.stdout.strip()

@@ -1,0 +1,52 @@
+"""The tables, one in each file, in the order in which they are listed and printed."""
+
+from twofold.errors import TwofoldError, nearest
+from twofold.reproduce.table import Table
+from twofold.reproduce.tables import (
+    alpha_cl_1,
+    alpha_cl_3,
+    alpha_cl_4,
+    catalog,
+    frossl_appendix_c,
+    frossl_online,
+    frossl_spectrum,
+    isoloss_2,
+    isoloss_3,
+    isoloss_weight_decay,
+    long,
+    s_diet_1,
+    s_diet_1c,
+    s_diet_2,
+    s_diet_3,
+    s_diet_4,
+    s_diet_5,
+    s_diet_6,
+)
+
+MODULES = (
+    catalog,
+    alpha_cl_1,
+    alpha_cl_3,
+    alpha_cl_4,
+    s_diet_1,
+    s_diet_1c,
+    s_diet_2,
+    s_diet_3,
+    s_diet_4,
+    s_diet_5,
+    s_diet_6,
+    frossl_online,
+    frossl_spectrum,
+    frossl_appendix_c,
+    isoloss_2,
+    isoloss_3,
+    isoloss_weight_decay,
+    long,
+)
+TABLES: dict[str, Table] = {module.TABLE.name: module.TABLE for module in MODULES}
+
+
+def find_table(name: str) -> Table:
+    if name not in TABLES:
+        raise TwofoldError(f"unknown table '{name}'{nearest(name, list(TABLES))}")
+    return TABLES[name]

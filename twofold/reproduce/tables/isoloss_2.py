@@ -1,0 +1,64 @@
+"""IsoLoss, Table 2: with and without a teacher (EMA)."""
+
+from twofold.reproduce.readings import EFFECTIVE_RANK, LINEAR, ONLINE
+from twofold.reproduce.table import Printed, Row, Setting, Table
+
+APPENDIX = "appendix D"
+SETTINGS = (
+    Setting("encoder", "resnet18", APPENDIX),
+    Setting("batch_size", 256, APPENDIX),
+    Setting("warmup_epochs", 10, APPENDIX),
+)
+COLUMNS = (ONLINE, LINEAR, EFFECTIVE_RANK)
+DIFFERS = (
+    "the paper prints no number of epochs; runs of solo-learn, from which BYOL's number is taken, have 1000",
+    "crops and colour are the run's defaults, solarisation of every second view as solo-learn's",
+)
+CRASHED = "crashed"
+# Appendix D; what is not printed, but in the authors' code, has rows of its own.
+NO_TEACHER = {"teacher_momentum": None, "optimizer": "sgd", "lr": 0.1, "weight_decay": 4e-4}
+TEACHER = {"teacher_momentum": 0.99, "optimizer": "lars", "lr": 1.0, "weight_decay": 4e-4}
+WIDTHS = {"projector": (4096, 256)}
+AUTHORS = {"correlation_momentum": 0.5, "weight_decay": 1e-4}
+
+
+def printed(value: float, sd: float | None = None, note: str = "") -> dict[str, list[Printed]]:
+    return {ONLINE.title: [Printed(value, sd, note=note)]}
+
+
+DIRECTPRED = [
+    Row("DirectPred, EMA", "directpred", TEACHER | WIDTHS | {"exponent": 0.5}, printed(92.0, 0.2)),
+    Row("DirectPred", "directpred", NO_TEACHER | WIDTHS | {"exponent": 0.5}, printed(12.1, 1.3, CRASHED)),
+]
+ISOLOSS = [
+    Row("IsoLoss, EMA", "isoloss", TEACHER | WIDTHS | {"exponent": 0.5}, printed(91.5, 0.2)),
+    Row("IsoLoss", "isoloss", NO_TEACHER | WIDTHS | {"exponent": 0.5}, printed(91.5, 0.2)),
+    Row(
+        "IsoLoss, authors' code",
+        "isoloss",
+        NO_TEACHER | WIDTHS | {"exponent": 0.5} | AUTHORS,
+        printed(91.5, 0.2),
+        note="momentum of the correlation 0.5, weight decay 1e-4",
+    ),
+]
+TABLE = Table(
+    name="isoloss-2",
+    paper="isoloss",
+    number="Table 2",
+    title="with and without a teacher, CIFAR-10, ResNet-18",
+    columns=COLUMNS,
+    epochs=100,
+    settings=SETTINGS,
+    rows=[
+        Row(
+            "BYOL, EMA",
+            "byol",
+            TEACHER | WIDTHS | {"predictor_width": 4096, "weight_decay": 1e-5},
+            printed(92.6, note="solo-learn"),
+        ),
+        Row("SimSiam", "simsiam", {}, printed(90.7, 0.2), note="solo-learn's settings"),
+        *DIRECTPRED,
+        *ISOLOSS,
+    ],
+    differs=DIFFERS,
+)

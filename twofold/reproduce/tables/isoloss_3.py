@@ -1,0 +1,44 @@
+"""IsoLoss, Table 3: exponents 1 and 0.5 of the predictor, with and without a teacher."""
+
+from twofold.reproduce.table import Row, Table
+from twofold.reproduce.tables.isoloss_2 import (
+    AUTHORS,
+    COLUMNS,
+    CRASHED,
+    DIFFERS,
+    DIRECTPRED,
+    ISOLOSS,
+    NO_TEACHER,
+    SETTINGS,
+    TEACHER,
+    WIDTHS,
+    printed,
+)
+
+ONE = {"exponent": 1.0, "epsilon": 0.25}
+
+TABLE = Table(
+    name="isoloss-3",
+    paper="isoloss",
+    number="Table 3",
+    title="exponents 1 and 0.5 of the predictor, with and without a teacher, CIFAR-10, ResNet-18",
+    columns=COLUMNS,
+    epochs=100,
+    settings=SETTINGS,
+    rows=[
+        Row("DirectCopy, EMA", "directcopy", TEACHER | WIDTHS | {"epsilon": 0.25}, printed(91.3, 0.2)),
+        Row("DirectCopy", "directcopy", NO_TEACHER | WIDTHS | {"epsilon": 0.25}, printed(12.1, 0.6, CRASHED)),
+        *DIRECTPRED,
+        Row("IsoLoss, α = 1, EMA", "isoloss", TEACHER | WIDTHS | ONE, printed(91.5, 0.2)),
+        Row("IsoLoss, α = 1", "isoloss", NO_TEACHER | WIDTHS | ONE, printed(91.4, 0.2)),
+        Row(
+            "IsoLoss, α = 1, authors' code",
+            "isoloss",
+            NO_TEACHER | WIDTHS | ONE | AUTHORS,
+            printed(91.4, 0.2),
+            note="momentum of the correlation 0.5, weight decay 1e-4",
+        ),
+        *ISOLOSS,
+    ],
+    differs=DIFFERS,
+)

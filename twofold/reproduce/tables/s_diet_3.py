@@ -1,0 +1,28 @@
+"""S-DIET, Table 3: with and without normalisation."""
+
+from twofold.reproduce.readings import DISTINCT, LINEAR
+from twofold.reproduce.table import Printed, Probe, Row, Table
+from twofold.reproduce.tables.s_diet_1 import SETTINGS
+
+PROJECTED = (Probe("projected", projected=True),)  # for Table 4, whose run is the same
+NORMALISED = Row(
+    "normalised",
+    "s-diet",
+    {"normalize": True},
+    {LINEAR.title: [Printed(66.88, epochs=5000, note="CIFAR-100")]},
+    probes=PROJECTED,
+)
+OTHER = Row(
+    "not normalised", "s-diet", {"normalize": False}, {LINEAR.title: [Printed(62.60, epochs=5000, note="CIFAR-100")]}
+)
+TABLE = Table(
+    name="s-diet-3",
+    paper="s-diet",
+    number="Table 3",
+    title="with and without normalisation, ResNet-18",
+    columns=(LINEAR, DISTINCT),
+    epochs=100,
+    settings=SETTINGS,
+    rows=[NORMALISED, OTHER],
+    differs=("ours on CIFAR-10, 100 epochs; the paper on CIFAR-100, 5000 epochs",),
+)

@@ -1,0 +1,45 @@
+"""S-DIET, Table 5: methods at batch 256 with one set of augmentations."""
+
+from twofold.reproduce.readings import KNN, LINEAR, MEMORY
+from twofold.reproduce.table import Printed, Row, Setting, Table
+from twofold.reproduce.tables.s_diet_1 import APPENDIX, SETTINGS
+from twofold.reproduce.tables.s_diet_3 import PROJECTED
+
+OWN = {setting.key: setting.value for setting in SETTINGS if setting.key in ("optimizer", "lr", "weight_decay")}
+
+
+def printed(value: float) -> dict[str, list[Printed]]:
+    return {LINEAR.title: [Printed(value, epochs=5000)]}
+
+
+TABLE = Table(
+    name="s-diet-5",
+    paper="s-diet",
+    number="Table 5",
+    title="methods at batch 256 with S-DIET's augmentations, CIFAR-10, ResNet-18",
+    columns=(LINEAR, KNN, MEMORY),
+    epochs=100,
+    settings=(
+        *(setting for setting in SETTINGS if setting.key not in OWN),
+        Setting("augment.crop_scale", (0.08, 1.0), APPENDIX),
+        Setting("augment.flip", 0.5, APPENDIX),
+        Setting("augment.brightness", 0.4, APPENDIX),
+        Setting("augment.contrast", 0.4, APPENDIX),
+        Setting("augment.saturation", 0.4, APPENDIX),
+        Setting("augment.hue", 0.1, APPENDIX),
+        Setting("augment.blur", 0.0, APPENDIX),
+        Setting("augment.solarize", 0.0, APPENDIX),
+    ),
+    rows=[
+        Row("S-DIET", "s-diet", OWN, printed(91.48), probes=PROJECTED),
+        Row("DIET", "diet", OWN, printed(54.64)),
+        Row("SimCLR", "simclr", {}, printed(90.00)),
+        Row("SimSiam", "simsiam", {}, printed(90.78)),
+        Row("BYOL", "byol", {}, printed(90.76)),
+        Row("Barlow Twins", "barlow-twins", {}, printed(90.38)),
+    ],
+    differs=(
+        "bf16 on CUDA; the paper uses 32-bit precision for all",
+        "probabilities of jitter and grayscale are not printed, and are ours: 0.8 and 0.2",
+    ),
+)
