@@ -17,11 +17,16 @@ from twofold.linalg import full_precision, normalized
 def eigenvalues(covariance: Tensor) -> Tensor:
     """Eigenvalues of a symmetric `[D, D]` matrix: float64 on the CPU, descending, clamped at 0.
 
+    They are taken where the matrix is, if that is a GPU: runs that share the cores of a machine would hold each other up.
     Rounding of a float32 covariance leaves eigenvalues of about 1e-7 of the largest, which `effective_rank` counts by
     their square roots: for a spectrum that falls further than that, accumulate the covariance in float64.
     """
-    matrix = covariance.detach().to(device="cpu", dtype=torch.float64)
-    return torch.linalg.eigvalsh(matrix).flip(0).clamp(min=0)
+    return torch.linalg.eigvalsh(widened(covariance)).flip(0).clamp(min=0).cpu()
+
+
+def widened(matrix: Tensor) -> Tensor:
+    """In float64: where it is if that is a GPU, else on the CPU, as not every other device has float64."""
+    return (matrix.detach() if matrix.is_cuda else matrix.detach().cpu()).double()
 
 
 def effective_rank(spectrum: Tensor) -> float:
@@ -72,10 +77,10 @@ def eigenvector_alignment(predictor: Tensor, correlation: Tensor) -> tuple[Tenso
     DirectPred suppose that all are 1. For a predictor p that is not linear, E[p(z)zᵀ] stands for W: along u it is its
     best linear approximation, times u's eigenvalue.
     """
-    values, vectors = torch.linalg.eigh(correlation.detach().double().cpu())
-    moved = predictor.detach().double().cpu() @ vectors
+    values, vectors = torch.linalg.eigh(widened(correlation))
+    moved = widened(predictor) @ vectors
     length = moved.norm(dim=0).clamp_min(torch.finfo(torch.float64).tiny)
-    return ((vectors * moved).sum(0) / length).abs().flip(0), values.flip(0).clamp(min=0)
+    return ((vectors * moved).sum(0) / length).abs().flip(0).cpu(), values.flip(0).clamp(min=0).cpu()
 
 
 @full_precision

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twofold.evaluate.metrics import alignment, uniformity
+from twofold.evaluate.metrics import alignment, uniformity, widened
 from twofold.linalg import centred, double
 from twofold.types import Batch, Embeddings, LossTerms
 
@@ -115,8 +115,8 @@ class Spectrum:
         self.weight.mul_(self.MOMENTUM).add_(1 - self.MOMENTUM)
 
     def read(self) -> Tensor:
-        """The covariance [D, D], as float64 on the CPU."""
-        return (self.covariance.double() / self.weight.double()).cpu()
+        """The covariance [D, D], as float64."""
+        return widened(self.covariance) / widened(self.weight)
 
     def state_dict(self) -> dict[str, Any]:
         return {"covariance": self.covariance, "weight": self.weight}

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twofold.evaluate.metrics import effective_rank, eigenvalues, eigenvector_alignment
+from twofold.evaluate.metrics import effective_rank, eigenvalues, eigenvector_alignment, widened
 from twofold.evaluate.verdict import Snapshot, Verdict, judge, snapshots
 from twofold.models import DirectPredictor
 from twofold.train.observers import Observers
@@ -21,7 +21,7 @@ def spectra(observers: Observers, direct: DirectPredictor | None) -> tuple[dict[
     covariances = {name: spectrum.read() for name, spectrum in observers.spectra.items()}
     moved = None if observers.predicted is None else observers.predicted.read()
     if direct is not None:
-        covariances["predictor"] = moved = direct.matrix().detach().cpu().double()
+        covariances["predictor"] = moved = widened(direct.matrix())
     found = {name: eigenvalues(covariance) for name, covariance in covariances.items()}
     values = {
         "effective_rank": effective_rank(found["embeddings"]),
