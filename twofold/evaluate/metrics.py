@@ -17,7 +17,7 @@ from twofold.linalg import full_precision, normalized
 def eigenvalues(covariance: Tensor) -> Tensor:
     """Eigenvalues of a symmetric `[D, D]` matrix: float64 on the CPU, descending, clamped at 0.
 
-    They are taken where the matrix is, if that is a GPU: runs that share the cores of a machine would hold each other up.
+    They are taken where the matrix is, if that is a GPU: runs that share a machine's cores would hold each other up.
     Rounding of a float32 covariance leaves eigenvalues of about 1e-7 of the largest, which `effective_rank` counts by
     their square roots: for a spectrum that falls further than that, accumulate the covariance in float64.
     """
