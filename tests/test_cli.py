@@ -167,3 +167,17 @@ def test_methods_lists_all_and_one() -> None:
     assert "temperature" in one.stdout
     assert "augment.flip" in one.stdout
     assert run("methods", "simcrl").returncode == 2
+
+
+def test_stopping_what_writes_no_run_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("twofold.use.embedding.embed", stopped)
+    monkeypatch.setattr("sys.argv", ["twofold", "embed", "run", "photos", "--out", "x.npz"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "stopped; nothing was written\n"

@@ -32,15 +32,18 @@ def display_of(quiet: bool) -> "Display":
     return Display(quiet=quiet)
 
 
+GO_ON = "a run that had begun goes on from its last checkpoint with: twofold resume RUN"
+
+
 @contextmanager
-def polite() -> Iterator[None]:
+def polite(stopped: str = GO_ON) -> Iterator[None]:
     """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects."""
     try:
         yield
     except Interrupted as stop:
         fail(f"stopped; everything is saved. Go on with: {how_to_resume(stop.path)}", 128 + stop.signal_number)
     except KeyboardInterrupt:
-        fail("stopped; a run that had begun goes on from its last checkpoint with: twofold resume RUN", 130)
+        fail(f"stopped; {stopped}", 130)
 
 
 def say_verdict(verdict: dict[str, Any] | None, display: "Display") -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
 
 Images = Annotated[str, typer.Argument(metavar="DATA", help="Images, as for pretrain.", show_default=False)]
+UNWRITTEN = "nothing was written"
 
 
 @app.command("embed")
@@ -24,7 +25,7 @@ def embed_command(
     from twofold.use.embedding import embed
 
     display = display_of(quiet)
-    with polite():
+    with polite(UNWRITTEN):
         display.say(f"wrote {embed(run, data, out, display=display)}")
 
 
@@ -32,7 +33,7 @@ def embed_command(
 def search_command(
     run: RunArgument,
     data: Images,
-    query: Annotated[list[Path], typer.Argument(metavar="QUERY...", help="Image files.", show_default=False)],
+    query: Annotated[list[Path], typer.Argument(metavar="QUERY", help="Image files.", show_default=False)],
     k: Annotated[int, typer.Option("-k", min=1, help="How many images to show for each.")] = 10,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what was found.")] = False,
 ) -> None:
@@ -40,7 +41,7 @@ def search_command(
     from twofold.use.search import search
 
     console = Console()
-    with polite():
+    with polite(UNWRITTEN):
         for file, matches in zip(query, search(run, data, query, k=k, display=display_of(quiet)), strict=True):
             lines = [str(file)]
             for rank, match in enumerate(matches, start=1):
@@ -61,6 +62,6 @@ def export_command(
     from twofold.use.export import export, sidecar
 
     display = display_of(quiet)
-    with polite():
+    with polite(UNWRITTEN):
         written = export(run, form, out)
         display.say(f"wrote {written}\n  and {sidecar(written)}: how to load it, and what images it takes")

@@ -87,6 +87,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, 
     aside = path.with_name(f".{path.name}.part")
     try:
         save_file(copies, aside, metadata={"format": "pt", **metadata})
+        aside.chmod(path.parent.stat().st_mode & 0o666)  # safetensors lets nobody but its owner read what it writes
         sync(aside)
         aside.replace(path)
     except (OSError, SafetensorError) as error:
