@@ -3,9 +3,9 @@
     python -m benchmarks.sample_head [--rows 50000 1000000] [--steps 200] [--folder DIR] [--out FILE]
 
 A step takes a batch of rows, distinct and at random, and moves them by a gradient; nothing else. "disk" and "memory"
-are ours; "torch" is `nn.Embedding(sparse=True)` with `SparseAdam`, which has no weight decay, leaves rows where they are
-in steps that do not use them, and keeps 3·n·D numbers in memory. Each is measured in a process of its own, one after
-the other, in `--rounds`.
+are ours; "torch" is `nn.Embedding(sparse=True)` with `SparseAdam`, which has no weight decay, leaves rows where they
+are in steps that do not use them, and keeps 3·n·D numbers in memory. Each is measured in a process of its own, one
+after the other, in `--rounds`.
 
 "step" is the median of single steps by the clock (quartiles beside it), "cpu" the mean of what the process and the
 system on its behalf worked, with what is done once for many steps: writing back and syncing. The batches come from the

@@ -37,7 +37,7 @@ BLOCK_NAME = b"2fold-01"
 
 
 class MemoryRows:
-    """Pages of the table that no row was written to take no memory."""
+    """Memory is taken as rows are written to, in pages of the system's size, which may be 2 MiB."""
 
     def __init__(self, rows: int, record_bytes: int):
         # numpy's zeros are the system's, which torch's are not.
