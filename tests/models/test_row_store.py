@@ -201,6 +201,9 @@ def test_flush_is_where_rows_are_after_a_kill(tmp_path: Path) -> None:
     assert torch.equal(again.dense(), truth(6))
     with pytest.raises(TwofoldError, match="cannot return to step 3"):
         open_head(tmp_path / "head", step=3)
+    with pytest.raises(TwofoldError, match="has no rows"):
+        open_head(tmp_path / "moved away", step=6)
+    assert not (tmp_path / "moved away").exists()
 
 
 def test_undo_holds_a_row_once_and_unused_rows_by_number(tmp_path: Path) -> None:

@@ -213,3 +213,11 @@ def test_what_cannot_be_is_refused() -> None:
     ):
         with pytest.raises(TwofoldError, match=message):
             broken()
+
+
+def test_python_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sample-head.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, SampleHead] = {}
+    exec(page.split("```python\n")[1].split("```")[0], scope)
+    assert SampleHead(1_000_000, 128, path="rows-1M", schedule=[1e-3] * 10_000).steps == 1

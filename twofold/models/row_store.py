@@ -37,7 +37,7 @@ BLOCK_NAME = b"2fold-01"
 
 
 class MemoryRows:
-    """Pages of the table that no row was written to take no memory."""
+    """Memory is taken as rows are written to, in pages of the system's size, which may be 2 MiB."""
 
     def __init__(self, rows: int, record_bytes: int):
         # numpy's zeros are the system's, which torch's are not.
@@ -69,6 +69,8 @@ class DiskRows:
         self._buffer = np.empty((max(1, BUFFER_BYTES // record_bytes), record_bytes), dtype=np.uint8)
         with self._errors("opened"):
             if not (path / HEADER).exists():
+                if step:
+                    raise TwofoldError(f"{path} has no rows, and the checkpoint is of step {step}: put them back there")
                 self._create(header)
             self._refuse_other(header)
             self._file = os.open(path / ROWS, os.O_RDWR)

@@ -199,7 +199,7 @@ class SampleRows:
 
     def __str__(self) -> str:
         place = (self.settings.path or "the run folder") if self.on_disk else "memory"
-        return f"{self.part.count:,} rows of {self.part.dim}, in {place}, {self.bytes / 2**20:,.0f} MiB at most"
+        return f"{self.part.count:,} rows of {self.part.dim}, in {place}, {self.bytes / 2**20:,.1f} MiB at most"
 
 
 def own_name(folder: Path) -> str:

@@ -391,7 +391,7 @@ class Trainer:
         if found is None:
             folder.rewind({})
             return
-        rows = found[1].pop("rows")
+        rows = found[1].pop("rows", None)  # stays on the host
         self.step, state = found[0], checkpoint.to_device(found[1], self.device)
         if state["fingerprint"] != self.fingerprint():
             raise TwofoldError(f"the data of {folder.path} have changed since it was started: it cannot be resumed")
