@@ -61,7 +61,7 @@ def test_the_batch_is_halved_until_it_fits() -> None:
 
 def test_too_little_memory_makes_the_batch_smaller_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = measure_memory(running_config(), open_source("digits")).bytes(128)
-    monkeypatch.setattr(plan, "available_memory", lambda _: 1.01 * needed / plan.MEMORY_SHARE)
+    monkeypatch.setattr(plan, "available_memory", lambda *_: 1.01 * needed / plan.MEMORY_SHARE)
     config, source = api.configure("digits", "frossl")
     assert (config.batch_size, config.origin["batch_size"]) == (128, "chosen")
     assert [row.why for row in plan.explained(config, source) if row.key == "batch_size"] == ["fits the memory"]
@@ -164,3 +164,10 @@ def test_durations_and_sizes_in_words() -> None:
         "about 1 seconds", "about 75 seconds", "about 2 minutes", "about 83 minutes", "about 2.8 hours",
     ]  # fmt: skip
     assert [plan.size(count) for count in (10, 2.5e6, 3.04e9)] == ["under 1 MB", "2.5 MB", "3.0 GB"]
+
+
+def test_what_is_free_on_an_accelerator_is_free_beside_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "free_memory", lambda _: 100.0)
+    device = torch.device("meta")
+    assert [trial.available_memory(device, images) for images in (10, 60, 61)] == [90, 40, 100]
+    assert trial.available_memory(torch.device("cpu"), 10) > 2**20

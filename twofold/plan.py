@@ -68,7 +68,7 @@ def fitting_batch_size(config: Config, source: Source) -> int:
     """The configuration's, or the largest half, quarter, … of it that the device's memory holds."""
     assert config.image_size is not None
     assert config.channels is not None
-    free = MEMORY_SHARE * available_memory(choose_device(config.device))
+    free = MEMORY_SHARE * available_memory(choose_device(config.device), decoded_bytes(config, source))
     views = config.views + config.augment.local_views
     inputs = config.batch_size * views * config.channels * config.image_size**2 * 4
     if config.pieces > 1 or free == 0 or MOST_KEPT * inputs < free:
@@ -78,6 +78,10 @@ def fitting_batch_size(config: Config, source: Source) -> int:
     except TwofoldError:  # what is wrong is said where the run is built
         return config.batch_size
     return halved_to_fit(config.batch_size, memory, free)
+
+
+def decoded_bytes(config: Config, source: Source) -> int:
+    return len(source) * (config.channels or 1) * (config.image_size or 1) ** 2
 
 
 def halved_to_fit(batch_size: int, memory: Memory, free: float) -> int:
@@ -169,8 +173,8 @@ def estimate(config: Config, source: Source) -> Estimate:
         step_seconds=measure_step(config, source),
         steps=config.epochs * steps_per_epoch(config, source),
         memory=memory,
-        available=available_memory(device),
-        images=len(source) * config.channels * config.image_size**2,
+        available=available_memory(device, decoded_bytes(config, source)),
+        images=decoded_bytes(config, source),
         mean=tuple(mean.tolist()),
         std=tuple(std.tolist()),
     )

@@ -189,3 +189,12 @@ def test_the_command_shows_what_is_kept_and_clears_it(
     command(clear=True)
     assert "removed" in capsys.readouterr().out
     assert list(folder.glob("*.u8")) == []
+
+
+def test_a_training_set_does_not_go_to_make_room_for_its_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = np.zeros((1, 100, 100), np.uint8)
+    monkeypatch.setenv("TWOFOLD_CACHE_GB", "15e-6")
+    for key in ("other-train", "one-train", "one-test"):
+        cache.record(key, row.shape, [row], expected=1)
+    kept = [key for key in ("other-train", "one-train", "one-test") if cache.recall(key, row.shape) is not None]
+    assert kept == ["one-train", "one-test"]

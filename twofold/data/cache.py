@@ -5,6 +5,7 @@ checksum of every block. Some are compared at each start, all of them where the 
 written at; what differs is decoded again. The longest unused make room for new ones.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -76,11 +77,16 @@ def remove(entry: Entry) -> None:
         (folder() / f"{entry.key}{ending}").unlink(missing_ok=True)
 
 
-def make_room(needed: int) -> None:
-    """Remove what was longest unused until this much more is within the limit; refuse what the disk cannot hold."""
-    allowed, known = limit(), entries()
-    while known and sum(entry.bytes for entry in known) + needed > allowed:
-        remove(known.pop(0))
+def make_room(needed: int, family: str) -> None:
+    """Remove what was longest unused until this much more is within the limit; refuse what the disk cannot hold.
+
+    What belongs to the same images stays: a training set must not go to make room for its test set.
+    """
+    over = sum(entry.bytes for entry in entries()) + needed - limit()
+    for entry in entries():
+        if over > 0 and not entry.key.startswith(f"{family}-"):
+            remove(entry)
+            over -= entry.bytes
     free = shutil.disk_usage(_existing(folder())).free
     if needed > free:
         raise TwofoldError(
@@ -100,7 +106,8 @@ def recall(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
             return None
         if not _sound(pixels, record["checksums"], every=status.st_mtime_ns != record["written"]):
             return None
-        os.utime(sidecar)  # it was used now
+        with contextlib.suppress(OSError):  # a cache that others keep can still be read
+            os.utime(sidecar)  # it was used now
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Decoded(mapped(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape))), skipped)
@@ -151,7 +158,7 @@ def record(
     try:
         pixels.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(pixels.parent)
-        make_room((expected or 0) * int(np.prod(row_shape)))
+        make_room((expected or 0) * int(np.prod(row_shape)), key.rpartition("-")[0] or key)
         # Plain writes, not a mapping: a full disk is then an error, and not a signal that ends the process.
         with tempfile.NamedTemporaryFile(dir=pixels.parent, suffix=".partial", delete=False) as file:
             partial = Path(file.name)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from twofold.config import Config
 from twofold.data.sources import Data, Source, sample
-from twofold.data.store import free_memory
+from twofold.data.store import DEVICE_SHARE, free_memory
 from twofold.errors import TwofoldError
 from twofold.train.guards import own_randomness
+from twofold.train.precision import uses_bf16
 from twofold.train.progress import Display
 from twofold.train.replay import LEAST_STEPS, WARM_UP
 from twofold.train.trainer import Trainer, choose_device
@@ -24,6 +25,7 @@ TIMED_STEPS = 10
 TRIAL_EPOCHS = 64  # of one step each: more than are taken
 LONG_STEP = 0.3  # seconds, of a small batch
 TIMED_SECONDS = 3.0  # fewer steps where they are long
+NARROW_SHARE = 0.6  # of float32's memory, with bf16: most of what is kept has half the bytes
 SPARE = 1.25  # for what the saved tensors do not show: gradients on their way, workspaces, fragments
 
 
@@ -59,7 +61,8 @@ def measure_memory(config: Config, source: Source) -> Memory:
         for value in values.values()
         if isinstance(value, Tensor)
     )
-    return Memory(fixed=state + trained + memory, per_image=sum(kept.values()) / batch_size)
+    share = NARROW_SHARE if uses_bf16(config, choose_device(config.device)) else 1.0
+    return Memory(fixed=state + trained + memory, per_image=share * sum(kept.values()) / batch_size)
 
 
 def measure_step(config: Config, source: Source, budget: float | None = None) -> float:
@@ -110,10 +113,11 @@ def _trainer(config: Config, source: Source) -> Trainer:
     return Trainer(config, data, Display(quiet=True))
 
 
-def available_memory(device: torch.device) -> float:
-    """Bytes that a run may use there; on the host without swapping."""
+def available_memory(device: torch.device, images: float) -> float:
+    """Bytes that a run may use there, beside its images if they go there; on the host without swapping."""
     if device.type != "cpu":
-        return free_memory(device)
+        free = free_memory(device)
+        return free - images if images <= DEVICE_SHARE * free else free
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
