@@ -158,6 +158,27 @@ def test_a_browser_draws_and_sorts_it(runs: list[RunFolder], tmp_path: Path) -> 
         assert chart["kind"] == "map" or lines.count(name) == len(chart["series"])
 
 
+POINT = """
+const drawing = document.querySelector('[data-chart="map-1"] svg'), frame = drawing.getBoundingClientRect();
+const end = {clientX: frame.right - 20, clientY: frame.top + frame.height / 2, bubbles: true};
+drawing.dispatchEvent(new PointerEvent("pointermove", end));
+"""
+
+
+@in_browser
+def test_pointing_at_an_image_marks_it_in_maps_of_the_same_images(runs: list[RunFolder], tmp_path: Path) -> None:
+    other = finished_run(tmp_path / "other")
+    other.write("pictures.json", json.dumps(fake_pictures(points=30)))
+    seen = visit(write_comparison([*runs[:2], other], tmp_path / "page.html"), POINT)
+    assert seen.console == []
+    rings = {e.inside[0]: e.attributes for e in elements(seen.dom) if e.attributes.get("class") == "ring"}
+    assert set(rings) == {"map-0", "map-1", "map-2"}
+    # The two maps are the same, so the mark has the same place; the third map has other images.
+    assert rings["map-0"]["cx"] == rings["map-1"]["cx"]
+    assert float(rings["map-0"]["cx"] or 0) > 100
+    assert [("none" in (rings[name].get("style") or "")) for name in sorted(rings)] == [False, False, True]
+
+
 @in_browser
 def test_a_phone_can_show_it(runs: list[RunFolder], tmp_path: Path) -> None:
     page = write_comparison(runs, tmp_path / "page.html")

@@ -1,10 +1,7 @@
 """Pictures of a run as a page shows them: tiles of sheets, with what is said of each."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
-
-from twofold.errors import TwofoldError
 
 Record = Mapping[str, Any]
 Tile = dict[str, Any]
@@ -18,11 +15,6 @@ def sheets_of(pictures: Record) -> dict[str, Record]:
 
 def style_of(sheets: Record) -> str:
     """A rule for each sheet, so that an element of class `tile` inside `sheet-NAME` shows a picture of it."""
-    for sheet in sheets.values():
-        # It is written into a style as it is, so a file from elsewhere must not bring anything but a picture.
-        numbers = all(isinstance(sheet.get(key), int) for key in ("side", "gutter", "columns", "rows"))
-        if not numbers or not re.fullmatch(r"data:image/(png|webp);base64,[A-Za-z0-9+/=]*", str(sheet.get("address"))):
-            raise TwofoldError("pictures.json is not what Twofold wrote: delete it, then run `twofold report`")
     return "\n".join(
         f".sheet-{name} .tile {{ background-image: url({sheet['address']}); "
         f"background-size: {_size(sheet, 'columns')} {_size(sheet, 'rows')};"

@@ -25,7 +25,7 @@ from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.neighbours import nearest, unit
 from twofold.evaluate.projection import FEWEST_POINTS, project
 from twofold.methods import schema
-from twofold.report.sheets import sheet, squares
+from twofold.report.sheets import is_sheet, sheet, squares
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder
@@ -132,7 +132,12 @@ def read(folder: RunFolder) -> dict[str, Any]:
         kept = json.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
         raise TwofoldError(f"{path} is not JSON ({error}); delete it, and `twofold report` makes it again") from None
-    return kept if isinstance(kept, dict) and kept.get("format") == FORMAT else {}
+    if not isinstance(kept, dict) or kept.get("format") != FORMAT:
+        return {}
+    parts = [part for part in map(kept.get, ("map", "neighbours", "views")) if part is not None]
+    if not all(isinstance(part, dict) and is_sheet(part.get("sheet")) for part in parts):
+        raise TwofoldError(f"{path} is not what Twofold wrote there; delete it, and `twofold report` makes it again")
+    return kept
 
 
 def _write(folder: RunFolder, pictures: dict[str, Any]) -> None:

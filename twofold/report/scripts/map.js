@@ -61,6 +61,8 @@ kinds.map = (figure, description) => {
   const plot = html("div", { class: "plot atlas" });
   const tooltip = html("div", { class: "tooltip picture" });
   const canvas = html("canvas", {});
+  const ring = svg("circle", { class: "ring", r: 7 });
+  if (sheet) figure.dataset.sheet = sheet.name;
   tooltip.hidden = true;
   const side = html("div", { class: "map-side" }, sheet ? modes() : "");
   if (labelled && labels.length <= LEGEND_CLASSES) side.append(classLegend());
@@ -121,10 +123,9 @@ kinds.map = (figure, description) => {
     canvas.hidden = !pictures;
     if (pictures) drawPictures();
     else drawDots(root);
-    const ring = svg("circle", { class: "ring", r: 7 });
-    ring.style.display = "none";
     root.append(ring);
-    listen(root, ring);
+    mark(null);
+    listen(root);
   }
 
   // A class is one path: a line of no length and with round ends is a dot.
@@ -172,7 +173,21 @@ kinds.map = (figure, description) => {
     }
   }
 
-  function listen(root, ring) {
+  function mark(place) {
+    ring.style.display = place ? "" : "none";
+    if (!place) return;
+    ring.setAttribute("cx", place.x);
+    ring.setAttribute("cy", place.y);
+  }
+
+  // Other maps of the same images mark the same image.
+  const announce = (index) => document.dispatchEvent(new CustomEvent("pointed", { detail: { figure, index } }));
+  document.addEventListener("pointed", ({ detail }) => {
+    if (detail.figure === figure || !sheet || detail.figure.dataset.sheet !== figure.dataset.sheet) return;
+    mark(places.find(({ i }) => points.index[i] === detail.index));
+  });
+
+  function listen(root) {
     root.addEventListener("pointermove", hover);
     root.addEventListener("pointerdown", hover);
     root.addEventListener("pointerleave", leave);
@@ -189,9 +204,8 @@ kinds.map = (figure, description) => {
         leave();
         return;
       }
-      ring.setAttribute("cx", best.x);
-      ring.setAttribute("cy", best.y);
-      ring.style.display = "";
+      mark(best);
+      announce(points.index[best.i]);
       const { i } = best, label = points.labels[i];
       const words = [html("span", { class: "name" }, points.names[i] || `image ${points.index[i].toLocaleString("en-US")}`)];
       if (label !== null) {
@@ -199,12 +213,13 @@ kinds.map = (figure, description) => {
         words.unshift(html("b", {}, dot, className(description, label)));
       }
       if (points.held_out[i]) words.push(html("span", { class: "name" }, "held out"));
-      tooltip.replaceChildren(...(sheet ? [tile(sheet, i, 88)] : []), html("div", { class: "words" }, ...words));
+      tooltip.replaceChildren(...(sheet ? [tile(sheet, i, width < 420 ? 60 : 88)] : []), html("div", { class: "words" }, ...words));
       placeTooltip(tooltip, plot, best);
     }
 
     function leave() {
-      ring.style.display = "none";
+      mark(null);
+      announce(null);
       tooltip.hidden = true;
     }
   }
