@@ -3,8 +3,9 @@
     python -m benchmarks.spectrum [--methods frossl,byol] [--data digits --device cpu]
 
 Steps with all observers and steps with loss and online probe alone take turns, since others may use the machine too. On
-a CPU the clock is that of the process, which stands still while others are served. "step" is what a step loses to
-watching; "log points" is what eigenvalues at the log points of a whole run add to each of its steps.
+a CPU the clock is that of the process, which stands still while others are served. "step" is the part that steps lost
+to watching, which is noisy; "alone" is the time that watching takes by itself, as a part of a step's (on CUDA it goes
+on beside the backward pass); "log points" is what eigenvalues at the log points of a whole run add to each step.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from twofold.train.watch import spectra
 from twofold.types import Batch, Embeddings, LossTerms
 
 METHODS = "frossl,byol,isoloss"
+ALONE = 10  # times that watching is repeated to be timed by itself
 
 
 class Unwatched(Observers):
@@ -59,11 +61,24 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     at_log_point = median(
         timed(lambda: spectra(watched.observers, watched.method.direct), options.device) for _ in range(5)
     )
+    batch = watched.loader.batch(0)
+    with torch.no_grad():
+        embeddings = watched.forward(watched.make_views(batch.images, batch.position, watched.clock)[0], batch)
+        loss = watched.method.objective(embeddings)
+
+    def observe(trainer: Trainer) -> float:
+        rate = torch.ones((), device=trainer.device)
+        return timed(
+            lambda: [trainer.observers.observe(embeddings, loss, batch, rate) for _ in range(ALONE)], options.device
+        )
+
+    alone = [(observe(watched) - observe(plain)) / ALONE for _ in range(options.rounds)]
     log_points = at_log_point * len(watched.spectrum_points) / watched.total_steps
     return {
         "method": method,
         "step ms": 1e3 * median(times["watched"]),
         "step": median(lost),
+        "alone": median(alone) / median(times["watched"]),
         "log points": log_points / median(times["watched"]),
         "step, quartiles of the rounds": quantiles(lost, n=4),
         "embeddings": len(watched.observers.spectra["embeddings"].covariance),
@@ -98,7 +113,7 @@ def main() -> None:
         setattr(options, name, default)
     if options.device == "cpu":
         torch.set_num_threads(options.threads)
-    table = Table("method", "step ms", "step", "log points", "embeddings", "features")
+    table = Table("method", "step ms", "step", "alone", "log points", "embeddings", "features")
     for method in options.methods.split(","):
         torch._dynamo.reset()
         table.add(measure(method, options))
