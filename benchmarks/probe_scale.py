@@ -1,0 +1,157 @@
+"""A linear probe and kNN on features in a mapped file: time, and memory beside the stated bound.
+
+    python -m benchmarks.probe_scale [--rows 1000000] [--features 512] [--classes 10] [--queries 10000]
+
+Features are Gaussian classes, float32, written to a .npy file and mapped. Each part runs in a process of its own; its
+peak is that of the process' private memory above what it held when all was loaded: pages of the mapped file belong to
+the file, and the system takes them back. The bounds are of the algorithm, in numbers of 4 or 8 bytes:
+
+probe: 8 blocks of 2²² numbers (a block's features, logits and what is made of them), 40 numbers for each row (labels,
+folds and their orders in int64), and 40·K·C for L-BFGS. kNN: 4 blocks of 4096 queries with 4096 rows, with their K
+features twice and C votes thrice, and 2 numbers for each row. Both have 128 MiB more for the buffers that the libraries
+of matrix products keep.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.results import Table, keep
+from twofold.data.cache import mapped
+from twofold.evaluate.linear import BLOCK, fit_linear
+from twofold.evaluate.probes import knn_accuracy
+
+MIB = 2**20
+LIBRARIES_MIB = 128
+KNN_BLOCK = 4096
+WRITTEN = 2**14  # rows at a time
+
+
+def write(path: Path, rows: int, features: int, classes: int, seed: int) -> None:
+    """Features on disk, labels beside them; each class has its own centre, and all share a few strong directions."""
+    centres = np.random.default_rng(0).normal(size=(classes, features)).astype(np.float32)
+    scale = np.geomspace(5, 0.2, features).astype(np.float32)
+    out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, features))
+    labels = np.arange(rows) * 7919 % classes
+    for start in range(0, rows, WRITTEN):
+        part = labels[start : start + WRITTEN]
+        noise = np.random.default_rng((seed, start)).standard_normal((len(part), features), dtype=np.float32)
+        out[start : start + len(part)] = 0.3 * centres[part] + noise * scale
+    out.flush()
+    np.save(path.with_suffix(".labels.npy"), labels)
+
+
+def private_mib() -> float:
+    """Memory of this process that no file backs."""
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("no Anonymous line")
+
+
+class Peak:
+    """The most private memory that was seen, looked at a hundred times a second."""
+
+    def __enter__(self) -> "Peak":
+        self.start = self.most = private_mib()
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+        return self
+
+    def watch(self) -> None:
+        while not self.stop.wait(0.01):
+            self.most = max(self.most, private_mib())
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.thread.join()
+        self.extra = self.most - self.start
+
+
+def bound_mib(part: str, rows: int, features: int, classes: int) -> float:
+    if part == "probe":
+        return LIBRARIES_MIB + (8 * 4 * BLOCK + 8 * 40 * rows + 40 * 8 * features * classes) / MIB
+    return (
+        LIBRARIES_MIB
+        + (4 * (4 * KNN_BLOCK**2 + 2 * KNN_BLOCK * features) + 8 * 3 * KNN_BLOCK * classes + 16 * rows) / MIB
+    )
+
+
+def run_part(part: str, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    torch.set_num_threads(options.threads)
+    features, test = mapped(np.load(path, mmap_mode="r")), torch.from_numpy(np.load(path.with_name("test.npy")))
+    labels, truth = (
+        torch.from_numpy(np.load(path.with_name(name))) for name in ("features.labels.npy", "test.labels.npy")
+    )
+    torch.ones(64, 64) @ torch.ones(64, 64)
+    start, busy = time.perf_counter(), time.process_time()
+    with Peak() as peak:
+        if part == "probe":
+            accuracy = fit_linear(features, labels, classes=options.classes).accuracy(test, truth)
+        else:
+            accuracy = knn_accuracy(features, labels, test, truth, block=KNN_BLOCK)
+    return {
+        "part": part,
+        "rows": len(features),
+        "features": features.shape[1],
+        "classes": options.classes,
+        "queries": len(test),
+        "seconds": time.perf_counter() - start,
+        "of processor": time.process_time() - busy,
+        "MiB": peak.extra,
+        "bound MiB": bound_mib(part, len(features), features.shape[1], options.classes),
+        "file MiB": features.numel() * 4 / MIB,
+        "accuracy": accuracy,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--features", type=int, default=512)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--queries", type=int, default=10_000)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--parts", default="probe,knn")
+    parser.add_argument("--folder", type=Path, default=None, help="where the features are written; a temporary one")
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--commit", default="", help="where git cannot be asked")
+    parser.add_argument("--only", default=None, help=argparse.SUPPRESS)  # a part, in its own process
+    options = parser.parse_args()
+    if options.only:
+        print(json.dumps(run_part(options.only, options.folder / "features.npy", options)))
+        return
+    table = Table("part", "rows", "seconds", "of processor", "MiB", "bound MiB", "file MiB", "accuracy")
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        path = Path(folder, "features.npy")
+        write(path, options.rows, options.features, options.classes, seed=1)
+        write(Path(folder, "test.npy"), options.queries, options.features, options.classes, seed=2)
+        for part in options.parts.split(","):
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.probe_scale",
+                *sys.argv[1:],
+                "--only",
+                part,
+                "--folder",
+                folder,
+            ]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            table.add(json.loads(done.stdout.splitlines()[-1]))
+    settings = {name: value for name, value in vars(options).items() if name not in ("out", "commit", "only", "folder")}
+    keep("probe-scale", table, settings, "cpu", options.commit, options.out)
+
+
+if __name__ == "__main__":
+    main()
