@@ -51,6 +51,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(12):
             pixels = generator.integers(0, 255, (20, 16, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(here / "photos" / name / f"{number}.jpg")
+    listed = [f"photos/cats/{number}.jpg,cat,{number // 2}\n" for number in range(12)]
+    (here / "table.csv").write_text("path,label,group\n" + "".join(listed))
     (here / "groups.csv").write_text("".join(f"cats/{number}.jpg,{number // 2}\n" for number in range(12)))
     return here
 

@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "twofold"
 FOUNDATION = ("errors", "types", "counter", "linalg", "keys", "config", "dist")
 ORDER = [FOUNDATION, ("data", "models", "objectives"), ("methods", "theory"), ("evaluate",), ("train",), ("report",)]
-TOP = ("api", "use", "estimator", "cli", "__init__", "__main__")
+TOP = ("plan", "api", "use", "estimator", "cli", "__init__", "__main__")
 RANK = {name: rank for rank, names in enumerate([*ORDER, TOP]) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

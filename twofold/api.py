@@ -16,14 +16,15 @@ from torch import Tensor, nn
 import twofold
 from twofold.config import RUN_KEYS, Config, dump, flat, resolve
 from twofold.config import load as load_config
-from twofold.data.loader import suggested_batch_size
-from twofold.data.sources import ARRAY, Data, Source, load, network_for, open_source
+from twofold.data.datasets import is_splits
+from twofold.data.sources import ARRAY, DATASET, Data, Source, load, open_source
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import Row, compare
 from twofold.keys import shown
 from twofold.methods import find, schema
 from twofold.models import has_name
+from twofold.plan import settle
 from twofold.report.page import write_report
 from twofold.train import initial
 from twofold.train.progress import Display
@@ -72,9 +73,16 @@ def configure(
     method: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     display: Display | None = None,
+    minutes: float | None = None,
 ) -> tuple[Config, Source]:
-    """The configuration of a run, each value from the highest layer that sets it, and the opened data source."""
+    """The configuration of a run, each value from the highest layer that sets it, and the opened data source.
+
+    `minutes` of training take the place of `epochs`: how many that is, is measured here, and then fixed.
+    """
     given = dict(overrides or {})
+    display = display or Display(quiet=True)
+    if minutes is not None and ("epochs" in given or minutes <= 0):
+        raise TwofoldError("give either epochs or minutes of training, and more than 0")
     named = data is None or isinstance(data, (str, Path))
     asked_for = {"data": str(data) if named and data is not None else None, "method": method}
     for name, value in asked_for.items():
@@ -84,14 +92,19 @@ def configure(
     keys = schema(method)
     asked = resolve(keys, {"user": given})
     recipe = find(method).recipe_for(asked.parameters)
-    with (display or Display(quiet=True)).stage("looking at images", 0) as stage:
+    with display.stage("looking at images", 0) as stage:
         source = open_source(
-            asked.data if named else data, data_dir=asked.data_dir, download=asked.download, progress=stage
+            asked.data if named else data,
+            data_dir=asked.data_dir,
+            download=asked.download,
+            class_list=asked.class_list,
+            progress=stage,
         )
     # Absolute, so that the run can be resumed from another folder.
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
-    if Path(given.get("graph.source", "")).is_file():
-        located["graph.source"] = str(Path(given["graph.source"]).resolve())
+    for name in ("graph.source", "class_list"):
+        if given.get(name) and Path(given[name]).is_file():
+            located[name] = str(Path(given[name]).resolve())
     if asked.init is not None:
         located["init"] = initial.located(asked.init)
     # A source may speak of keys that only some methods have, such as a projector's widths.
@@ -99,20 +112,7 @@ def configure(
     sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
     weights = {} if asked.init is None else initial.keys_of(located["init"])
     layers = {"method": recipe, "data": suited, "chosen": sizes, "init": weights, "user": given | located}
-    layers["chosen"] = sizes | follow(resolve(keys, layers), source)
-    return resolve(keys, layers), source
-
-
-def follow(config: Config, source: Source) -> dict[str, Any]:
-    """Values that follow from image size, number of images and epochs, where nobody asked for others."""
-    assert config.image_size is not None
-    chosen = network_for(config.image_size)
-    if config.warmup_epochs > config.epochs / 10:
-        chosen["warmup_epochs"] = config.epochs / 10
-    images = source.training_images(config.test_fraction)
-    if images < 2 * config.batch_size:
-        chosen["batch_size"] = suggested_batch_size(images)
-    return chosen
+    return settle(keys, layers, source, minutes=minutes, display=display), source
 
 
 def pretrain(
@@ -126,14 +126,15 @@ def pretrain(
 ) -> Run:
     """Train an encoder without labels.
 
-    `config` is the data (a name, a folder, an array of images, a pair (images, labels)), or a mapping of keys, or a
-    Config, which is complete and used as it is. Further keys are keyword arguments, with two underscores for a dot:
+    `config` is the data (a name, a path, an array of images, a pair (images, labels), a Dataset of PyTorch or Hugging
+    Face, or a pair or dict of them: train and test), or a mapping of keys, or a Config, which is complete and used as
+    it is. Further keys are keyword arguments, with two underscores for a dot:
     `augment__flip=0`. `encoder` is a name, or any module that maps images [N, C, H, W] to features [N, K].
     """
     keys = {name.replace("__", "."): value for name, value in overrides.items()}
     if isinstance(config, Config):
         keys = settled(config) | keys
-    elif isinstance(config, Mapping):
+    elif isinstance(config, Mapping) and not is_splits(config):
         keys = dict(config) | keys
     elif config is not None:
         keys["data"] = config
@@ -201,11 +202,11 @@ def resume(
         display.say(f"{path} is finished; its report is {path / 'report.html'}")
         return Run(path)
     config = load_config(folder.config_text(), schema)
-    if data is None and config.data == ARRAY:
-        raise TwofoldError(f"{path} was trained on arrays: twofold.resume(run, data=...) needs them again")
+    if data is None and config.data in (ARRAY, DATASET):
+        raise TwofoldError(f"{path} was trained on arrays or a Dataset: twofold.resume(run, data=...) needs them again")
     if encoder is None and not has_name(config.encoder):
         raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
-    source = open_source(config.data if data is None else data, data_dir=config.data_dir)
+    source = open_source(config.data if data is None else data, data_dir=config.data_dir, class_list=config.class_list)
     weights = None if config.init is None else initial.kept(path)
     trainer = Trainer(config, read_data(config, source, display), display, encoder, weights)
     trainer.restore(folder)
@@ -270,7 +271,8 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
 
 def evaluate(trainer: Trainer, display: Display) -> list[Row]:
     """Linear probe and kNN of the trained encoder, beside raw pixels and the encoder as it was before training."""
-    train, test, classes = trainer.data.train, trainer.data.test, trainer.data.classes
+    train, test, classes = trainer.data.train.labelled(), trainer.data.test, trainer.data.classes
+    test = None if test is None else test.labelled()
     if test is None or classes is None or train.labels is None or test.labels is None:
         return []
     with display.stage("evaluating", 3) as stage:

@@ -66,7 +66,9 @@ class Graph:
     """What is known of which images belong together; a section of the methods that train on such a graph."""
 
     source: Annotated[
-        str, "views (each image with itself), labels, neighbours, or a CSV file of groups: file name or index, group"
+        str,
+        "views (each image with itself), labels, groups (of the list of images), neighbours, or a CSV file of "
+        "groups: file name or index, group",
     ] = "views"
     labelled_fraction: Annotated[Probability, "part of the labels that is used, with source labels"] = 1.0
     neighbours: Annotated[Count, "nearest images, by pixels, that count as related, with source neighbours"] = 5
@@ -83,8 +85,11 @@ class Checkpoint:
 class Config:
     """All that decides a run. `parameters` are the method's own; `origin` says which layer set each key."""
 
-    data: Annotated[str, "digits, cifar10, cifar100, mnist, fashion-mnist, a folder, or a .npy/.npz file"] = "digits"
-    data_dir: Annotated[str, "folder with the standard files of cifar10, cifar100, mnist and fashion-mnist"] = "data"
+    data: Annotated[str, "a name (digits, cifar10, ...), a folder, a .csv/.txt list, .tar shards, a .npy/.npz file"] = (
+        "digits"
+    )
+    data_dir: Annotated[str, "folder with the standard files of the sets that have a name"] = "data"
+    class_list: Annotated[str | None, "a text file of class names: only these classes of a folder are used"] = None
     download: Annotated[bool, "fetch missing standard files (checksums are verified)"] = False
     test_fraction: Annotated[
         float, Bounds(0, 0.9), "part held out for evaluation, where there are labels and no test set"
@@ -229,8 +234,10 @@ def load(text: str, schema_of: Callable[[str], Schema]) -> Config:
         record = json.loads(text)
         version, values, origin = record["format"], record["values"], record["origin"]
         method = values["method"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise TwofoldError(f"this is not a configuration that Twofold wrote ({error!r})") from None
+        if not isinstance(method, str) or not isinstance(origin, dict):
+            raise TypeError("method is text, and origin a table")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise TwofoldError(f"this is not a configuration that Twofold wrote ({str(error)[:200]!r})") from None
     if version != FORMAT:
         raise TwofoldError(f"this run has format {version}, and this version of Twofold reads format {FORMAT}")
     config = resolve(schema_of(method), {"saved": values})

@@ -9,18 +9,19 @@ import pytest
 from sklearn.datasets import load_digits
 
 from standard_files import CLASSES, cifar10_contents, cifar100_contents, idx, mnist_contents
-from twofold import config
-from twofold.data import benchmarks
+from twofold import config, keys
+from twofold.data import benchmarks, layouts
 from twofold.data.benchmarks import read_cifar10, read_cifar100, read_digits, read_fashion_mnist, read_mnist
 from twofold.errors import TwofoldError
 
 
 def test_defaults_are_valid_configuration() -> None:
-    for _, defaults in benchmarks.NAMED.values():
+    folders = (known.defaults for known in layouts.FOLDER_SETS.values())
+    for defaults in (*(given for _, given in benchmarks.NAMED.values()), *folders, layouts.STL10_DEFAULTS):
         # Sizes are keys of methods; a source may set them for those that have them.
-        widths = {"projector": config.Widths, "predictor_width": int, "prototypes": int, "queue": int}
-        keys = config.RUN_KEYS | {name: config.Key(name, hint, None, "") for name, hint in widths.items()}
-        resolved = config.flat(config.resolve(keys, {"data source": defaults}))
+        widths = {"projector": keys.Widths, "predictor_width": int, "prototypes": int, "queue": int}
+        known = config.RUN_KEYS | {name: keys.Key(name, hint, None, "") for name, hint in widths.items()}
+        resolved = config.flat(config.resolve(known, {"data source": defaults}))
         assert {key: resolved[key] for key in defaults} == defaults
 
 

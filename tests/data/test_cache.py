@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from twofold.cli.cache import cache as command
 from twofold.data import cache
 from twofold.errors import TwofoldError
 
@@ -115,3 +116,76 @@ def test_what_a_killed_process_left_is_removed_after_a_day(rows: list[np.ndarray
 def test_the_default_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TWOFOLD_CACHE")
     assert cache.folder() == Path.home() / ".cache" / "twofold"
+
+
+def test_a_changed_byte_is_noticed_wherever_it_is(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """The file's time tells that something wrote to it; then every block is compared."""
+    monkeypatch.setattr(cache, "BLOCK_BYTES", 100)
+    rows = list(np.random.default_rng(1).integers(0, 256, (200, *SHAPE), dtype=np.uint8))
+    cache.record("key", SHAPE, rows)
+    pixels = next(folder.glob("*.u8"))
+    before = pixels.read_bytes()
+    for place in (0, 1234, 5555, len(before) - 1):
+        changed = bytearray(before)
+        changed[place] ^= 1
+        pixels.write_bytes(changed)
+        assert cache.recall("key", SHAPE) is None
+    pixels.write_bytes(before)
+    np.testing.assert_array_equal(cache.recall("key", SHAPE).images.numpy(), np.stack(rows))
+
+
+def test_damage_that_leaves_the_time_as_it_was_is_found_in_the_blocks_that_every_start_compares(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr(cache, "BLOCK_BYTES", 100)
+    cache.record("key", SHAPE, [np.zeros(SHAPE, np.uint8)] * 200)
+    pixels = next(folder.glob("*.u8"))
+    status = pixels.stat()
+    with pixels.open("r+b") as file:  # as after a crash: the end was never written
+        file.seek(status.st_size // 2)
+        file.write(b"\x01" * (status.st_size // 2))
+    os.utime(pixels, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert cache.recall("key", SHAPE) is None
+
+
+def test_what_was_longest_unused_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = np.zeros((1, 100, 100), np.uint8)
+    monkeypatch.setenv("TWOFOLD_CACHE_GB", "25e-6")  # two sets of one row, not three
+    for number, name in enumerate(("old", "older", "new")):
+        if name == "new":
+            assert cache.recall("old", row.shape) is not None  # used since: the other one goes
+        cache.record(name, row.shape, [row], expected=1)
+        if name != "new":
+            sidecar = next(cache.folder().glob(f"{name}-*.json"))
+            os.utime(sidecar, (1000 + number, 1000 + number))
+    assert [name for name in ("old", "older", "new") if cache.recall(name, row.shape) is not None] == ["old", "new"]
+    assert len(list(cache.folder().glob("*.u8"))) == 2
+
+
+def test_a_set_larger_than_the_limit_is_kept_alone_and_one_larger_than_the_disk_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = np.zeros((1, 100, 100), np.uint8)
+    monkeypatch.setenv("TWOFOLD_CACHE_GB", "1e-6")
+    cache.record("first", row.shape, [row], expected=1)
+    cache.record("second", row.shape, [row], expected=1)
+    assert (cache.recall("first", row.shape), len(cache.entries())) == (None, 1)
+    with pytest.raises(TwofoldError, match=r"need 1[0-9]+.* GB .*TWOFOLD_CACHE"):
+        cache.record("huge", row.shape, iter(()), expected=10**15)
+    monkeypatch.setenv("TWOFOLD_CACHE_GB", "much")
+    with pytest.raises(TwofoldError, match="TWOFOLD_CACHE_GB=much"):
+        cache.record("third", row.shape, [row], expected=1)
+
+
+def test_the_command_shows_what_is_kept_and_clears_it(
+    rows: list[np.ndarray | str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache.record("one", SHAPE, rows)
+    cache.record("two", SHAPE, rows)
+    command()
+    shown = capsys.readouterr().out
+    assert "2 decoded sets" in shown
+    assert "one-" in shown
+    command(clear=True)
+    assert "removed" in capsys.readouterr().out
+    assert list(folder.glob("*.u8")) == []

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from twofold.data import folder
-from twofold.data.folder import image_files, in_order, read_folder
+from twofold.data import files, work
+from twofold.data.folder import image_files, read_folder
+from twofold.data.items import Items
+from twofold.data.work import in_order
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
@@ -31,7 +33,7 @@ def draw(root: Path, *names: str, size: tuple[int, int] = (12, 10), mode: str = 
         Image.fromarray(RNG.integers(0, 256, shape, dtype=np.uint8)).save(root / name)
 
 
-def labels_of(split: folder.FileSplit, classes: tuple[str, ...]) -> list[str]:
+def labels_of(split: Items, classes: tuple[str, ...]) -> list[str]:
     return [classes[label] for label in split.labels]
 
 
@@ -123,8 +125,8 @@ def test_links_are_followed_without_endless_loops(root: Path) -> None:
     (root / "b/file.png").symlink_to(outside / "3.png")
     (root / "b/dangling.png").symlink_to(root / "nowhere.png")
     (root / "b/loop.png").symlink_to(root / "b/loop.png")
-    files, closed = image_files(root)
-    assert files == ["b/1.png", "b/file.png", "c/2.png", "linked/3.png", "linked/deep/4.png"]
+    found, closed = image_files(root)
+    assert found == ["b/1.png", "b/file.png", "c/2.png", "linked/3.png", "linked/deep/4.png"]
     assert closed == {}
     assert read_folder(root)[2] == ("b", "c", "linked")
 
@@ -206,7 +208,7 @@ def test_a_second_start_does_not_decode(root: Path, monkeypatch: pytest.MonkeyPa
     draw(root, "a.png", "b.png", "c.png")
     train, _, _ = read_folder(root)
     first = train.decode(np.arange(3), 8, 3, "key", None)
-    monkeypatch.setattr(folder, "decode", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(files, "decode", lambda *_: pytest.fail("decoded again"))
     assert (train.decode(np.arange(3), 8, 3, "key", None).images == first.images).all()
     monkeypatch.undo()
 
@@ -226,7 +228,7 @@ def test_the_digest_is_of_names_sizes_and_times(root: Path) -> None:
 
 
 def test_work_in_flight_is_bounded_and_results_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "WORKERS", 3)
+    monkeypatch.setattr(work, "WORKERS", 3)
     lock, asked, taken, most = threading.Lock(), 0, 0, 0
 
     def items():
@@ -242,7 +244,7 @@ def test_work_in_flight_is_bounded_and_results_keep_their_order(monkeypatch: pyt
         taken += 1
         results.append(result)
     assert results == [number * number for number in range(200)]
-    assert most <= 4 * 3 + 2
+    assert most <= work.CHUNK * (2 * 3 + 2)
 
 
 def test_files_of_one_name_size_and_time_are_told_apart(tmp_path: Path) -> None:

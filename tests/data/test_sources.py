@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from twofold import config
-from twofold.data import benchmarks, folder
+from twofold.data import benchmarks, files
 from twofold.data.arrays import ArraySplit, Splits
 from twofold.data.sources import hold_out, load, natural_size, network_for, open_source
 from twofold.errors import TwofoldError
@@ -135,8 +135,8 @@ def test_the_cache_is_reused_and_rebuilt_when_truncated(
     photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[Path] = []
-    original = folder.decode
-    monkeypatch.setattr(folder, "decode", lambda path, *rest: (decoded.append(path), original(path, *rest))[1])
+    original = files.decode
+    monkeypatch.setattr(files, "decode", lambda path, *rest: (decoded.append(path), original(path, *rest))[1])
 
     def again(**changes: object) -> torch.Tensor:
         decoded.clear()
@@ -276,13 +276,13 @@ def test_a_missing_path_names_the_nearest_source(word: str, hint: str) -> None:
 
 
 def test_what_cannot_be_opened(photos: Path, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("text")
+    (tmp_path / "notes.md").write_text("text")
     single = tmp_path / "single"
     single.mkdir()
     Image.new("RGB", (8, 8)).save(single / "a.png")
     cases = {
         "single image": photos / "cat/00.png",
-        "not a folder": tmp_path / "notes.txt",
+        "not a folder": tmp_path / "notes.md",
         "there is no": tmp_path / "none.npy",
         "single has one image": single,
         "array has one image": noise(1, 8, 8),

@@ -57,3 +57,18 @@ def test_probe_goes_on_from_its_state() -> None:
             rest.load_state_dict(state)
     assert torch.equal(whole.weight, rest.weight)
     assert torch.equal(whole.velocity, rest.velocity)
+
+
+def test_images_without_a_label_do_not_move_the_probe() -> None:
+    features, labels = batch(0)
+    some, alone = probe(), probe()
+    known = torch.arange(len(labels)) % 3 != 0
+    gaps = some.observe(features, labels.masked_fill(~known, -1), torch.tensor(1.0))
+    values = alone.observe(features[:, known], labels[known], torch.tensor(1.0))
+    torch.testing.assert_close(some.weight, alone.weight)
+    torch.testing.assert_close(gaps, values)
+    before = some.weight.clone()
+    some.velocity.zero_()
+    nothing = some.observe(features, torch.full_like(labels, -1), torch.tensor(1.0))
+    assert torch.equal(some.weight, before)
+    assert all(float(value) == 0 for value in nothing.values())

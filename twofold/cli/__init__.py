@@ -1,6 +1,6 @@
 """The command line. Each module holds the commands of one purpose; this order is the order of `twofold --help`."""
 
-from twofold.cli import train, use, see, verify, methods  # noqa: F401, I001
+from twofold.cli import train, use, see, verify, methods, cache  # noqa: F401, I001
 from twofold.cli.common import app, fail
 from twofold.errors import TwofoldError
 

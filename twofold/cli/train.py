@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
@@ -11,6 +12,8 @@ from twofold.errors import TwofoldError
 
 if TYPE_CHECKING:
     from twofold.api import Run
+    from twofold.config import Config
+    from twofold.data.sources import Source
     from twofold.train.progress import Display
 
 
@@ -20,9 +23,9 @@ def pretrain(
         list[str] | None,
         typer.Argument(
             metavar="[DATA] [KEY=VALUE]...",
-            help="Images: digits (the default), cifar10, cifar100, mnist, fashion-mnist, a folder, a .npy or .npz "
-            "file. Then settings such as `epochs=20 batch_size=128 seed=1 image_size=64`; `twofold methods NAME` lists "
-            "all of them.",
+            help="Images: digits (the default), cifar10 or another set by its name, a folder, a .csv or .txt list of "
+            "files, .tar shards, a .npy or .npz file. Then settings such as `epochs=20 batch_size=128 seed=1 "
+            "image_size=64`; `twofold methods NAME` lists all of them.",
             show_default=False,
         ),
     ] = None,
@@ -30,12 +33,18 @@ def pretrain(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder. [runs/METHOD-DATA-NUMBER]")] = None,
     graph: Annotated[
         str | None,
-        typer.Option(help="For relational methods: views, labels, neighbours, or a CSV file of groups. [views]"),
+        typer.Option(help="Of relational methods: views, labels, groups, neighbours, or a CSV file of groups. [views]"),
     ] = None,
     init: Annotated[
         str | None,
         typer.Option(help="Weights to start from: a run, a .safetensors file, or timm:NAME. [new ones]"),
     ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train for about so long: epochs are chosen by the pace of a few steps.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, why, and what it would cost; do nothing.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train an encoder on images, without using their labels unless `--graph labels` asks for it."""
@@ -49,7 +58,10 @@ def pretrain(
         overrides.append(f"init={init}")
     display = display_of(quiet)
     with polite():
-        config, source = api.configure(data, method, parse_overrides(overrides), display)
+        config, source = api.configure(data, method, parse_overrides(overrides), display, minutes)
+        if dry_run:
+            explain(config, source)
+            return
         conclude(api.start(config, source, out=out, display=display), display)
 
 
@@ -61,6 +73,24 @@ def resume(run: RunArgument, quiet: Quiet = False) -> None:
     display = display_of(quiet)
     with polite():
         conclude(api.resume(run, display=display), display)
+
+
+def explain(config: "Config", source: "Source") -> None:
+    """All that was chosen and why, and an estimate."""
+    from twofold import plan
+    from twofold.cli.common import display_of
+
+    display = display_of(False)
+    with display.stage("taking a few steps", 0):
+        costs = plan.estimate(config, source)
+    for title, text in plan.described(config, source, costs).items():
+        display.say(f"{title:14}{text}")
+    display.say()
+    table = Table("key", "value", "set by", "why", box=None, header_style="bold")
+    for row in plan.explained(config, source):
+        table.add_row(row.key, escape(row.value), row.origin, escape(row.why))
+    display.say(table)
+    display.say(f"\nAll other keys have their defaults: twofold methods {config.method}. No run was begun.")
 
 
 def split_words(words: list[str]) -> tuple[str | None, list[str]]:

@@ -5,8 +5,7 @@ n images, H height, W width, C channels. Layouts [n, H, W], [n, H, W, C] and [n,
 
 import hashlib
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,15 @@ from PIL import Image
 
 from twofold.data.cache import Decoded, mapped
 from twofold.data.decode import fit
+from twofold.data.work import Progress
 from twofold.errors import TwofoldError
-
-Progress = Callable[[int, int], None]
 
 IMAGE_KEYS = ("images", "x", "x_train", "train_images", "arr_0")
 LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
 TEST_IMAGE_KEYS = ("x_test", "test_images")
 TEST_LABEL_KEYS = ("y_test", "test_labels")
 BLOCK_BYTES = 2**26
+BOMB_BYTES, BOMB_RATIO = 2**30, 200  # no member of an archive grows to more, and so many times its size
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +47,10 @@ class ArraySplit:
     def unreadable(self) -> Mapping[str, str]:
         return {}
 
+    @property
+    def groups(self) -> None:
+        return None
+
     def readable(self) -> np.ndarray:
         return np.arange(len(self))
 
@@ -62,7 +65,7 @@ class ArraySplit:
     def names(self, rows: np.ndarray) -> None:  # noqa: ARG002 - a file split has names
         return None
 
-    def decode(self, rows: np.ndarray, size: int, channels: int, key: str, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only files are cached
+    def decode(self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only files are cached
         if self.images.dtype == np.uint8 and self.images.shape[1:] == (size, size, channels):
             planar = self.images.transpose(0, 3, 1, 2)
             whole = len(rows) == len(self)
@@ -83,6 +86,8 @@ Splits = tuple[ArraySplit, ArraySplit | None, tuple[str, ...] | None]  # train, 
 
 def read_array_file(path: Path) -> Splits:
     try:
+        if zipfile.is_zipfile(path):
+            _refuse_bomb(path)
         content = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(content, np.ndarray):
             return from_arrays(str(path), content)
@@ -92,7 +97,9 @@ def read_array_file(path: Path) -> Splits:
                 next((content[names[key]] for key in keys if key in names), None)
                 for keys in (IMAGE_KEYS, LABEL_KEYS, TEST_IMAGE_KEYS, TEST_LABEL_KEYS)
             ]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except TwofoldError:
+        raise
+    except Exception as error:  # numpy and zipfile have many ways to say that a file is damaged
         # numpy takes whatever is no array for a pickle, and advises to trust it.
         text = "it holds no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
         raise TwofoldError(f"{path} cannot be read: {text}; write it with numpy.save or numpy.savez") from error
@@ -103,6 +110,16 @@ def read_array_file(path: Path) -> Splits:
             f"save them under one of: {', '.join(IMAGE_KEYS)}"
         )
     return from_arrays(str(path), images, labels, test_images, test_labels)
+
+
+def _refuse_bomb(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.file_size > max(BOMB_BYTES, BOMB_RATIO * member.compress_size):
+                raise TwofoldError(
+                    f"{path} would unpack {member.filename} from {member.compress_size:,} to {member.file_size:,} "
+                    "bytes, which is refused; if that is right, save it with numpy.save"
+                )
 
 
 def from_arrays(

@@ -6,8 +6,8 @@
 import gzip
 import hashlib
 import http.client
+import math
 import os
-import pickle
 import tarfile
 import tempfile
 import urllib.request
@@ -20,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from twofold.data.arrays import ArraySplit, Splits
+from twofold.data.pickles import read_pickle
 from twofold.errors import TwofoldError
 
 # Digits are read by shape and side: mirrored, cropped or turned far they are others, or none.
@@ -56,6 +57,7 @@ CIFAR_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
 FASHION_MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
 
 TIMEOUT_SECONDS = 30
+MOST_IDX_BYTES = 2**32  # EMNIST, the largest set of this kind, has 0.6 GB
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def read_digits() -> Splits:
 
 
 def read_cifar10(data_dir: Path, download: bool) -> Splits:
-    files = _located("cifar10", data_dir, CIFAR10_REMOTES, (CIFAR10_FOLDER, "."), download)
+    files = located("cifar10", data_dir, CIFAR10_REMOTES, (CIFAR10_FOLDER, "."), download)
     classes = _cifar_classes(files["batches.meta"], "label_names")
     batches = [_cifar_batch(files[name], "labels", len(classes)) for name in CIFAR10_BATCHES]
     train = ArraySplit(
@@ -143,20 +145,20 @@ def read_cifar10(data_dir: Path, download: bool) -> Splits:
 
 def read_cifar100(data_dir: Path, download: bool) -> Splits:
     """With the hundred fine labels."""
-    files = _located("cifar100", data_dir, CIFAR100_REMOTES, (CIFAR100_FOLDER, "."), download)
+    files = located("cifar100", data_dir, CIFAR100_REMOTES, (CIFAR100_FOLDER, "."), download)
     classes = _cifar_classes(files["meta"], "fine_label_names")
     train, test = (ArraySplit(*_cifar_batch(files[part], "fine_labels", len(classes))) for part in ("train", "test"))
     return train, test, classes
 
 
 def read_mnist(data_dir: Path, download: bool) -> Splits:
-    return *_idx_splits(_located("mnist", data_dir, MNIST_REMOTES, (MNIST_FOLDER, "mnist", "."), download)), DIGIT_NAMES
+    return *_idx_splits(located("mnist", data_dir, MNIST_REMOTES, (MNIST_FOLDER, "mnist", "."), download)), DIGIT_NAMES
 
 
 def read_fashion_mnist(data_dir: Path, download: bool) -> Splits:
     # Not from data_dir itself: MNIST's files have the same names.
     folders = (FASHION_MNIST_FOLDER, "fashion-mnist")
-    return *_idx_splits(_located("fashion-mnist", data_dir, FASHION_MNIST_REMOTES, folders, download)), CLOTHES_NAMES
+    return *_idx_splits(located("fashion-mnist", data_dir, FASHION_MNIST_REMOTES, folders, download)), CLOTHES_NAMES
 
 
 # name → how it is read, from (data_dir, download), and its defaults
@@ -171,19 +173,22 @@ NAMED: dict[str, tuple[Callable[[Path, bool], Splits], dict[str, Any]]] = {
 
 def _cifar_classes(path: Path, key: str) -> tuple[str, ...]:
     try:
-        return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in _unpickled(path)[key])
+        return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in read_pickle(path)[key])
     except (KeyError, TypeError, UnicodeDecodeError):
         raise TwofoldError(f"{path} has no {key}; fetch the file again") from None
 
 
 def _cifar_batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    batch = _unpickled(path)
-    data, labels = batch.get("data"), np.asarray(batch.get(key))
+    batch = read_pickle(path)
+    data, given = batch.get("data"), batch.get(key)
+    # Looked at one by one: lists in lists can be small in a file and endless for numpy.
+    plain = isinstance(given, list) and all(type(label) is int and 0 <= label < classes for label in given)
+    labels = np.array(given if plain else [], np.int64)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
         raise TwofoldError(f"{path} has no CIFAR images (uint8 rows of 3072); fetch the file again")
-    if labels.shape != data.shape[:1] or labels.dtype.kind != "i" or not ((labels >= 0) & (labels < classes)).all():
+    if labels.shape != data.shape[:1]:
         raise TwofoldError(f"{path} has no {key} from 0 to {classes - 1} for every image; fetch the file again")
-    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels.astype(np.int64)
+    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
 
 def _idx_splits(files: dict[str, Path]) -> tuple[ArraySplit, ArraySplit]:
@@ -204,46 +209,22 @@ def _idx_split(image_file: Path, label_file: Path) -> ArraySplit:
 
 def _read_idx(path: Path, dimensions: int) -> np.ndarray:
     """Big-endian: 0, 0, type 8 (uint8), number of dimensions, their sizes, the bytes."""
+    start = 4 + 4 * dimensions
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(start).ljust(start, b"\0")
+            shape = tuple(np.frombuffer(head[4:], ">u4").tolist())
+            # One byte more than there should be, and no more: a small file can unpack to an endless one.
+            whole = math.prod(shape) <= MOST_IDX_BYTES
+            content = file.read(math.prod(shape) + 1) if whole else b""
     except (OSError, EOFError, zlib.error) as error:
         raise TwofoldError(f"{path} cannot be read: {error}; fetch the file again") from error
-    start = 4 + 4 * dimensions
-    shape = np.frombuffer(content[4:start].ljust(4 * dimensions, b"\0"), ">u4").astype(np.int64)
-    if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) != start + shape.prod():
+    if head[:4] != bytes((0, 0, 8, dimensions)) or not whole or len(content) != math.prod(shape):
         raise TwofoldError(f"{path} is not a complete IDX file of {dimensions} dimensions; fetch the file again")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    """Numpy arrays and built-in values; any other name in the pickle is refused, so that it cannot run code."""
-
-    _RECONSTRUCT: Callable[..., Any] = np.empty(0).__reduce__()[0]  # type: ignore[assignment]
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return _ArrayUnpickler._RECONSTRUCT
-        if module == "numpy" and name in ("ndarray", "dtype"):
-            return getattr(np, name)
-        if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes in protocol 2
-            return _latin1
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
-
-
-def _latin1(text: str, _: str) -> bytes:
-    return text.encode("latin1")
-
-
-def _unpickled(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            content = _ArrayUnpickler(file, encoding="latin1").load()
-        return {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
-    except Exception as error:  # a damaged pickle can fail in any of its operations
-        raise TwofoldError(f"{path} cannot be read: {' '.join(str(error).split())}; fetch the file again") from error
-
-
-def _located(
+def located(
     source: str,
     data_dir: Path,
     remotes: tuple[Remote, ...],

@@ -1,16 +1,21 @@
 """Decoded images on disk: `KEY.u8` holds uint8 rows one after the other, `KEY.json` says what they are.
 
-Both are written aside and renamed when complete, the JSON last: a pair that can be read is whole.
+Both are written aside and renamed when complete, the JSON last: a pair that can be read is whole. The JSON has a
+checksum of every block. Some are compared at each start, all of them where the file's time is not the one it was
+written at; what differs is decoded again. The longest unused make room for new ones.
 """
 
 import json
 import os
+import shutil
 import tempfile
 import time
 import warnings
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -18,8 +23,11 @@ from torch import Tensor
 
 from twofold.errors import TwofoldError
 
-FORMAT = 1  # a new number where decoding changes, so that older files are not taken for the same pixels
+FORMAT = 2  # a new number where decoding changes, so that older files are not taken for the same pixels
 ABANDONED_SECONDS = 24 * 3600
+BLOCK_BYTES = 2**22  # of one checksum
+CHECKED_BLOCKS = 8  # at every start: about ten milliseconds
+DISK_SHARE = 0.5  # of what is free, for all decoded images together
 
 
 @dataclass(frozen=True)
@@ -32,21 +40,110 @@ def folder() -> Path:
     return Path(os.environ.get("TWOFOLD_CACHE") or "~/.cache/twofold").expanduser()
 
 
+def limit() -> float:
+    """Bytes that all decoded images may take: TWOFOLD_CACHE_GB, or half of the disk that is free without them."""
+    asked = os.environ.get("TWOFOLD_CACHE_GB")
+    if asked:
+        try:
+            return float(asked) * 1e9
+        except ValueError:
+            raise TwofoldError(f"TWOFOLD_CACHE_GB={asked} is not a number of gigabytes") from None
+    return DISK_SHARE * (shutil.disk_usage(_existing(folder())).free + sum(entry.bytes for entry in entries()))
+
+
+@dataclass(frozen=True)
+class Entry:
+    key: str
+    bytes: int
+    used: float  # when it was last asked for, in seconds since 1970
+
+
+def entries() -> list[Entry]:
+    """All decoded sets, longest unused first."""
+    found = []
+    for sidecar in folder().glob("*.json"):
+        try:
+            size = sidecar.with_suffix(".u8").stat().st_size + sidecar.stat().st_size
+            found.append(Entry(sidecar.stem, size, sidecar.stat().st_mtime))
+        except OSError:
+            continue  # another process has just removed it
+    return sorted(found, key=lambda entry: entry.used)
+
+
+def remove(entry: Entry) -> None:
+    """The JSON first, so that no half is taken for a whole. A process that has it mapped keeps it."""
+    for ending in (".json", ".u8"):
+        (folder() / f"{entry.key}{ending}").unlink(missing_ok=True)
+
+
+def make_room(needed: int) -> None:
+    """Remove what was longest unused until this much more is within the limit; refuse what the disk cannot hold."""
+    allowed, known = limit(), entries()
+    while known and sum(entry.bytes for entry in known) + needed > allowed:
+        remove(known.pop(0))
+    free = shutil.disk_usage(_existing(folder())).free
+    if needed > free:
+        raise TwofoldError(
+            f"the decoded images need {needed / 1e9:.1f} GB in {folder()}, where {free / 1e9:.1f} GB are free; make "
+            "room, choose a smaller image_size, or set TWOFOLD_CACHE to another folder"
+        )
+
+
 def recall(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
-    """What `record` kept under this key; None where there is nothing, or not all of it."""
+    """What `record` kept under this key; None where there is nothing, or not all of it as it was written."""
     pixels, sidecar = _paths(key)
     try:
         record = json.loads(sidecar.read_text())
         count, skipped = record["count"], {int(row): str(reason) for row, reason in record["skipped"]}
-        if pixels.stat().st_size != count * int(np.prod(row_shape)):
+        status = pixels.stat()
+        if status.st_size != count * int(np.prod(row_shape)):
             return None
+        if not _sound(pixels, record["checksums"], every=status.st_mtime_ns != record["written"]):
+            return None
+        os.utime(sidecar)  # it was used now
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Decoded(mapped(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape))), skipped)
 
 
-def record(key: str, row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str]) -> Decoded:
-    """Write the rows as they come, one at a time, and map the file; a text in place of a row says why it is missing."""
+def _sound(pixels: Path, checksums: list[int], *, every: bool) -> bool:
+    """Whether blocks have their checksums: all of them, or the first, the last and some between."""
+    blocks = -(-pixels.stat().st_size // BLOCK_BYTES)
+    if len(checksums) != blocks:
+        return False
+    chosen = range(blocks) if every else np.unique(np.linspace(0, blocks - 1, CHECKED_BLOCKS, dtype=np.int64)).tolist()
+    with pixels.open("rb") as file:
+        for block in chosen:
+            file.seek(block * BLOCK_BYTES)
+            if zlib.crc32(file.read(BLOCK_BYTES)) != checksums[block]:
+                return False
+    return True
+
+
+class _Checked:
+    """Writes to a file and gathers the checksum of every block."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.checksums, self.written = file, list[int](), 0
+
+    def write(self, content: bytes) -> None:
+        self.file.write(content)
+        while content:
+            room = BLOCK_BYTES - self.written % BLOCK_BYTES
+            if room == BLOCK_BYTES:
+                self.checksums.append(0)
+            self.checksums[-1] = zlib.crc32(content[:room], self.checksums[-1])
+            self.written += len(content[:room])
+            content = content[room:]
+
+
+def record(
+    key: str, row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str], *, expected: int | None = None
+) -> Decoded:
+    """Write the rows as they come, one at a time, and map the file; a text in place of a row says why it is missing.
+
+    `expected` rows are made room for, at the cost of what was longest unused.
+    """
     pixels, sidecar = _paths(key)
     skipped: dict[int, str] = {}
     count = 0
@@ -54,23 +151,32 @@ def record(key: str, row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str
     try:
         pixels.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(pixels.parent)
+        make_room((expected or 0) * int(np.prod(row_shape)))
         # Plain writes, not a mapping: a full disk is then an error, and not a signal that ends the process.
         with tempfile.NamedTemporaryFile(dir=pixels.parent, suffix=".partial", delete=False) as file:
             partial = Path(file.name)
+            checked = _Checked(file)
             for number, row in enumerate(rows):
                 if isinstance(row, str):
                     skipped[number] = row
                 else:
-                    file.write(row.tobytes())
+                    checked.write(row.tobytes())
                     count += 1
             file.flush()
             os.fsync(file.fileno())
         if not count:
             return Decoded(torch.empty((0, *row_shape), dtype=torch.uint8), skipped)
+        written = partial.stat().st_mtime_ns
+        sidecar.unlink(missing_ok=True)  # of a damaged file: it must not be taken for the new one's
         os.replace(partial, pixels)
-        text = json.dumps({"count": count, "skipped": list(skipped.items())})
+        about = {
+            "count": count,
+            "skipped": list(skipped.items()),
+            "written": written,
+            "checksums": checked.checksums,
+        }
         partial = sidecar.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(text)
+        partial.write_text(json.dumps(about))
         os.replace(partial, sidecar)
         return Decoded(mapped(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape))), skipped)
     except OSError as error:
@@ -83,6 +189,15 @@ def record(key: str, row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str
             partial.unlink(missing_ok=True)
 
 
+def in_memory(row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str]) -> Decoded:
+    """The same without a file, for few rows."""
+    kept = list(rows)
+    skipped = {number: row for number, row in enumerate(kept) if isinstance(row, str)}
+    images = [row for row in kept if not isinstance(row, str)]
+    stacked = np.stack(images) if images else np.empty((0, *row_shape), np.uint8)
+    return Decoded(torch.from_numpy(stacked), skipped)
+
+
 def mapped(array: np.ndarray) -> Tensor:
     """A tensor over a read-only array, without a copy. Nothing writes into a store's images."""
     with warnings.catch_warnings():
@@ -92,6 +207,10 @@ def mapped(array: np.ndarray) -> Tensor:
 
 def _paths(key: str) -> tuple[Path, Path]:
     return folder() / f"{key}-{FORMAT}.u8", folder() / f"{key}-{FORMAT}.json"
+
+
+def _existing(path: Path) -> Path:
+    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
 
 
 def _remove_abandoned(where: Path) -> None:

@@ -1,9 +1,10 @@
-"""One image file → uint8 [C, size, size]: C is 1 (grey) or 3 (colour).
+"""One image, a file or its bytes → uint8 [C, size, size]: C is 1 (grey) or 3 (colour).
 
 The shorter side becomes `size`, the middle of the longer one is kept. What is stored is what the network sees:
 the store's size is the run's image_size, and random crops are cut out of that square.
 """
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,15 +43,15 @@ def extensions() -> frozenset[str]:
     return frozenset(ending for ending, name in Image.registered_extensions().items() if name in formats())
 
 
-def read_header(path: Path) -> Header:
+def read_header(file: Path | bytes) -> Header:
     """Size and kind of an image, without decoding it. Palette images count as coloured."""
-    with _opened(path) as image:
+    with _opened(file) as image:
         return Header(min(image.size), image.mode in GREY_MODES or image.mode.startswith("I;16"))
 
 
-def decode(path: Path, size: int, channels: int) -> np.ndarray:
+def decode(file: Path | bytes, size: int, channels: int) -> np.ndarray:
     """The first frame of a file, upright, as uint8 [channels, size, size]."""
-    with _opened(path) as image:
+    with _opened(file) as image:
         image.draft(None, (GAP * size, GAP * size))
         image.load()
         return fit(image, size, channels)
@@ -69,12 +70,12 @@ def fit(image: Image.Image, size: int, channels: int) -> np.ndarray:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(file: Path | bytes) -> Iterator[Image.Image]:
     """Pillow reports broken files with errors of many types; a file either works or is Unreadable."""
     try:
-        if path.stat().st_size == 0:
+        if (len(file) if isinstance(file, bytes) else file.stat().st_size) == 0:
             raise Unreadable("empty file")
-        with Image.open(path, formats=formats()) as image:
+        with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=formats()) as image:
             limit = Image.MAX_IMAGE_PIXELS
             if limit is not None and image.width * image.height > limit:
                 raise Unreadable(f"{image.width} x {image.height} pixels are more than the {limit} allowed")

@@ -1,4 +1,4 @@
-"""From a name, path or array to decoded images, in two phases: `open_source` says what is there, `load` decodes it.
+"""From a name, path, array or Dataset to decoded images: `open_source` says what is there, then `load` decodes it.
 
 Between the two the configuration is settled: a source brings defaults that suit it, and what follows from its images.
 A sample's stable index is its number in the source, training files or rows first, then those of its own test set.
@@ -6,6 +6,7 @@ A sample's stable index is its number in the source, training files or rows firs
 
 import difflib
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,23 @@ import torch
 from torch import Tensor
 
 from twofold import counter
-from twofold.data import benchmarks
-from twofold.data.arrays import ArraySplit, Progress, from_arrays, read_array_file
+from twofold.data import benchmarks, layouts, lists, shards
+from twofold.data.arrays import ArraySplit, from_arrays, read_array_file
+from twofold.data.datasets import is_dataset, is_splits, read_dataset
 from twofold.data.decode import extensions
-from twofold.data.folder import FileSplit, read_folder
+from twofold.data.folder import read_folder
+from twofold.data.items import UNKNOWN, Items
 from twofold.data.store import ImageStore
+from twofold.data.work import Progress
 from twofold.errors import TwofoldError
 
-NAMES = tuple(benchmarks.NAMED)
-ARRAY = "array"  # the name of images that a program handed over: there is no way to find them again
+NAMES = (*benchmarks.NAMED, "stl10", *layouts.FOLDER_SETS)
+ARRAY = "array"  # the names of images that a program handed over: there is no way to find them again
+DATASET = "dataset"
+ENDINGS = ".npy, .npz, .csv, .tsv, .txt or .tar"
 SIZES = (64, 96, 128, 160, 224)  # what images above the first of them are brought to
 
-Split = ArraySplit | FileSplit
+Split = ArraySplit | Items
 
 
 @dataclass(frozen=True)
@@ -79,14 +85,19 @@ class _Part:
 
 
 def open_source(
-    data: str | Path | np.ndarray | tuple[np.ndarray, Any],
+    data: Any,
     *,
     data_dir: str | Path = "data",
     download: bool = False,
+    class_list: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Source:
-    """Find the images and what is known of them without decoding: number, sizes, labels. `progress(done, total)`."""
-    name, (train, test, classes), defaults = _read(data, Path(data_dir).expanduser(), download, progress)
+    """Find the images and what is known of them without decoding: number, sizes, labels. `progress(done, total)`.
+
+    `class_list`: a text file of class names; of a folder only their images are taken.
+    """
+    only = () if class_list is None else _class_names(Path(class_list).expanduser())
+    name, (train, test, classes), defaults = _read(data, Path(data_dir).expanduser(), download, only, progress)
     readable = len(train.readable())
     if readable < 2:
         raise TwofoldError(f"{name} has one image that can be read; at least two are needed")
@@ -121,8 +132,8 @@ def load(
         key = f"{fingerprint}-{part.name}"
         decoded = part.split.decode(part.rows, image_size, channels, key, advance)
         names = part.split.names(part.rows)
-        if names is not None:
-            skipped += [Skipped(names[number], reason) for number, reason in decoded.skipped.items()]
+        for number, reason in decoded.skipped.items():
+            skipped.append(Skipped(names[number] if names else f"item {part.rows[number]}", reason))
         stores[part.name] = _store(part, decoded.images, list(decoded.skipped))
         before += len(part.rows)
     train, test = stores["train"], stores.get("test")
@@ -131,6 +142,18 @@ def load(
         raise TwofoldError(f"{source.name} has {len(train)} images that can be decoded, at least 2 are needed{first}")
     test = test if test is not None and len(test) else None
     return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint)
+
+
+def sample(source: Source, count: int, *, image_size: int, channels: int) -> Data:
+    """Training images, evenly spaced, decoded in memory: nothing is written. At least two, fewer where some fail."""
+    rows = source.train.readable()
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), max(count, 2)), dtype=np.int64))]
+    part = _Part("train", source.train, rows, 0)
+    decoded = part.split.decode(rows, image_size, channels, None, None)
+    store = _store(part, decoded.images, list(decoded.skipped))
+    if len(store) < 2:
+        raise TwofoldError(f"{source.name} has too few images that can be decoded among {len(rows)} looked at")
+    return Data(source.name, store, None, source.classes, (), source.fingerprint)
 
 
 def natural_size(side: int) -> int:
@@ -162,31 +185,60 @@ def hold_out(index: Tensor, labels: Tensor, fraction: float) -> Tensor:
     return held
 
 
+def _class_names(path: Path) -> tuple[str, ...]:
+    try:
+        names = tuple(path.read_text(encoding="utf-8-sig").split("\n"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise TwofoldError(f"class_list={path} cannot be read: {error}") from None
+    found = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+    if not found:
+        raise TwofoldError(f"class_list={path} names no class; write one on each line")
+    return found
+
+
 def _read(
-    data: Any, data_dir: Path, download: bool, progress: Progress | None
+    data: Any, data_dir: Path, download: bool, only: tuple[str, ...], progress: Progress | None
 ) -> tuple[str, tuple[Split, Split | None, tuple[str, ...] | None], dict[str, Any]]:
     if isinstance(data, np.ndarray):
         return ARRAY, from_arrays("the array", data), {}
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], np.ndarray):
         return ARRAY, from_arrays("the array", *data), {}
+    if is_dataset(data) or is_splits(data):
+        return DATASET, read_dataset(data, progress), {}
     if not isinstance(data, (str, Path)):
         raise TwofoldError(
-            f"data is a {type(data).__name__}; give a name, a path, a numpy array or a pair (images, labels)"
+            f"data is a {type(data).__name__}; give a name, a path, a numpy array, a pair (images, labels), or a "
+            "Dataset with a length and numbered items"
         )
+    if isinstance(data, str) and data in layouts.FOLDER_SETS:
+        return data, layouts.read_folder_set(data, data_dir, progress), layouts.FOLDER_SETS[data].defaults
+    if data == "stl10":
+        return data, layouts.read_stl10(data_dir, download), layouts.STL10_DEFAULTS
     if isinstance(data, str) and data in benchmarks.NAMED:
         read, defaults = benchmarks.NAMED[data]
         return data, read(data_dir, download), defaults
     path = Path(data).expanduser()
-    if path.is_dir():
-        return path.resolve().name or str(path), read_folder(path, progress), {}
+    if path.is_dir() and not _holds_shards(path):
+        return path.resolve().name or str(path), read_folder(path, progress, only=only), {}
+    if only:
+        raise TwofoldError("class_list is for folders of images; leave it out, or list the files you want in a CSV")
+    if path.is_dir() or (path.suffix.lower() == ".tar" and (path.is_file() or shards.is_pattern(str(path)))):
+        return re.sub(r"[^\w.]*\{.*", "", path.stem) or path.parent.name, shards.read_shards(path, progress), {}
+    if path.suffix.lower() in lists.ENDINGS and path.is_file():
+        return path.stem, lists.read_list(path, progress), {}
     if path.suffix.lower() in (".npy", ".npz") and path.is_file():
         return path.stem, read_array_file(path), {}
     raise TwofoldError(_nothing_there(path))
 
 
+def _holds_shards(folder: Path) -> bool:
+    """Tar files, and no images beside them."""
+    return any(folder.glob("*.tar")) and not any(path.suffix.lower() in extensions() for path in folder.iterdir())
+
+
 def _location(data: Any) -> str:
     if not isinstance(data, (str, Path)):
-        return ARRAY
+        return DATASET if is_dataset(data) or is_splits(data) else ARRAY
     return data if data in NAMES else str(Path(data).expanduser().resolve())
 
 
@@ -194,28 +246,37 @@ def _nothing_there(path: Path) -> str:
     if path.suffix.lower() in extensions() and path.is_file():
         return f"{path} is a single image; give the folder it is in"
     if path.exists():
-        return f"{path} is not a folder of images, nor a .npy or .npz file"
+        return f"{path} is not a folder of images, nor a file that ends in {ENDINGS}"
     close = difflib.get_close_matches(str(path).lower(), NAMES, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'?" if close else f"give a folder, a .npy or .npz file, or {', '.join(NAMES)}"
+    hint = (
+        f"did you mean '{close[0]}'?"
+        if close
+        else f"give a folder, a file that ends in {ENDINGS}, or {', '.join(NAMES)}"
+    )
     return f"there is no '{path}'; {hint}"
 
 
 def _parts(source: Source, test_fraction: float) -> list[_Part]:
+    """Images without a label, among others that have one, are not held out: a test of them would say nothing."""
     rows = source.train.readable()
     if source.test is not None:
         test = _Part("test", source.test, source.test.readable(), len(source.train))
         return [_Part("train", source.train, rows, 0), test]
     if source.train.labels is None or test_fraction == 0:
         return [_Part("train", source.train, rows, 0)]
-    labels = torch.from_numpy(source.train.labels[rows])
-    held = hold_out(torch.from_numpy(rows), labels, test_fraction).numpy()
+    known = source.train.labels[rows] != UNKNOWN
+    labels = torch.from_numpy(source.train.labels[rows[known]])
+    held = np.zeros(len(rows), bool)
+    held[known] = hold_out(torch.from_numpy(rows[known]), labels, test_fraction).numpy()
     return [_Part("train", source.train, rows[~held], 0), _Part("test", source.train, rows[held], 0)]
 
 
 def _store(part: _Part, images: Tensor, missing: list[int]) -> ImageStore:
     rows = np.delete(part.rows, missing)
-    labels = None if part.split.labels is None else torch.from_numpy(part.split.labels[rows])
-    return ImageStore(images, labels, torch.from_numpy(rows + part.first), part.split.names(rows))
+    labels, groups = (
+        None if column is None else torch.from_numpy(column[rows]) for column in (part.split.labels, part.split.groups)
+    )
+    return ImageStore(images, labels, torch.from_numpy(rows + part.first), part.split.names(rows), groups)
 
 
 def _digest(*contents: bytes) -> str:

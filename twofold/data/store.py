@@ -18,13 +18,29 @@ LEAST_STD = 1 / 255  # one grey level, so that a constant channel divides by som
 @dataclass(frozen=True, eq=False)
 class ImageStore:
     images: Tensor  # uint8 [n, C, H, W]; not to be written to
-    labels: Tensor | None  # int64 [n]
+    labels: Tensor | None  # int64 [n], −1 where an image has none
     index: Tensor  # int64 [n], ascending: each sample's number in its source
     files: tuple[str, ...] | None = None  # below the source's folder
+    groups: Tensor | None = None  # int64 [n], −1 where an image has none; on the host
     device: torch.device = CPU  # where `take` puts what it takes
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def labelled(self) -> "ImageStore":
+        """The images that have a label, for probes: itself where all of them do."""
+        if self.labels is None or bool((self.labels >= 0).all()):
+            return self
+        rows = torch.nonzero(self.labels >= 0).flatten()
+        here = rows.to(self.images.device)
+        return replace(
+            self,
+            images=self.images.index_select(0, here),
+            labels=self.labels[rows],
+            index=self.index[rows.to(self.index.device)],
+            files=None if self.files is None else tuple(self.files[row] for row in rows.tolist()),
+            groups=None if self.groups is None else self.groups[rows.cpu()],
+        )
 
     def place(self, device: torch.device | str) -> "ImageStore":
         """The store for a device: images move there if they fit in DEVICE_SHARE of its free memory."""

@@ -73,6 +73,10 @@ def group_numbers(graph: Graph, images: ImageStore) -> Tensor:
         # The same images for every seed: runs with different seeds then know the same labels.
         kept = counter.uniform(counter.key(images.index.cpu(), "graph.labelled")) < graph.labelled_fraction
         return labels.masked_fill(~kept, -1)
+    if graph.source == "groups":
+        if images.groups is None:
+            raise TwofoldError("graph.source=groups needs images with groups: a CSV list with a column called group")
+        return images.groups.cpu().clone()
     return _groups_of_file(Path(graph.source), images)
 
 
@@ -99,7 +103,7 @@ def _groups_of_file(path: Path, images: ImageStore) -> Tensor:
         with path.open(newline="") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        known = ["views", "labels", "neighbours"]
+        known = ["views", "labels", "groups", "neighbours"]
         hint = nearest(str(path), known) if not path.exists() else f": {error}"
         raise TwofoldError(f"graph.source={path} is no file of groups{hint}") from None
     names = {str(index): place for place, index in enumerate(images.index.tolist())}

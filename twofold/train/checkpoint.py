@@ -121,11 +121,14 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Any]] | None:
     try:
         packed = json.loads((path / "state.json").read_text())
         tensors = load_file(path / "state.safetensors")
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError, RecursionError) as error:
         raise TwofoldError(f"the checkpoint {path} cannot be read: {error}") from None
-    if packed.get("format") != FORMAT:
-        raise TwofoldError(f"the checkpoint {path} has format {packed.get('format')}, this version reads {FORMAT}")
-    return packed["step"], unpack(packed["state"], tensors)
+    try:
+        if packed.get("format") != FORMAT:
+            raise TwofoldError(f"the checkpoint {path} has format {packed.get('format')}, this version reads {FORMAT}")
+        return int(packed["step"]), unpack(packed["state"], tensors)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise TwofoldError(f"the checkpoint {path} is damaged: {error!r}") from None
 
 
 def to_device(tree: Any, device: torch.device) -> Any:

@@ -65,16 +65,19 @@ class OnlineProbe:
         with torch.autocast(features_VNK.device.type, enabled=False):
             features = features_VNK.detach().float().flatten(0, 1)
             labels = labels_N.repeat(len(features_VNK))[None]
+            known = labels >= 0  # images without a label teach the probe nothing
+            count, labels = known.sum().clamp(min=1), labels.clamp(min=0)
             logits = self.logits(features).T  # a row for each class here too
             surprise = logits.log_softmax(dim=0)
             # The gradient of the cross entropy: probabilities, less 1 at the label.
-            error = surprise.exp().scatter_add_(0, labels, -torch.ones_like(surprise[:1])) / labels.numel()
+            error = surprise.exp().scatter_add_(0, labels, -torch.ones_like(surprise[:1])) * known / count
             self.velocity.mul_(self.MOMENTUM)
             self.velocity[:, :-1].addmm_(error, features)
             self.velocity[:, -1] += error.sum(dim=1)
             self.weight -= self.top_lr * lr_factor * self.velocity
-            accuracy = (logits.max(dim=0, keepdim=True).indices == labels).float().mean()
-            return {"online_loss": -surprise.gather(0, labels).mean(), "online_train_accuracy": accuracy}
+            correct = (logits.max(dim=0, keepdim=True).indices == labels) & known
+            loss = -(surprise.gather(0, labels) * known).sum() / count
+            return {"online_loss": loss, "online_train_accuracy": correct.sum() / count}
 
     def state_dict(self) -> dict[str, Any]:
         return {"weight": self.weight.T, "velocity": self.velocity.T}

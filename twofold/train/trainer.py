@@ -306,6 +306,7 @@ class Trainer:
     @torch.no_grad()
     def online_accuracy(self, store: ImageStore) -> dict[str, float]:
         """Of the online probe on these images; nothing where there is no probe, for want of labels to train it."""
+        store = store.labelled()
         if self.observers.probe is None or store.labels is None:
             return {}
         logits = self.observers.probe.logits(self.features(store).to(self.device))

@@ -76,6 +76,8 @@ def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
     """A linear classifier of the labels on the features, trained with the network: what the others are measured by."""
     if parts.images.labels is None:
         raise TwofoldError("supervised needs labelled images, and these have none: choose another method")
+    if bool((parts.images.labels < 0).any()):
+        raise TwofoldError("supervised needs a label for every image, and some have none: choose another method")
     classes = int(parts.images.labels.max()) + 1
     head = nn.Linear(parts.features, classes, bias=False)
     labels = looked_up(parts.images.labels, parts.images)

@@ -1,0 +1,127 @@
+"""How long a large folder of small images takes to list, look at and decode, and again; and how much memory.
+
+    python -m benchmarks.folder_load --files 200000
+
+makes JPEG files of 48 to 96 pixels in 100 folders (kept for the next time in --folder), and prints a table, with one
+file at a time through Pillow beside it. Each start is a process of its own, so that its peak memory is its own.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+CLASSES = 100
+SIZE = 64
+SAMPLE = 5_000  # files that Pillow alone is timed on
+
+
+def make(root: Path, files: int) -> None:
+    """Blocks of colour with noise: they compress like photographs of that size, to about 2 KB."""
+    generator = np.random.default_rng(0)
+    for number in range(files):
+        path = root / f"class-{number % CLASSES:02d}" / f"{number:07d}.jpg"
+        if path.exists():
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        width, height = generator.integers(48, 97, 2)
+        blocks = generator.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+        image = Image.fromarray(blocks).resize((int(width), int(height)), Image.Resampling.BICUBIC)
+        noisy = np.asarray(image, np.int16) + generator.integers(-8, 9, (int(height), int(width), 3), dtype=np.int16)
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(path, quality=80)
+
+
+def start(root: Path) -> dict[str, float]:
+    """One start of Twofold on the folder: seconds of its parts, and the process's peak memory."""
+    from twofold.data.decode import extensions
+    from twofold.data.folder import image_files
+    from twofold.data.sources import load, open_source
+
+    extensions()  # Pillow looks for its formats
+    before = peak_mib()
+    seconds = {}
+    seconds["list"], _ = timed(lambda: image_files(root))
+    seconds["look"], source = timed(lambda: open_source(root))
+    seconds["decode"], data = timed(lambda: load(source, image_size=SIZE, channels=3, test_fraction=0.1))
+    return {**seconds, "images": len(source), "peak": peak_mib(), "imported": before, "train": len(data.train)}
+
+
+def pillow(root: Path) -> dict[str, float]:
+    """What a plain loader does at every epoch: open, convert, resize, one file after another."""
+    everything = sorted(root.rglob("*.jpg"))
+    files = everything[:: max(1, len(everything) // SAMPLE)]
+
+    def read() -> None:
+        for path in files:
+            with Image.open(path) as image:
+                np.asarray(image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+
+    seconds, _ = timed(read)
+    return {"seconds": seconds, "files": len(files)}
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    result = work()
+    return time.perf_counter() - began, result
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def in_a_process(part: str, root: Path, cache: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.folder_load", "--part", part, "--folder", str(root)]
+    environment = os.environ | {"TWOFOLD_CACHE": str(cache)}
+    answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=200_000)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "twofold-folder-load"))
+    parser.add_argument("--record", type=Path, help="where the numbers are kept, as JSON")
+    parser.add_argument("--part", choices=("start", "pillow"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.part:
+        print(json.dumps({"start": start, "pillow": pillow}[options.part](options.folder)))
+        return
+    root = options.folder / str(options.files)
+    made, _ = timed(lambda: make(root, options.files))
+    print(f"{options.files:,} JPEG files in {root}, made in {made:.0f} s")
+    cache = Path(tempfile.mkdtemp(prefix="twofold-cache-", dir=options.folder))
+    try:
+        first, second = (in_a_process("start", root, cache) for _ in range(2))
+        (root / "class-00" / "0000000.jpg").touch()
+        third = in_a_process("start", root, cache)
+        alone = in_a_process("pillow", root, cache)
+    finally:
+        shutil.rmtree(cache)
+    per_file = alone["seconds"] / alone["files"] * options.files
+    print(f"{'':28}{'list':>8}{'look':>8}{'decode':>8}   seconds; peak memory in MiB")
+    for title, row in (("first start", first), ("second start", second), ("one file touched", third)):
+        print(f"{title:28}{row['list']:8.1f}{row['look']:8.1f}{row['decode']:8.1f}{row['peak']:10.0f}")
+    print(
+        f"{'Pillow, one file at a time':28}{'':8}{'':8}{per_file:8.1f}   at every epoch, from {alone['files']:,} files"
+    )
+    print(f"Imported, and nothing read: {first['imported']:.0f} MiB. {os.cpu_count()} cores.")
+    if options.record:
+        rows = {"first": first, "second": second, "touched": third, "pillow": alone}
+        about = {"files": options.files, "size": SIZE, "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+        options.record.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

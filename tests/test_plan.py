@@ -1,0 +1,166 @@
+"""What is chosen from the data, and what a run is said to cost before it begins."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import running
+from twofold import api, plan
+from twofold.config import RUN_KEYS
+from twofold.data.sources import open_source, sample
+from twofold.errors import TwofoldError
+from twofold.train import trial
+from twofold.train.trainer import Trainer
+from twofold.train.trial import Memory, measure_memory, measure_step
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
+    for number in range(40):
+        path = tmp_path / "photos" / ("cat" if number % 2 else "dog") / f"{number:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(RNG.integers(0, 256, (12, 14, 3), dtype=np.uint8)).save(path)
+    return tmp_path / "photos"
+
+
+def test_a_sample_is_in_memory_and_spread_over_the_images(photos: Path, tmp_path: Path) -> None:
+    (photos / "cat/01.png").write_bytes(b"no image")
+    source = open_source(photos)
+    data = sample(source, 5, image_size=12, channels=3)
+    assert len(data.train) == 5
+    assert data.train.index[0] == 1
+    assert data.train.index[-1] == 39
+    whole = np.asarray(Image.open(photos / data.train.files[2]))[:, 1:13]
+    np.testing.assert_array_equal(data.train.images[2].permute(1, 2, 0), whole)
+    assert not list((tmp_path / "cache").glob("*.u8"))
+    assert len(sample(source, 1000, image_size=12, channels=3).train) == 39
+
+
+@pytest.mark.parametrize("side, blurred", [(64, 0.0), (100, 0.5)])
+def test_large_images_are_blurred_unless_somebody_says_otherwise(side: int, blurred: float) -> None:
+    images = RNG.integers(0, 256, (8, side, side, 3), dtype=np.uint8)
+    config, _ = api.configure(images, "frossl", {"batch_size": 4})
+    assert config.augment.blur == blurred
+    assert config.origin.get("augment.blur") == ("chosen" if blurred else None)
+    assert api.configure(images, "frossl", {"batch_size": 4, "augment.blur": 0.1})[0].augment.blur == 0.1
+
+
+def test_the_batch_is_halved_until_it_fits() -> None:
+    memory = Memory(fixed=100, per_image=10)
+    assert memory.bytes(16) == trial.SPARE * 260
+    assert plan.halved_to_fit(256, memory, trial.SPARE * 1000) == 64
+    assert plan.halved_to_fit(256, memory, 1e9) == 256
+    assert plan.halved_to_fit(256, memory, 1) == 8
+
+
+def test_too_little_memory_makes_the_batch_smaller_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = measure_memory(running_config(), open_source("digits")).bytes(128)
+    monkeypatch.setattr(plan, "available_memory", lambda _: 1.01 * needed / plan.MEMORY_SHARE)
+    config, source = api.configure("digits", "frossl")
+    assert (config.batch_size, config.origin["batch_size"]) == (128, "chosen")
+    assert [row.why for row in plan.explained(config, source) if row.key == "batch_size"] == ["fits the memory"]
+    assert api.configure("digits", "frossl", {"batch_size": 256})[0].batch_size == 256
+    assert api.configure("digits", "frossl", {"pieces": 2})[0].batch_size == 256
+
+
+def running_config(**overrides: object) -> api.Config:
+    return api.configure("digits", "frossl", overrides)[0]
+
+
+def test_memory_for_the_backward_pass_is_what_the_layers_keep() -> None:
+    """A network whose activations can be counted by hand: y = relu(x W), twice."""
+
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(64, 1000, bias=False), torch.nn.Linear(1000, 1000, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x.flatten(1)).relu())
+
+    config = running_config(projector="8,8", optimizer="sgd")
+    source = open_source("digits")
+    original = trial.Trainer
+    network = Two()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial, "Trainer", lambda config, data, display: original(config, data, display, network))
+        memory = measure_memory(config, source)
+    weights = 4 * sum(parameter.numel() for parameter in network.parameters())
+    assert 3 * weights < memory.fixed < 3.1 * weights  # weights, gradients, momentum
+    views = 4 * 2 * (64 + 1000 + 1000)  # inputs of both products and of the projector, in two views
+    assert views < memory.per_image < 1.2 * views
+
+
+def test_the_step_is_timed_and_the_callers_random_numbers_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    now = [0.0]
+
+    def take_step(self: Trainer, _: int) -> None:
+        steps.append(self.config.batch_size)
+        torch.rand(1)
+        now[0] += 0.001 * self.config.batch_size + 0.01
+
+    monkeypatch.setattr(Trainer, "take_step", take_step)
+    monkeypatch.setattr(trial.time, "perf_counter", lambda: now[0])
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    config, source = running_config(), open_source("digits")
+    assert measure_step(config, source) == pytest.approx(0.266)
+    assert (min(steps), max(steps)) == (16, 256)
+    assert torch.equal(torch.get_rng_state(), before)
+    monkeypatch.setattr(trial, "LONG_STEP", 0.02)
+    steps.clear()
+    assert measure_step(config, source) == pytest.approx(0.026 * 16)
+    assert max(steps) == 16
+
+
+def test_minutes_become_epochs_and_are_then_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "measure_step", lambda *_: 0.5)
+    config, source = api.configure("digits", "simclr", {"batch_size": 128, "seed": 4}, minutes=2)
+    steps = 1438 // 128
+    assert config.epochs == int(120 / (steps * 0.5)) == 21
+    assert (config.origin["epochs"], config.warmup_epochs) == ("chosen", pytest.approx(2.1))
+    assert "as many as the minutes allow" in {row.why for row in plan.explained(config, source)}
+    assert api.configure("digits", "simclr", minutes=0.001)[0].epochs == 1
+    for options, minutes in (({"epochs": 3}, 2.0), ({}, 0.0), ({}, -1.0)):
+        with pytest.raises(TwofoldError, match="either epochs or minutes"):
+            api.configure("digits", "simclr", options, minutes=minutes)
+
+
+def test_every_value_that_is_no_default_has_an_origin_and_a_reason(photos: Path) -> None:
+    config, source = api.configure(photos, "byol", {"epochs": 7})
+    rows = {row.key: row for row in plan.explained(config, source)}
+    different = {
+        name for name, key in RUN_KEYS.items()
+        if name not in ("data", "data_dir", "method") and api.flat(config)[name] != key.default
+    }  # fmt: skip
+    assert different <= set(rows)
+    assert (rows["epochs"].origin, rows["epochs"].value) == ("user", "7")
+    assert rows["image_size"].why == "the shorter sides of the images are 12 pixels, in the median"
+    assert rows["batch_size"].why == "there are 32 images: two steps in an epoch, or more"
+    assert all(row.why for row in rows.values())
+
+
+def test_a_dry_run_says_everything_and_writes_nothing(photos: Path, tmp_path: Path) -> None:
+    desk = tmp_path / "desk"
+    desk.mkdir()
+    result = running.run("pretrain", str(photos), "--dry-run", "epochs=3", "projector=16,8", cwd=desk)
+    assert result.returncode == 0, result.stderr
+    said = ("40 images, 2 classes", "about", "6 steps", "MB", "image_size", "you asked for it", "No run was begun")
+    for words in said:
+        assert words in result.stdout
+    assert list(desk.iterdir()) == []
+    assert not list((tmp_path / "cache").rglob("*.u8"))
+
+
+def test_durations_and_sizes_in_words() -> None:
+    assert [plan.duration(seconds) for seconds in (0.1, 75, 100, 5000, 10000)] == [
+        "about 1 seconds", "about 75 seconds", "about 2 minutes", "about 83 minutes", "about 2.8 hours",
+    ]  # fmt: skip
+    assert [plan.size(count) for count in (10, 2.5e6, 3.04e9)] == ["under 1 MB", "2.5 MB", "3.0 GB"]

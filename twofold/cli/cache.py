@@ -1,0 +1,29 @@
+"""`twofold cache`: what decoded images take, and how to be rid of them."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from twofold.cli.common import app, display_of
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it; it is made again when needed.")] = False,
+) -> None:
+    """Show the decoded images that are kept for the next start, and the room they take."""
+    from twofold.data import cache as kept
+
+    display = display_of(False)
+    entries = kept.entries()
+    if clear:
+        for entry in entries:
+            kept.remove(entry)
+    taken = sum(entry.bytes for entry in entries)
+    verb = "removed from" if clear else "in"
+    display.say(f"{len(entries)} decoded sets, {taken / 1e9:.2f} GB, {verb} {kept.folder()} (TWOFOLD_CACHE)")
+    display.say(f"limit {kept.limit() / 1e9:.0f} GB (TWOFOLD_CACHE_GB); the longest unused make room for new ones")
+    for entry in [] if clear else reversed(entries):
+        used = time.strftime("%Y-%m-%d", time.localtime(entry.used))
+        display.say(f"  {entry.bytes / 1e6:10,.1f} MB  used {used}  {entry.key}")

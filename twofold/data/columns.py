@@ -1,0 +1,46 @@
+"""Labels and groups as people write them, numbered: UNKNOWN where a cell is empty."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from twofold.data.items import UNKNOWN
+from twofold.errors import TwofoldError
+
+Cell = str | int | None
+
+
+def numbered(*columns: Sequence[Cell]) -> tuple[list[np.ndarray | None], tuple[str, ...] | None]:
+    """int64 numbers of each column's cells among the values of all, in their order, and the values' names.
+
+    Numbers are in the order of numbers also where they are written as text. A column without any value is None.
+    """
+    values = {cell for column in columns for cell in column if cell is not None}
+    if not values:
+        return [None] * len(columns), None
+    ordered = sorted(values, key=_rank)
+    number: dict[Cell, int] = {value: place for place, value in enumerate(ordered)} | {None: UNKNOWN}
+    found = [np.array([number[cell] for cell in column], np.int64) for column in columns]
+    return [column if (column != UNKNOWN).any() else None for column in found], tuple(str(value) for value in ordered)
+
+
+def cell_of(value: Any, where: str) -> Cell:
+    """A label from Python: text, a whole number (also numpy's or torch's), or nothing."""
+    if value is None or isinstance(value, str):
+        return value or None
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace") or None
+    try:
+        number = value.item() if hasattr(value, "item") else value
+        if number == int(number):
+            return None if int(number) < 0 else int(number)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise TwofoldError(f"{where} has the label {str(value)[:60]!r}; give whole numbers or text, or none for unknown")
+
+
+def _rank(value: str | int) -> tuple[int, int, str]:
+    text = str(value)
+    whole = text.lstrip("-")
+    return (0, int(text), text) if whole.isascii() and whole.isdigit() and len(text) < 19 else (1, 0, text)

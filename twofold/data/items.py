@@ -1,0 +1,71 @@
+"""Images that are fetched one at a time: files of a folder or list, members of archives, rows of a Dataset."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from twofold.data import cache
+from twofold.data.decode import Unreadable
+from twofold.data.work import Progress, counted, in_order, quiet_pillow
+
+UNKNOWN = -1  # the label or group of an image of which none is known
+
+Fetch = Callable[[int, int, int], np.ndarray]  # (row, size, channels) → uint8 [channels, size, size], or Unreadable
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    fetch: Fetch
+    count: int
+    labels: np.ndarray | None  # int64 [n]; UNKNOWN where an image has none
+    side: int  # median of the shorter sides
+    grey: bool  # all of them
+    facts: bytes  # a hash of what is known of the content
+    files: tuple[str, ...] | None = None  # what the images are called
+    unreadable: Mapping[str, str] = field(default_factory=dict)  # file or folder → reason, known before decoding
+    groups: np.ndarray | None = None  # int64 [n]; UNKNOWN where an image has none
+    threads: int | None = None  # at most so many at a time; None: all cores
+
+    def __len__(self) -> int:
+        return self.count
+
+    def readable(self) -> np.ndarray:
+        if self.files is None or not self.unreadable:
+            return np.arange(self.count)
+        return np.array([row for row, name in enumerate(self.files) if name not in self.unreadable], np.int64)
+
+    def digest(self) -> bytes:
+        """Of content, names, labels and groups; not of the place: a folder may be moved."""
+        state = hashlib.blake2b(self.facts, digest_size=16)
+        state.update(b"\0".join(os.fsencode(name) for name in self.files or ()))
+        state.update(repr(sorted(self.unreadable)).encode())
+        state.update(b"" if self.labels is None else self.labels.tobytes())
+        state.update(b"" if self.groups is None else b"groups" + self.groups.tobytes())
+        return state.digest()
+
+    def names(self, rows: np.ndarray) -> tuple[str, ...] | None:
+        return None if self.files is None else tuple(self.files[row] for row in rows)
+
+    def decode(
+        self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None
+    ) -> cache.Decoded:
+        """The rows' pixels, from the cache where they are complete in it; without a key, in memory."""
+        shape = (channels, size, size)
+        known = None if key is None else cache.recall(key, shape)
+        if known is not None and len(known.images) + len(known.skipped) == len(rows):
+            return known
+
+        def attempt(row: int) -> np.ndarray | str:
+            try:
+                return self.fetch(row, size, channels)
+            except Unreadable as error:
+                return str(error)
+
+        with quiet_pillow():
+            results = counted(in_order(attempt, rows.tolist(), self.threads), len(rows), progress)
+            if key is None:
+                return cache.in_memory(shape, results)
+            return cache.record(key, shape, results, expected=len(rows))

@@ -1,0 +1,126 @@
+"""A file that lists images: text with one path on each line, or CSV (tab-separated: .tsv) with further columns.
+
+CSV: the first row may name the columns, in any order: path, label, group, split (train, or test, val, valid); other
+columns are ignored. Without names they are path, label, group, as many as there are. Text: a path, or a path and
+a whole number behind it, the label. Paths are relative to the list's own folder. Empty cells are unknown.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from twofold.data.columns import Cell, numbered
+from twofold.data.decode import extensions
+from twofold.data.files import file_items, inspect
+from twofold.data.folder import TEST_FOLDERS, TRAIN_FOLDER, Splits
+from twofold.data.items import Items
+from twofold.data.work import Progress
+from twofold.errors import TwofoldError, nearest
+
+ENDINGS = (".txt", ".csv", ".tsv")
+COLUMNS = {
+    "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path"),
+    "label": ("label", "class", "target", "category"),
+    "group": ("group",),
+    "split": ("split", "set", "partition"),
+}
+PLAIN_ORDER = ("path", "label", "group")
+
+
+@dataclass(frozen=True)
+class Entry:
+    path: str
+    label: Cell = None
+    group: Cell = None
+    split: str = TRAIN_FOLDER
+
+
+def read_list(path: Path, progress: Progress | None = None) -> Splits:
+    entries = parse(path, _text(path))
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.path in seen:
+            raise TwofoldError(f"{path} lists {entry.path} twice; an image has one number, label and group")
+        seen.add(entry.path)
+    train = [entry for entry in entries if entry.split == TRAIN_FOLDER]
+    test = [entry for entry in entries if entry.split != TRAIN_FOLDER]
+    if not train:
+        raise TwofoldError(f"{path} lists no images to train on")
+    labels, classes = numbered([entry.label for entry in train], [entry.label for entry in test])
+    groups, _ = numbered([entry.group for entry in train], [entry.group for entry in test])
+    index = inspect(path.parent, [entry.path for entry in [*train, *test]], of=path, progress=progress)
+
+    def items(rows: slice, labels: np.ndarray | None, groups: np.ndarray | None) -> Items:
+        return file_items(path.parent, index.part(rows), labels, groups=groups)
+
+    held = items(slice(len(train), None), labels[1], groups[1]) if test else None
+    return items(slice(0, len(train)), labels[0], groups[0]), held, classes
+
+
+def parse(path: Path, text: str) -> list[Entry]:
+    """The rows of a list; `path` says by its ending how they are written."""
+    if path.suffix.lower() == ".txt":
+        return _parse_lines([line.strip() for line in text.splitlines() if line.strip()])
+    try:
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        rows = [
+            (number, row)
+            for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=delimiter), 1)
+            if any(row)
+        ]
+    except csv.Error as error:
+        raise TwofoldError(f"{path} is no table: {error}") from None
+    if not rows:
+        return []
+    columns = _heading(path, rows[0][1])
+    if columns is not None:
+        rows = rows[1:]
+    else:
+        columns = dict(zip(PLAIN_ORDER, range(max(len(row) for _, row in rows)), strict=False))
+    return [_entry(f"{path}, row {number}", row, columns) for number, row in rows]
+
+
+def _parse_lines(lines: Sequence[str]) -> list[Entry]:
+    labelled = [re.fullmatch(r"(.*\S)\s+(\d+)", line) for line in lines]
+    if all(match is not None and Path(match[1]).suffix.lower() in extensions() for match in labelled):
+        return [Entry(match[1], match[2]) for match in labelled if match is not None]
+    return [Entry(line) for line in lines]
+
+
+def _heading(path: Path, row: Sequence[str]) -> dict[str, int] | None:
+    """Which column is what, where the first row says so."""
+    names = [cell.strip().lower() for cell in row]
+    columns = {
+        column: names.index(name) for column, known in COLUMNS.items() for name in reversed(known) if name in names
+    }
+    if "path" in columns:
+        return columns
+    if columns:
+        raise TwofoldError(f"{path} has columns {', '.join(names)}, and none called path")
+    return None
+
+
+def _entry(where: str, row: Sequence[str], columns: dict[str, int]) -> Entry:
+    def cell(column: str) -> str:
+        place = columns.get(column)
+        return row[place].strip() if place is not None and place < len(row) else ""
+
+    if not cell("path"):
+        raise TwofoldError(f"{where} names no image")
+    split = cell("split").lower() or TRAIN_FOLDER
+    split = {"training": TRAIN_FOLDER, "testing": "test", "validation": "val"}.get(split, split)
+    if split not in (TRAIN_FOLDER, *TEST_FOLDERS):
+        raise TwofoldError(f"{where} has split '{split[:60]}'{nearest(split, [TRAIN_FOLDER, *TEST_FOLDERS])}")
+    return Entry(cell("path"), cell("label") or None, cell("group") or None, split)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TwofoldError(f"{path} cannot be read as text: {error}") from None

@@ -1,0 +1,205 @@
+"""What is chosen for the user, why, and what the run will cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from twofold.config import RUN_KEYS, Config, flat, resolve
+from twofold.data.cache import folder as cache_folder
+from twofold.data.items import Items
+from twofold.data.loader import suggested_batch_size
+from twofold.data.sources import Source, network_for, sample
+from twofold.errors import TwofoldError
+from twofold.keys import Schema, shown
+from twofold.train.progress import Display
+from twofold.train.trainer import choose_device
+from twofold.train.trial import Memory, available_memory, measure_memory, measure_step
+
+MEMORY_SHARE = 0.8  # of what is free: others need some too
+# Networks keep at most about so many bytes for each byte of their input (a ResNet-50 with a 3x3 stem: 2,400).
+MOST_KEPT = 3000
+BLURRED_FROM = 81  # pixels: from this size on the papers blur, below it there is no detail to lose
+STATISTICS_IMAGES = 256
+
+
+def settle(
+    keys: Schema,
+    layers: Mapping[str, Mapping[str, Any]],
+    source: Source,
+    *,
+    minutes: float | None,
+    display: Display,
+) -> Config:
+    """The layers, with what follows from the images added to `chosen`; the user's own values stay above it."""
+    chosen = dict(layers["chosen"])
+    layers = {**layers, "chosen": chosen}
+    chosen |= follow(resolve(keys, layers), source)
+    config = resolve(keys, layers)
+    if config.origin.get("batch_size") != "user":
+        fits = fitting_batch_size(config, source)
+        if fits != config.batch_size:
+            chosen["batch_size"] = fits
+            display.say(f"batch_size={fits}, as {config.batch_size} would need too much memory; see also pieces")
+    if minutes is not None:
+        display.say(f"taking a few steps, to see what {minutes:g} minutes are enough for")
+        chosen.pop("warmup_epochs", None)
+        chosen["epochs"] = epochs_within(minutes, resolve(keys, layers), source)
+        chosen |= follow(resolve(keys, layers), source)
+    return resolve(keys, layers)
+
+
+def follow(config: Config, source: Source) -> dict[str, Any]:
+    """Values that follow from image size, number of images, memory and epochs, where nobody asked for others."""
+    assert config.image_size is not None
+    chosen = network_for(config.image_size)
+    if config.image_size >= BLURRED_FROM and "augment.blur" not in config.origin:
+        chosen["augment.blur"] = 0.5
+    if config.warmup_epochs > config.epochs / 10:
+        chosen["warmup_epochs"] = config.epochs / 10
+    images = source.training_images(config.test_fraction)
+    if images < 2 * config.batch_size:
+        chosen["batch_size"] = suggested_batch_size(images)
+    return chosen
+
+
+def fitting_batch_size(config: Config, source: Source) -> int:
+    """The configuration's, or the largest half, quarter, … of it that the device's memory holds."""
+    assert config.image_size is not None
+    assert config.channels is not None
+    free = MEMORY_SHARE * available_memory(choose_device(config.device))
+    views = config.views + config.augment.local_views
+    inputs = config.batch_size * views * config.channels * config.image_size**2 * 4
+    if config.pieces > 1 or free == 0 or MOST_KEPT * inputs < free:
+        return config.batch_size
+    try:
+        memory = measure_memory(config, source)
+    except TwofoldError:  # what is wrong is said where the run is built
+        return config.batch_size
+    return halved_to_fit(config.batch_size, memory, free)
+
+
+def halved_to_fit(batch_size: int, memory: Memory, free: float) -> int:
+    while batch_size > 8 and memory.bytes(batch_size) > free:
+        batch_size //= 2
+    return batch_size
+
+
+def epochs_within(minutes: float, config: Config, source: Source) -> int:
+    """As many as fit into the time, by the pace of a few steps; one where not even that does."""
+    return max(1, int(60 * minutes / epoch_seconds(config, source, 60 * minutes)))
+
+
+def epoch_seconds(config: Config, source: Source, budget: float | None = None) -> float:
+    return steps_per_epoch(config, source) * measure_step(config, source, budget)
+
+
+def steps_per_epoch(config: Config, source: Source) -> int:
+    images = source.training_images(config.test_fraction)
+    full, rest = divmod(images, config.batch_size)
+    return max(1, full + (not config.drop_last and rest >= 2))
+
+
+@dataclass(frozen=True)
+class Row:
+    key: str
+    value: str
+    origin: str  # the layer that set it
+    why: str
+
+
+def explained(config: Config, source: Source) -> list[Row]:
+    """Every value that is not the default, with who set it and why."""
+    values = flat(config)
+    rows = [
+        Row(name, shown(values[name]), layer, _why(name, layer, config, source))
+        for name, layer in config.origin.items()
+        if name in values and name not in ("data", "data_dir", "method")
+    ]
+    order = {name: place for place, name in enumerate([*RUN_KEYS, *values])}
+    return sorted(rows, key=lambda row: order[row.key])
+
+
+def _why(name: str, layer: str, config: Config, source: Source) -> str:
+    if layer == "user":
+        return "you asked for it"
+    if layer == "method":
+        return f"the recipe of {config.method}"
+    if layer == "data":
+        return f"suits {source.name}"
+    images = source.training_images(config.test_fraction)
+    few = config.batch_size == suggested_batch_size(images)
+    reasons = {
+        "image_size": f"the shorter sides of the images are {source.train.side} pixels, in the median",
+        "channels": "all images are grey" if config.channels == 1 else "there are images in colour",
+        "stem": f"for images of {config.image_size} pixels",
+        "encoder": f"images of {config.image_size} pixels are too small for a ResNet",
+        "augment.blur": f"images of {BLURRED_FROM} pixels and more have detail to lose",
+        "warmup_epochs": "a tenth of the epochs",
+        "batch_size": f"there are {images:,} images: two steps in an epoch, or more" if few else "fits the memory",
+        "epochs": "as many as the minutes allow",
+    }
+    return reasons.get(name, "follows from the images")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    step_seconds: float
+    steps: int  # of the whole run
+    memory: float  # bytes, while training, without the images
+    available: float  # bytes, on the device
+    images: float  # bytes, decoded
+    mean: tuple[float, ...]  # of some images' pixels, 0 to 1: what they are normalised by
+    std: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.steps * self.step_seconds
+
+
+def estimate(config: Config, source: Source) -> Estimate:
+    assert config.image_size is not None
+    assert config.channels is not None
+    some = sample(source, STATISTICS_IMAGES, image_size=config.image_size, channels=config.channels).train
+    mean, std = some.statistics()
+    memory = measure_memory(config, source).bytes(config.batch_size // config.pieces)
+    device = choose_device(config.device)
+    return Estimate(
+        step_seconds=measure_step(config, source),
+        steps=config.epochs * steps_per_epoch(config, source),
+        memory=memory,
+        available=available_memory(device),
+        images=len(source) * config.channels * config.image_size**2,
+        mean=tuple(mean.tolist()),
+        std=tuple(std.tolist()),
+    )
+
+
+def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, str]:
+    """What the estimate says, in words, title by title."""
+    device: torch.device = choose_device(config.device)
+    unreadable = f"; {len(source.train.unreadable):,} cannot be read" if source.train.unreadable else ""
+    kinds = f"{len(source.classes)} classes (for evaluation only)" if source.classes else "no labels"
+    normal = ", ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in zip(costs.mean, costs.std, strict=True))
+    lines = {
+        "data": f"{source.name}: {len(source):,} images, {kinds}{unreadable}",
+        "method": f"{config.method}, encoder {config.encoder}, {device}",
+        "normalised": f"by the pixels' mean and deviation, about {normal}",
+        "learning rate": f"{config.scaled_lr:g} at its top: lr={config.lr:g}, scaled to the batch",
+        "time": f"{duration(costs.seconds)}: {costs.steps:,} steps of {costs.step_seconds:.3g} s, as measured just now",
+        "memory": f"{size(costs.memory)} of {size(costs.available)} free, and {size(costs.images)} for the images",
+    }
+    if isinstance(source.train, Items):
+        lines["on disk"] = f"{size(costs.images)} of decoded images in {cache_folder()}"
+    return lines
+
+
+def size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB" if count >= 1e6 else "under 1 MB"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {max(round(seconds), 1)} seconds"
+    return f"about {round(seconds / 60)} minutes" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"

@@ -1,0 +1,121 @@
+"""A few steps on a few images, to know what a run will cost before it begins. Nothing is written."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from twofold.config import Config
+from twofold.data.sources import Data, Source, sample
+from twofold.data.store import free_memory
+from twofold.errors import TwofoldError
+from twofold.train.guards import own_randomness
+from twofold.train.progress import Display
+from twofold.train.replay import LEAST_STEPS, WARM_UP
+from twofold.train.trainer import Trainer, choose_device
+
+SMALL_BATCH = 16  # memory is measured on this many images, and grows with them
+TIMED_STEPS = 10
+TRIAL_EPOCHS = 64  # of one step each: more than are taken
+LONG_STEP = 0.3  # seconds, of a small batch
+TIMED_SECONDS = 3.0  # fewer steps where they are long
+SPARE = 1.25  # for what the saved tensors do not show: gradients on their way, workspaces, fragments
+
+
+@dataclass(frozen=True)
+class Memory:
+    fixed: float  # bytes: weights, their gradients, the optimizer's state
+    per_image: float  # bytes that one image of the batch keeps for the backward pass
+
+    def bytes(self, batch_size: int) -> float:
+        return SPARE * (self.fixed + self.per_image * batch_size)
+
+
+def measure_memory(config: Config, source: Source) -> Memory:
+    """From what autograd keeps in one step of a small batch: the same on every kind of device."""
+    trainer = _small_trainer(replace(config, device="cpu", pieces=1), source)
+    batch_size = trainer.config.batch_size
+    weights = {tensor.untyped_storage().data_ptr() for tensor in trainer.method.state_dict().values()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with own_randomness(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        trainer.take_step(0)
+    trained = sum(parameter.nbytes for _, parameter in trainer.method.trained_parameters())
+    state = sum(tensor.nbytes for tensor in trainer.method.state_dict().values())
+    memory = sum(
+        value.nbytes
+        for values in trainer.optimizer.state.values()
+        for value in values.values()
+        if isinstance(value, Tensor)
+    )
+    return Memory(fixed=state + trained + memory, per_image=sum(kept.values()) / batch_size)
+
+
+def measure_step(config: Config, source: Source, budget: float | None = None) -> float:
+    """Seconds of a step on this device, once it is warm.
+
+    Where a step is long it is measured on a small batch, since its time then grows with the images. Where `budget`
+    seconds are enough for a recorded step to pay, on CUDA, it is the recorded step that is measured.
+    """
+    plain = replace(config, compile=False, pieces=1)
+    small = _small_trainer(plain, source)
+    seconds = _timed(small, warm_up=1)
+    if seconds > LONG_STEP or small.config.batch_size == config.batch_size:
+        return seconds * config.batch_size / small.config.batch_size
+    seconds = _timed(_trainer(plain, source), warm_up=1)
+    if budget is not None and choose_device(config.device).type == "cuda" and budget / seconds >= LEAST_STEPS:
+        recorded = replace(config, compile=config.compile is not False)
+        return _timed(_trainer(recorded, source), warm_up=WARM_UP + 1)
+    return seconds
+
+
+def _timed(trainer: Trainer, warm_up: int) -> float:
+    wait: Callable[[], Any] = torch.cuda.synchronize if trainer.device.type == "cuda" else lambda: None
+    with own_randomness():
+        trainer.method.train()
+        for _ in range(warm_up):
+            trainer.take_step(0)
+        wait()
+        began, taken = time.perf_counter(), 0
+        while taken < TIMED_STEPS and (taken < 2 or time.perf_counter() - began < TIMED_SECONDS):
+            trainer.take_step(0)
+            taken += 1
+        wait()
+    return (time.perf_counter() - began) / taken
+
+
+def _small_trainer(config: Config, source: Source) -> Trainer:
+    try:
+        return _trainer(replace(config, batch_size=min(SMALL_BATCH, config.batch_size)), source)
+    except TwofoldError:  # an objective may refuse so few images
+        return _trainer(config, source)
+
+
+def _trainer(config: Config, source: Source) -> Trainer:
+    assert config.image_size is not None
+    assert config.channels is not None
+    data: Data = sample(source, config.batch_size, image_size=config.image_size, channels=config.channels)
+    config = replace(config, epochs=TRIAL_EPOCHS, warmup_epochs=0.0, batch_size=min(config.batch_size, len(data.train)))
+    return Trainer(config, data, Display(quiet=True))
+
+
+def available_memory(device: torch.device) -> float:
+    """Bytes that a run may use there; on the host without swapping."""
+    if device.type != "cpu":
+        return free_memory(device)
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2
