@@ -63,10 +63,10 @@ def keys_of(init: str) -> dict[str, Any]:
         described = json.loads(metadata[HEADER]) if HEADER in metadata else {}
     except (SafetensorError, OSError, ValueError) as error:
         raise TwofoldError(f"init={source} cannot be read: {error}") from None
-    if described:
-        known = ("encoder", "stem", "channels", "image_size")
-        return {name: described[name] for name in known if name in described and has_name(described["encoder"])}
-    return resnet_of(shapes)
+    if not isinstance(described, dict) or not described:
+        return resnet_of(shapes)
+    known = ("encoder", "stem", "channels", "image_size") if has_name(str(described.get("encoder"))) else ()
+    return {name: described[name] for name in known if name in described}
 
 
 def resnet_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
