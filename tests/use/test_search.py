@@ -37,7 +37,8 @@ def test_more_than_there_are_gives_all(desk: Path) -> None:
     assert sorted(match.index for match in matches) == list(range(30))
 
 
-def test_the_second_search_computes_no_features(desk: Path, monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
+def test_the_second_search_computes_no_features(desk: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
     query = desk / "photos" / "bees" / "00.png"
     first = twofold.search(desk / "run", desk / "photos", query)
     computed: list[int] = []
@@ -50,7 +51,7 @@ def test_the_second_search_computes_no_features(desk: Path, monkeypatch: pytest.
     monkeypatch.setattr(searching.Used, "blocks", counted)
     assert twofold.search(desk / "run", desk / "photos", query) == first
     assert computed == []
-    (features,) = own_cache.glob("features-*.u8")
+    (features,) = tmp_path.glob("features-*.u8")
     features.write_bytes(features.read_bytes()[:100])  # as a full disk or a kill might leave it
     assert twofold.search(desk / "run", desk / "photos", query) == first
     assert computed == [30]
