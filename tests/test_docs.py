@@ -85,12 +85,15 @@ def test_python_of_using(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twofold.embed("runs/photos", "photos", "features.npz")
     scope = {"picture": Image.open(desk / "photos" / "cats" / "0.jpg")}
     for snippet in blocks(ROOT / "docs" / "using.md", "python"):
-        short = snippet.replace("epochs=100", 'epochs=1, overrides={"projector": (32, 16)}')
+        short = snippet.replace('method="frossl", epochs=100', 'epochs=1, overrides={"projector": (32, 16)}')
+        short = short.replace("epochs=100", "epochs=1, projector=(32, 16)")
         exec(compile(short, "using.md", "exec"), scope)
     assert scope["cats"].shape == (12, 256)
     assert scope["matches"][0].file == "cats/0.jpg"
     assert scope["features"].shape == (1, 256)
     assert scope["accuracy"] > 0.5
+    with np.load("squares.npz") as file:
+        assert file["labels"].tolist() == [number % 2 for number in range(32)]
 
 
 def test_the_method_in_contributing_is_the_one_in_the_catalog() -> None:

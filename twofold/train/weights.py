@@ -120,11 +120,12 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
 
     Runs that trained a module of your own need that module as `encoder`.
     """
-    tensors, description = read_encoder(run)
+    path = encoder_file(run)
+    tensors, description = read_encoder(path)
     try:
         if encoder is None:
             if not has_name(description["encoder"]):
-                raise TwofoldError(f"{run} holds weights of your own {description['encoder']}: pass it as encoder=")
+                raise TwofoldError(f"{path} holds weights of your own {description['encoder']}: pass it as encoder=")
             encoder = build_encoder(
                 description["encoder"],
                 channels=description["channels"],
@@ -137,7 +138,5 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
         )
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise TwofoldError(
-            f"{encoder_file(run)} describes an encoder that does not go with its weights: {reason}"
-        ) from error
+        raise TwofoldError(f"{path} describes an encoder that does not go with its weights: {reason}") from error
     return encoder.eval()

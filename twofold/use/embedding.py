@@ -89,9 +89,15 @@ def open_encoder(run: str | Path | Run, encoder: nn.Module | None = None) -> Use
 
 def read_all(config: Config, data: Any, display: Display) -> Data:
     """All images of a source. Those of the run's own data are split as the run did, so that what it decoded is used."""
+    named = isinstance(data, (str, Path))
+    own = named and config.data in (str(data), str(Path(data).expanduser().resolve()))
     with display.stage("looking at images", 0) as stage:
-        source = open_source(str(data) if isinstance(data, Path) else data, data_dir=config.data_dir, progress=stage)
-    own = isinstance(data, (str, Path)) and source.location == config.data
+        source = open_source(
+            str(data) if named else data,
+            data_dir=config.data_dir,
+            class_list=config.class_list if own else None,
+            progress=stage,
+        )
     read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display)
     if read.skipped:
         first = read.skipped[0]
