@@ -10,22 +10,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 def test_it_runs_and_keeps_its_numbers(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    words = [
-        "--rows",
-        "60000",
-        "--dim",
-        "2",
-        "--batch-size",
-        "5000",
-        "--steps",
-        "2",
-        "--rounds",
-        "1",
-        "--memory",
-        "1",
-        "--out",
-    ]
-    command = [sys.executable, "-m", "benchmarks.sample_head", *words, str(out)]
+    sizes = {"rows": 60000, "dim": 2, "batch-size": 5000, "steps": 2, "rounds": 1, "memory": 1, "out": out}
+    words = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "benchmarks.sample_head", *words]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     record = json.loads(out.read_text())
     disk, memory, torch = record["rows"]
