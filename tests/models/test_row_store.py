@@ -169,7 +169,7 @@ def test_returning_may_itself_be_stopped(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
-    for moment in range(1, 40, 3):
+    for moment in range(1, 40, 5):
         path = tmp_path / str(moment)
         head = open_head(path)
         work(head, 5, marks=(5,))

@@ -66,7 +66,7 @@ def test_is_adamw_on_the_whole_head(dtype: torch.dtype, tolerance: float, on_dis
     start = head.dense()
     for number, (index, gradient) in enumerate(steps, start=1):
         head.step(index, gradient)
-        if number in (1, 2, 17, 1999):
+        if number in (1, 2, 17):
             expected = dense_adamw(start, schedule, steps[:number])
             assert (head.take([3, 39, 0]) - expected[[3, 39, 0]]).abs().max() < tolerance
     expected = dense_adamw(start, schedule, steps)
