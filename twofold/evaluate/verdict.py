@@ -14,15 +14,15 @@ from twofold.evaluate.metrics import dimensions_above, effective_rank
 
 Metrics = Mapping[str, float]
 
-LASTING = 3  # spectra in a row that must agree: in the first steps ranks of healthy runs fall and rise again
+LASTING = 3  # spectra, or looks, in a row that must agree: in the first steps of healthy runs ranks fall and rise again
 FEW_RANKS = 8.0  # effective rank; D/8 below 64 dimensions; D/64 above 512, where rounding alone looks like some
 FEW_ABOVE = 4  # singular values above 0.1 of the largest; D/16 below 64 dimensions
 ONE_POINT = 1e-3  # variance, as a part of the mean square of the embeddings: they are all at one place
-ONE_DIRECTION = -0.01  # uniformity: on the unit sphere, where losses of cosines live, they are all at one place
+ONE_DIRECTION = -0.005  # uniformity: on the unit sphere, where losses of cosines live, they are all at one place
 SHRUNK = 1e-2  # of the largest variance, and of the first loss: distances between views go with all others
 FADED = 0.03  # of the largest norm
-GROWN = 300.0  # times the first norm; healthy runs stay below 15
-PROBE_FALL = 0.1  # of accuracy, below its best, at two looks in a row
+GROWN = 300.0  # times the first norm; healthy runs stay below 40
+PROBE_FALL = 0.1  # of accuracy, below its best, at three looks in a row: in the first epochs a probe goes up and down
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def complete_collapse(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> V
             [item.one_point for item in seen],
             f"variance {last.variance:.3g} at a root mean square length of {last.norm or 0:.3g}",
         )
-    if last.one_direction:
+    if lasting([item.one_direction for item in seen], seen, min(LASTING, len(seen))) is not None:
         return verdict(
             "the embeddings of all images point the same way",
             [item.one_direction for item in seen],
@@ -202,11 +202,11 @@ def dimensional_collapse(seen: Sequence[Snapshot], few_dimensions: str) -> Verdi
 
 def falling_probe(metrics: Sequence[Metrics]) -> Verdict | None:
     looks = [line for line in metrics if "online_accuracy" in line]
-    if len(looks) < 3:
+    if len(looks) <= LASTING:
         return None
     best = max(looks, key=lambda line: line["online_accuracy"])
     top = best["online_accuracy"]
-    fell = all(line["online_accuracy"] < top - PROBE_FALL for line in looks[-2:])
+    fell = all(line["online_accuracy"] < top - PROBE_FALL for line in looks[-LASTING:])
     if not fell or looks[-1]["loss"] >= best["loss"]:
         return None
     now = looks[-1]["online_accuracy"]
