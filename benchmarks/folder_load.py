@@ -122,9 +122,8 @@ def main() -> None:
         times = "".join(f"{shown(row[part]):>15}" for part in ("list", "look", "decode"))
         print(f"{title:28}{times}{row['peak']:10.0f}")
     print(f"{'Pillow, one file at a time':28}{'':30}{shown(whole):>15}  an epoch; from {alone['files']:,} files")
-    print(
-        f"Imported, and nothing read: {first['imported']:.0f} MiB. {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}."
-    )
+    load = os.getloadavg()[0]
+    print(f"Imported, and nothing read: {first['imported']:.0f} MiB. {os.cpu_count()} cores, load {load:.0f}.")
     if options.record:
         rows = {"first": first, "second": second, "touched": third, "pillow": alone}
         about = {"files": options.files, "size": SIZE, "cores": os.cpu_count(), "load": os.getloadavg()[0]}
