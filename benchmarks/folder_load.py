@@ -3,7 +3,8 @@
     python -m benchmarks.folder_load --files 200000
 
 makes JPEG files of 48 to 96 pixels in 100 folders (kept for the next time in --folder), and prints a table, with one
-file at a time through Pillow beside it. Each start is a process of its own, so that its peak memory is its own.
+file at a time through Pillow beside it. Each start is a process of its own, so that its peak memory is its own. CPU
+seconds, of all threads together, stand beside the clock's: on a machine that others use, the clock says little.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from PIL import Image
 
 CLASSES = 100
 SIZE = 64
+Seconds = dict[str, float]
 SAMPLE = 5_000  # files that Pillow alone is timed on
 
 
@@ -42,7 +44,7 @@ def make(root: Path, files: int) -> None:
         Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(path, quality=80)
 
 
-def start(root: Path) -> dict[str, float]:
+def start(root: Path) -> dict[str, Any]:
     """One start of Twofold on the folder: seconds of its parts, and the process's peak memory."""
     from twofold.data.decode import extensions
     from twofold.data.folder import image_files
@@ -57,7 +59,7 @@ def start(root: Path) -> dict[str, float]:
     return {**seconds, "images": len(source), "peak": peak_mib(), "imported": before, "train": len(data.train)}
 
 
-def pillow(root: Path) -> dict[str, float]:
+def pillow(root: Path) -> dict[str, Any]:
     """What a plain loader does at every epoch: open, convert, resize, one file after another."""
     everything = sorted(root.rglob("*.jpg"))
     files = everything[:: max(1, len(everything) // SAMPLE)]
@@ -71,17 +73,21 @@ def pillow(root: Path) -> dict[str, float]:
     return {"seconds": seconds, "files": len(files)}
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
+def timed(work: Callable[[], Any]) -> tuple[Seconds, Any]:
+    began, cpu = time.perf_counter(), time.process_time()
     result = work()
-    return time.perf_counter() - began, result
+    return {"clock": time.perf_counter() - began, "cpu": time.process_time() - cpu}, result
+
+
+def shown(seconds: Seconds) -> str:
+    return f"{seconds['clock']:.1f} / {seconds['cpu']:.1f}"
 
 
 def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-def in_a_process(part: str, root: Path, cache: Path) -> dict[str, float]:
+def in_a_process(part: str, root: Path, cache: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.folder_load", "--part", part, "--folder", str(root)]
     environment = os.environ | {"TWOFOLD_CACHE": str(cache)}
     answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
@@ -100,7 +106,7 @@ def main() -> None:
         return
     root = options.folder / str(options.files)
     made, _ = timed(lambda: make(root, options.files))
-    print(f"{options.files:,} JPEG files in {root}, made in {made:.0f} s")
+    print(f"{options.files:,} JPEG files in {root}, made in {made['clock']:.0f} s")
     cache = Path(tempfile.mkdtemp(prefix="twofold-cache-", dir=options.folder))
     try:
         first, second = (in_a_process("start", root, cache) for _ in range(2))
@@ -109,14 +115,15 @@ def main() -> None:
         alone = in_a_process("pillow", root, cache)
     finally:
         shutil.rmtree(cache)
-    per_file = alone["seconds"] / alone["files"] * options.files
-    print(f"{'':28}{'list':>8}{'look':>8}{'decode':>8}   seconds; peak memory in MiB")
+    ratio = options.files / alone["files"]
+    whole = {name: ratio * seconds for name, seconds in alone["seconds"].items()}
+    print(f"{'clock / CPU seconds':28}{'list':>15}{'look':>15}{'decode':>15}  peak MiB")
     for title, row in (("first start", first), ("second start", second), ("one file touched", third)):
-        print(f"{title:28}{row['list']:8.1f}{row['look']:8.1f}{row['decode']:8.1f}{row['peak']:10.0f}")
-    print(
-        f"{'Pillow, one file at a time':28}{'':8}{'':8}{per_file:8.1f}   at every epoch, from {alone['files']:,} files"
-    )
-    print(f"Imported, and nothing read: {first['imported']:.0f} MiB. {os.cpu_count()} cores.")
+        times = "".join(f"{shown(row[part]):>15}" for part in ("list", "look", "decode"))
+        print(f"{title:28}{times}{row['peak']:10.0f}")
+    print(f"{'Pillow, one file at a time':28}{'':30}{shown(whole):>15}  an epoch; from {alone['files']:,} files")
+    load = os.getloadavg()[0]
+    print(f"Imported, and nothing read: {first['imported']:.0f} MiB. {os.cpu_count()} cores, load {load:.0f}.")
     if options.record:
         rows = {"first": first, "second": second, "touched": third, "pillow": alone}
         about = {"files": options.files, "size": SIZE, "cores": os.cpu_count(), "load": os.getloadavg()[0]}
