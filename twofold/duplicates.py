@@ -16,7 +16,7 @@ from twofold.api import Run, read_data
 from twofold.data.sources import ARRAY, open_source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
-from twofold.evaluate.duplicates import THRESHOLD, levelled, near_duplicates
+from twofold.evaluate.duplicates import THRESHOLD, check_threshold, levelled, near_duplicates
 from twofold.evaluate.features import extract
 from twofold.train.checkpoint import write_atomically
 from twofold.train.precision import autocast_of
@@ -53,6 +53,7 @@ def find_duplicates(
 ) -> Duplicates:
     """Groups of near-identical images among all of `data` (by default what the run was trained on), largest first."""
     path, display = run.path if isinstance(run, Run) else Path(run), display or Display(quiet=True)
+    check_threshold(threshold)
     config = Run(path).config
     if data is None and config.data == ARRAY:
         raise TwofoldError(

@@ -23,7 +23,8 @@ def reference(features: np.ndarray, threshold: float) -> list[tuple[int, ...]]:
     """The connected components, by breadth-first search through the whole matrix of cosines."""
     centred = features - features.mean(0)
     values, vectors = np.linalg.eigh(np.cov(centred.T, bias=True))
-    ridge = RIDGE * values.sum() / min(features.shape[1], len(features) - 1)
+    n, K = features.shape
+    ridge = RIDGE * max(1, K / n) * values.sum() / min(K, n - 1)
     white = centred @ vectors / np.sqrt(values.clip(0) + ridge)
     white /= np.linalg.norm(white, axis=1, keepdims=True)
     close = white @ white.T >= threshold

@@ -41,8 +41,7 @@ def near_duplicates(
 
     Beside the features there is one whitened copy of them, and `block`² similarities.
     """
-    if not 0 < threshold <= 1:
-        raise TwofoldError(f"threshold={threshold:g} is no similarity of copies: use one above 0, up to 1")
+    check_threshold(threshold)
     rows = whitened(features)
     parent = np.arange(len(rows))
     closest = torch.full((len(rows),), -1.0, device=rows.device)
@@ -58,6 +57,11 @@ def near_duplicates(
     similar = closest.cpu().clamp(max=1.0).tolist()
     groups = [Group(tuple(found), tuple(similar[row] for row in found)) for found in members.values()]
     return sorted(groups, key=lambda group: (-len(group.rows), -min(group.similarities), group.rows))
+
+
+def check_threshold(threshold: float) -> None:
+    if not 0 < threshold <= 1:
+        raise TwofoldError(f"threshold={threshold:g} is no similarity of copies: use one above 0, up to 1")
 
 
 def whitened(features: Tensor) -> Tensor:
@@ -80,7 +84,8 @@ def whitened(features: Tensor) -> Tensor:
     scale = values.clamp(min=0).sum() / min(K, n - 1)
     rows = torch.ones(n, K, device=features.device)
     if scale > torch.finfo(torch.float32).eps ** 2 * mean.square().mean():  # else all are the same
-        weights = vectors * (values.clamp(min=0) + RIDGE * scale).rsqrt()
+        ridge = RIDGE * max(1.0, K / n) * scale  # a few images say little of how images vary
+        weights = vectors * (values.clamp(min=0) + ridge).rsqrt()
         for part, target in zip(parts, rows.split(BLOCK), strict=True):
             target.copy_((part.double() - mean) @ weights)
     return functional.normalize(rows, dim=1, out=rows)
