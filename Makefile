@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Two cores are what the times in README are for; tests of speed and bit-identity want a fixed number of threads.
 STAMP := $(VENV)/.installed
+# Two processes of one thread each, a file of tests at a time: what is made once for a file stays with it.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test test-full lint format clean
 
@@ -11,10 +12,10 @@ demo: $(STAMP)
 	$(BIN)/twofold pretrain
 
 test: lint
-	$(BIN)/python -m pytest -m "not full"
+	$(PYTEST) -m "not full"
 
 test-full: lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
