@@ -181,7 +181,18 @@ def test_diagnose_measures_a_file(tmp_path: Path) -> None:
     assert measures["norm"] == pytest.approx(np.sqrt((x.astype(float) ** 2).sum(1).mean()), rel=1e-6)
     np.testing.assert_allclose(found["eigenvalues"][:40], singular[:40] ** 2 / 399, rtol=1e-4)
     assert (found["rows"], found["dimension"], found["verdict"]["kind"]) == (400, 64, "healthy")
+    assert found["duplicates"] == []
     json.dumps(found, allow_nan=False)
+
+
+def test_diagnose_finds_copies(tmp_path: Path) -> None:
+    x = rows_of_rank(40)
+    x[[30, 200]] = 1.0001 * x[7]
+    x[300] = x[8]
+    np.save(tmp_path / "z.npy", x)
+    assert diagnose(tmp_path / "z.npy")["duplicates"] == [(7, 30, 200), (8, 300)]
+    result = CliRunner().invoke(app, ["diagnose", str(tmp_path / "z.npy")], catch_exceptions=False)
+    assert "2 groups of rows that are nearly the same; the largest has 3: 7, 30, 200" in " ".join(result.stdout.split())
 
 
 def test_diagnose_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:

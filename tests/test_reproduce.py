@@ -24,7 +24,7 @@ from twofold.methods import CATALOG, schema
 from twofold.reproduce import runner
 from twofold.reproduce.measured import lines_of_measurements
 from twofold.reproduce.readings import DISTINCT, ENTROPY, LINEAR, MEMORY, condition_number, online_at, saturation_step
-from twofold.reproduce.record import entropy, read_records, record_name, spectrum_summary
+from twofold.reproduce.record import read_records, record_name, spectrum_summary
 from twofold.reproduce.runner import Budget, carry_out
 from twofold.reproduce.show import lines_of_jobs, lines_of_records
 from twofold.reproduce.table import Job, Printed, Probe, Row, Table, job_of, jobs_of
@@ -269,7 +269,6 @@ def test_spectrum_quantities() -> None:
     assert DISTINCT.read(record) == 14
     parts = [value / 26.52 for value in eigenvalues(16)]
     assert ENTROPY.read(record) == pytest.approx(-sum(part * math.log(part) for part in parts), rel=1e-3)
-    assert entropy([1.0] * 8) == pytest.approx(math.log(8))
     assert condition_number(14).read({}) is None
     assert MEMORY.read({"results": {}}) is None
 

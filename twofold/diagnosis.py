@@ -16,6 +16,7 @@ from twofold.api import Run
 from twofold.data.cache import mapped
 from twofold.data.sources import ARRAY, Source, load, natural_size, network_for, open_source
 from twofold.errors import TwofoldError
+from twofold.evaluate.duplicates import near_duplicates
 from twofold.evaluate.features import extract, moments
 from twofold.evaluate.metrics import (
     condition_number,
@@ -35,6 +36,7 @@ from twofold.train.weights import HEADER, Preprocess, load_encoder
 
 TIMM = "timm:"
 FEATURE_KEYS = ("features", "embeddings", "z", "x", "arr_0")
+MOST_PAIRED = 50_000  # rows up to which all pairs are looked at for duplicates
 COMPARED = 2048  # rows, evenly taken, that uniformity compares with each other
 MEANING = {
     "effective_rank": "RankMe: exp of the entropy of the singular values",
@@ -55,7 +57,7 @@ def diagnose(
     image_size: int | None = None,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """Measures, eigenvalues and verdict of a file of embeddings, or of an encoder's features of `data`.
+    """Measures, eigenvalues, verdict and near-duplicates of a file of embeddings, or of an encoder's features.
 
     `what`: a .npy or .npz file; a .safetensors file, with the name of its architecture as `encoder` unless Twofold
     wrote it; a run folder; or timm:NAME, with timm's weights for it. A run's own images are its default `data`.
@@ -67,6 +69,10 @@ def diagnose(
         training = (Run(Path(what)).results or {}).get("verdict")
     with display.stage("measuring the spectrum", len(features)) as stage:
         spectrum, measures, verdict = measure(features, stage)
+    duplicates = None
+    if spectrum and len(features) <= MOST_PAIRED:
+        with display.stage("looking for duplicates", len(features)) as stage:
+            duplicates = [group.rows for group in near_duplicates(features, progress=stage)]
     return {
         "of": str(what),
         "rows": len(features),
@@ -74,6 +80,7 @@ def diagnose(
         "measures": measures,
         "eigenvalues": spectrum,
         "verdict": verdict.record(),
+        "duplicates": duplicates,
         "training": training,
     }
 

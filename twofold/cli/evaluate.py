@@ -98,7 +98,7 @@ def diagnose(
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
-    """The spectrum of any embeddings or encoder, and whether it collapsed; no labels needed."""
+    """The spectrum of any embeddings or encoder, whether it collapsed, and near-duplicates; no labels needed."""
     from twofold import diagnosis
 
     display = display_of(quiet)
@@ -113,9 +113,19 @@ def diagnose(
         if found["measures"]:
             display.say(table)
         say_verdict(found["verdict"], display)
+        display.say(f"copies   {copies(found['duplicates'])}")
         if found["training"] is not None:
             display.say(f"training {found['training']['sentence']}")
         write(found, out, display)
+
+
+def copies(groups: list[tuple[int, ...]] | None) -> str:
+    if groups is None:
+        return "not looked for: too many rows to compare all pairs of, or some that are not finite"
+    if not groups:
+        return "no rows that are nearly the same"
+    first = ", ".join(map(str, groups[0][:WORST]))
+    return f"{len(groups):,} groups of rows that are nearly the same; the largest has {len(groups[0])}: {first}"
 
 
 def counts(words: str) -> list[int]:

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from twofold.evaluate import metrics
 from twofold.reproduce.record import Record
-
-SATURATED = 0.9  # of its last value: from there on an eigenvalue counts as learnt
 
 
 @dataclass(frozen=True)
@@ -91,13 +90,8 @@ def condition_number(rank: int) -> Column:
 
 
 def saturation_step(rank: int) -> Column:
-    """The first recorded step from which on the eigenvalue stays above 0.9 of its last value."""
-
     def read(record: Record) -> float | None:
         values = _eigenvalue(record, rank)
-        if values is None:
-            return None
-        below = [place for place, value in enumerate(values) if value < SATURATED * values[-1]]
-        return record["spectrum"]["step"][below[-1] + 1 if below else 0]
+        return None if values is None else metrics.saturation_step(record["spectrum"]["step"], values)
 
     return Column(f"saturation of λ{rank}, step", read, ".0f")

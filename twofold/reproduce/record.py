@@ -5,7 +5,6 @@ cifar10-frossl-30-seed1.
 """
 
 import json
-import math
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,16 +13,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+
+from twofold.evaluate.metrics import dimensions_above, shannon_entropy
 from twofold.train.checkpoint import write_atomically
 from twofold.train.observers import log_spaced
 
 Record = dict[str, Any]
 
-PATHS = ("data", "data_dir", "graph.source")  # where files lay on one machine says nothing to a reader
+# Where files lay on one machine says nothing to a reader.
+PATHS = ("data", "data_dir", "graph.source", "class_list", "head.path", "init")
 # What a run was asked for that its name says in its own way, or that is not meant to change its numbers.
 NOT_IN_NAME = {"data", "data_dir", "download", "method", "epochs", "seed", "device", "compile"}
+NOT_IN_NAME |= {"log", "map_points", "head.path"}
 RANKS = 16  # eigenvalues kept of a spectrum, on a log scale, beside FroSSL's fourteenth
-SMALLEST = 0.01  # of the largest eigenvalue: 0.1 in singular values, S-DIET's mark of a distinct feature
 
 
 def record_name(config: Mapping[str, Any]) -> str:
@@ -50,7 +53,9 @@ def record_of_failure(run: Path, reason: str, results: Mapping[str, Any], machin
 
 def recorded(run: Path, results: dict[str, Any], machine: str, commit: str) -> Record:
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    config["values"] = {name: Path(value).name if name in PATHS else value for name, value in config["values"].items()}
+    for name in PATHS:
+        if config["values"].get(name) is not None:
+            config["values"][name] = Path(config["values"][name]).name
     metrics, timing = lines_of(run / "metrics.jsonl"), lines_of(run / "timing.jsonl")
     results.setdefault("seconds", timing[-1]["seconds"] if timing else 0.0)
     spectrum = [line for line in lines_of(run / "spectrum.jsonl") if line["of"] == "embeddings"]
@@ -71,25 +76,15 @@ def spectrum_summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of the embeddings' covariance over the run: some eigenvalues, and what is said of all of them."""
     if not lines:
         return {}
+    spectra = [torch.tensor(line["eigenvalues"]) for line in lines]
     ranks = sorted({*log_spaced(len(lines[0]["eigenvalues"]), RANKS), min(14, len(lines[0]["eigenvalues"]))})
     return {
         "dimension": len(lines[0]["eigenvalues"]),
         "step": [line["step"] for line in lines],
-        "entropy": [short(entropy(line["eigenvalues"])) for line in lines],
-        "above_a_hundredth": [above(line["eigenvalues"], SMALLEST) for line in lines],
+        "entropy": [short(shannon_entropy(spectrum)) for spectrum in spectra],
+        "above_a_hundredth": [dimensions_above(spectrum) for spectrum in spectra],
         "eigenvalues": {str(rank): [short(line["eigenvalues"][rank - 1]) for line in lines] for rank in ranks},
     }
-
-
-def entropy(eigenvalues: Sequence[float]) -> float:
-    """Shannon's, in nats, of the eigenvalues as parts of their sum; rounding errors below 0 count as 0."""
-    positive = [value for value in eigenvalues if value > 0]
-    total = sum(positive)
-    return -sum(value / total * math.log(value / total) for value in positive)
-
-
-def above(eigenvalues: Sequence[float], part: float) -> int:
-    return sum(value >= part * eigenvalues[0] for value in eigenvalues)
 
 
 def short(value: float) -> float:
