@@ -14,11 +14,12 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import entropy
 from sklearn.datasets import load_digits
 from torch import nn
+from typer.testing import CliRunner
 
 import running
 import twofold
 from twofold import api
-from twofold.cli import main
+from twofold.cli import app, main
 from twofold.diagnosis import diagnose
 from twofold.errors import TwofoldError
 from twofold.inspection import knn, look_at, probe
