@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import twofold
+from twofold import dist
 from twofold.config import RUN_KEYS, Config, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data.loader import suggested_batch_size
@@ -26,10 +27,11 @@ from twofold.keys import shown
 from twofold.methods import find, schema
 from twofold.models import has_name
 from twofold.report.page import write_report
+from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
-from twofold.train.record import RunFolder, next_free
-from twofold.train.trainer import Trainer, choose_device
+from twofold.train.record import Bystander, RunFolder, last_taken, next_free
+from twofold.train.trainer import Trainer
 from twofold.train.weights import load_encoder, save_encoder
 
 RUNS = Path("runs")
@@ -85,7 +87,7 @@ def configure(
     keys = schema(method)
     asked = resolve(keys, {"user": given})
     recipe = find(method).recipe_for(asked.parameters)
-    with (display or Display(quiet=True)).stage("looking at images", 0) as stage:
+    with dist.one_before_the_others(), (display or Display(quiet=True)).stage("looking at images", 0) as stage:
         source = open_source(
             asked.data if named else data, data_dir=asked.data_dir, download=asked.download, progress=stage
         )
@@ -139,9 +141,10 @@ def pretrain(
     if encoder is not None:
         keys["encoder"] = encoder if isinstance(encoder, str) else type(encoder).__name__
     module = encoder if isinstance(encoder, nn.Module) else None
-    display = Display(quiet=quiet)
-    resolved, source = configure(data, method, keys, display)
-    return start(resolved, source, out=out, display=display, encoder=module)
+    with dist.joined():
+        display = Display(quiet=quiet or not dist.is_first())
+        resolved, source = configure(data, method, keys, display)
+        return start(resolved, source, out=out, display=display, encoder=module)
 
 
 def settled(config: Config) -> dict[str, Any]:
@@ -153,16 +156,33 @@ def start(
     config: Config, source: Source, *, out: str | Path | None, display: Display, encoder: nn.Module | None = None
 ) -> Run:
     """Read the data and build everything before the first file is written: a refusal leaves nothing behind."""
-    path = Path(out) if out is not None else next_free(RUNS, f"{config.method}-{source.name}")
-    RunFolder.refuse_existing(path)
+    if dist.restarted():
+        earlier = dist.from_first(lambda: earlier_attempt(config, source, out))
+        if earlier is not None:
+            return go_on(Path(earlier), config, source, display, encoder)
+    path = Path(dist.from_first(lambda: new_place(config, source, out)))
     data = read_data(config, source, display)
     trainer = Trainer(config, data, display, encoder)
-    folder = RunFolder.create(path, dump(config))
+    folder = RunFolder.create(path, dump(config)) if dist.is_first() else Bystander(path)
     if data.skipped:
         folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
         display.say(f"{len(data.skipped)} images could not be read; they are listed in {folder.path / 'skipped.txt'}")
     announce(trainer, folder, display)
     return complete(trainer, folder, display)
+
+
+def new_place(config: Config, source: Source, out: str | Path | None) -> str:
+    path = Path(out) if out is not None else next_free(RUNS, f"{config.method}-{source.name}")
+    RunFolder.refuse_existing(path)
+    return str(path)
+
+
+def earlier_attempt(config: Config, source: Source, out: str | Path | None) -> str | None:
+    """The folder in which the processes were at work on this very run before torchrun started them again."""
+    path = Path(out) if out is not None else last_taken(RUNS, f"{config.method}-{source.name}")
+    if path is None or not (path / "config.json").exists() or RunFolder(path).config_text() != dump(config):
+        return None
+    return str(path)
 
 
 def resume(
@@ -177,20 +197,28 @@ def resume(
 
     What a run got from Python is needed again: arrays as `data`, a module as `encoder`, with its initial weights.
     """
-    path = run.path if isinstance(run, Run) else Path(run)
-    display = display or Display(quiet=quiet)
-    folder = RunFolder.open(path)
+    with dist.joined():
+        path = run.path if isinstance(run, Run) else Path(run)
+        display = display or Display(quiet=quiet or not dist.is_first())
+        config = load_config(RunFolder.open(path).config_text(), schema)
+        return go_on(path, config, None, display, encoder, data)
+
+
+def go_on(
+    path: Path, config: Config, source: Source | None, display: Display, encoder: nn.Module | None, data: Any = None
+) -> Run:
+    folder = RunFolder.open(path) if dist.is_first() else Bystander(path)
     if (path / "results.json").exists():
-        if not (path / "report.html").exists():  # it was stopped between the two
+        if not (path / "report.html").exists() and dist.is_first():  # it was stopped between the two
             write_report(folder)
         display.say(f"{path} is finished; its report is {path / 'report.html'}")
         return Run(path)
-    config = load_config(folder.config_text(), schema)
-    if data is None and config.data == ARRAY:
+    if source is None and data is None and config.data == ARRAY:
         raise TwofoldError(f"{path} was trained on arrays: twofold.resume(run, data=...) needs them again")
     if encoder is None and not has_name(config.encoder):
         raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
-    source = open_source(config.data if data is None else data, data_dir=config.data_dir)
+    if source is None:
+        source = open_source(config.data if data is None else data, data_dir=config.data_dir)
     trainer = Trainer(config, read_data(config, source, display), display, encoder)
     trainer.restore(folder)
     display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
@@ -200,14 +228,16 @@ def resume(
 def read_data(config: Config, source: Source, display: Display) -> Data:
     assert config.image_size is not None
     assert config.channels is not None
-    with display.stage("reading images", len(source)) as stage:
-        return load(
+    with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
+        data = load(
             source,
             image_size=config.image_size,
             channels=config.channels,
             test_fraction=config.test_fraction,
             progress=stage,
         )
+    dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
+    return data
 
 
 def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
@@ -233,7 +263,8 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         torch.cuda.reset_peak_memory_stats(trainer.device)  # of an earlier run in this process
     trainer.train(folder)
     memory = peak_memory(trainer.device)  # before evaluation, which is the same for all methods
-    save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
+    if dist.is_first():
+        save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
     results = {
         "table": [dataclasses.asdict(row) for row in evaluate(trainer, display)],
         "train_images": len(trainer.data.train),
@@ -243,10 +274,12 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         "date": datetime.now(UTC).date().isoformat(),
         "command": command(trainer.config, folder.path),
         "device": device_name(trainer.device),
+        "processes": dist.count(),
         "versions": {"twofold": twofold.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     folder.write("results.json", json.dumps(results, indent=2) + "\n")
-    write_report(folder)
+    if dist.is_first():
+        write_report(folder)
     return Run(folder.path)
 
 

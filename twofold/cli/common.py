@@ -33,6 +33,15 @@ def display_of(quiet: bool) -> "Display":
 
 
 @contextmanager
+def processes(quiet: bool) -> "Iterator[Display]":
+    """Together with the other processes, where torchrun has started some; the first one speaks for all."""
+    from twofold import dist
+
+    with dist.joined():
+        yield display_of(quiet or not dist.is_first())
+
+
+@contextmanager
 def polite() -> Iterator[None]:
     """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects."""
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
+from twofold.cli.common import Quiet, RunArgument, app, polite, processes
 from twofold.errors import TwofoldError
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def pretrain(
     data, overrides = split_words(words or [])
     if graph is not None:
         overrides.append(f"graph.source={graph}")
-    display = display_of(quiet)
-    with polite():
+    with polite(), processes(quiet) as display:
         config, source = api.configure(data, method, parse_overrides(overrides), display)
         conclude(api.start(config, source, out=out, display=display), display)
 
@@ -52,8 +51,7 @@ def resume(run: RunArgument, quiet: Quiet = False) -> None:
     """Continue a run that was stopped, exactly where its last checkpoint is."""
     from twofold import api
 
-    display = display_of(quiet)
-    with polite():
+    with polite(), processes(quiet) as display:
         conclude(api.resume(run, display=display), display)
 
 

@@ -106,6 +106,16 @@ class Method(nn.Module):
         """Those that `forward` runs with gradients."""
         return [network for network in (self.encoder, self.projector, self.predictor) if network is not None]
 
+    def gradients(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Those of what `forward` runs, to which every sample adds its part, and those of what the objective reads."""
+        own = {id(parameter) for network in self.trained_networks() for parameter in network.parameters()}
+        parts: list[Tensor] = []
+        wholes: list[Tensor] = []
+        for _, parameter in self.trained_parameters():
+            if parameter.grad is not None:
+                (parts if id(parameter) in own else wholes).append(parameter.grad)
+        return parts, wholes
+
     def trained_parameters(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]
 

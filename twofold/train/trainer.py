@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import math
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from twofold import dist
 from twofold.config import Config
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Loader
@@ -20,9 +22,10 @@ from twofold.evaluate.features import extract
 from twofold.evaluate.metrics import effective_rank, eigenvalues
 from twofold.methods import Method, Parts, find
 from twofold.methods.relations import file_fingerprint
-from twofold.models import build_encoder, feature_dimension, fuse
+from twofold.models import build_encoder, feature_dimension, fuse, share_statistics
 from twofold.train import checkpoint
-from twofold.train.guards import memory_errors, own_randomness, stop_signals
+from twofold.train.device import choose_device
+from twofold.train.guards import lost_processes, memory_errors, own_randomness, stop_signals
 from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
 from twofold.train.optim import (
@@ -42,17 +45,6 @@ from twofold.types import Batch, Embeddings
 
 LOG_POINTS = 64  # on a log scale over the run, beside the end of every epoch
 ONLINE_EPOCHS = (1, 2, 3, 5, 7)  # and ten, a hundred, … times these: when the online probe meets held-out images
-
-
-def choose_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise TwofoldError(f"device={name} cannot be used here: {str(error).splitlines()[0]}") from None
-    return device
 
 
 def build_method(config: Config, images: ImageStore, encoder: nn.Module | None = None) -> tuple[Method, int]:
@@ -80,8 +72,13 @@ class Trainer:
         self.bf16 = uses_bf16(config, self.device)
         test = None if data.test is None else data.test.place(self.device)
         self.data = dataclasses.replace(data, train=data.train.place(self.device), test=test)
+        self.shares = functools.cache(functools.partial(dist.Shares, pieces=config.pieces))
         self.loader = Loader(
-            self.data.train, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last
+            self.data.train,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            drop_last=config.drop_last,
+            share=None if dist.count() == 1 else lambda size, device: self.shares(size, device).own,
         )
         mean, std = data.train.statistics()
         assert config.image_size is not None
@@ -91,11 +88,14 @@ class Trainer:
         self.small_crops = self.augment.small_crops()
 
         method, features = build_method(config, self.data.train, encoder)
+        dist.copy_from_first(method.state_dict().values())  # a user's encoder may have been drawn by each process
         if self.small_crops is not None:  # refuses an encoder that takes images of one size only
             feature_dimension(method.encoder, len(mean), self.small_crops.image_size)
         self.untrained = copy.deepcopy(method.encoder)  # stays as it was before the first step, to compare with
         memory_format = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
+        if dist.count() > 1:
+            share_statistics(self.method)
         self.optimizer = build_optimizer(config, method.trained_parameters(), self.device)
         self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
         classes = len(data.classes) if data.classes is not None and data.train.labels is not None else None
@@ -103,8 +103,10 @@ class Trainer:
             dimension = method.eval().projector(torch.zeros(2, features, device=self.device)).shape[1]
         self.observers = Observers(features, dimension, classes, config.online_lr, self.device)
         for batch_size in {config.batch_size, self.loader.last_batch_size}:
+            self.shares(batch_size, self.device)  # refuses one that is too small for the processes
             self.try_objective(batch_size, features, dimension)
 
+        self.share = self.shares(config.batch_size, self.device)  # of the batch of the current step
         self.step = 0
         self.total_steps = config.epochs * self.loader.steps_per_epoch
         self.clock = torch.zeros((), dtype=torch.int64, device=self.device)  # the step, where the device can see it
@@ -119,7 +121,9 @@ class Trainer:
             refuse_uneven(config.pieces, config.batch_size)
             self.pieces = Pieces(config.pieces, self.forward, method.trained_networks(), self.arranged)
         keep_compiled_code()
-        if worth_compiling(config.compile, self.device, self.total_steps):
+        if dist.count() > 1 and config.compile:
+            raise TwofoldError(f"compile=true is for one process, and there are {dist.count()}: leave compile out")
+        if dist.count() == 1 and worth_compiling(config.compile, self.device, self.total_steps):
             self.compile()
 
     def compile(self) -> None:
@@ -158,7 +162,8 @@ class Trainer:
         with (
             own_randomness(),
             memory_errors(),
-            stop_signals() as stop,
+            lost_processes(folder.path),
+            stop_signals() as signals,
             self.display.stage(title, self.total_steps, keep=True) as stage,
         ):
             self.started = time.monotonic()
@@ -171,27 +176,29 @@ class Trainer:
                 if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
                     self.log(stage)
                 stage(self.step)
+                stop = dist.stop_for(signals)
                 if stop or time.monotonic() - self.last_save >= self.config.checkpoint.seconds:
                     self.save()
                 if stop:
-                    raise Interrupted(folder.path, stop[0])
+                    raise Interrupted(folder.path, stop)
             self.save()
 
     def take_step(self, step: int) -> None:
         # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout. torch.manual_seed
         # goes through all kinds of devices, and notes where it was called from for those that are not in use.
         generator = torch.default_generator if self.device.type == "cpu" else torch
-        generator.manual_seed((self.config.seed * 1_000_003 + step) % 2**63)
+        generator.manual_seed((self.config.seed * 1_000_003 + step + dist.rank() * 2**40) % 2**63)
         if self.replay is not None:
             self.replay(step)
         else:
             batch = self.loader.batch(step)
+            self.share = self.shares(self.loader.order.batch_size_of(step), self.device)
             self.training_step(batch, self.make_views(batch.images, batch.position, self.clock))
 
     def training_step(self, batch: Batch, views: list[Tensor]) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
         with tf32_products(self.bf16):
-            embeddings = self.embed(views, batch)
+            embeddings, batch = self.whole(self.embed(views, batch), batch)
             loss = self.method.objective(embeddings)
             rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
             with self.beside():
@@ -203,6 +210,7 @@ class Trainer:
                 self.pieces.backward()
             elif self.narrow is not None:
                 self.narrow.collect_gradients()
+            dist.sum_gradients(*self.method.gradients())
             if self.config.clip > 0:
                 nn.utils.clip_grad_norm_(
                     (parameter for _, parameter in self.method.trained_parameters()), self.config.clip
@@ -214,11 +222,11 @@ class Trainer:
             self.join()
 
     def embed(self, views: list[Tensor], batch: Batch) -> Embeddings:
-        """What the network makes of the views; the method is then prepared for its loss."""
+        """What the network makes of the views; with one process the method is then prepared for its loss."""
         if self.pieces is not None:
-            embeddings = self.pieces.embed(views, batch)
-            self.method.prepare(embeddings.z)
-            return embeddings
+            return self.pieces.embed(views, batch)
+        if dist.count() > 1:
+            return self.forward(views[0], batch, *views[1:])
 
         def prepare(z: Tensor) -> None:
             with self.beside(), torch.autocast(self.device.type, enabled=False):
@@ -227,6 +235,25 @@ class Trainer:
         embeddings = self.forward(views[0], batch, *views[1:], meanwhile=prepare)
         self.join()
         return embeddings
+
+    def whole(self, own: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
+        """Of the whole batch, where this process had a share of it; and who is in it."""
+        if dist.count() > 1:
+            gather = self.share.gather
+            index = gather(batch.index)
+            batch = dataclasses.replace(
+                batch, index=index, labels=None if batch.labels is None else gather(batch.labels)
+            )
+            own = Embeddings(
+                features=gather(own.features, 1),
+                z=gather(own.z, 1),
+                index=index,
+                prediction=None if own.prediction is None else gather(own.prediction, 1),
+                target=None if own.target is None else gather(own.target, 1),
+            )
+        if dist.count() > 1 or self.pieces is not None:
+            self.method.prepare(own.z)
+        return own, batch
 
     def join(self) -> None:
         if self.streams is not None:
@@ -336,7 +363,8 @@ class Trainer:
             raise Diverged(
                 f"the weights are not finite at step {self.step}, and were not saved: lower lr, or set clip=1"
             )
-        checkpoint.save(self.folder.path, self.step, self.state(), self.config.checkpoint.keep)
+        if dist.is_first():
+            checkpoint.save(self.folder.path, self.step, self.state(), self.config.checkpoint.keep)
         self.last_save = time.monotonic()
 
     def restore(self, folder: RunFolder) -> None:
