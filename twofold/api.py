@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -156,7 +157,7 @@ def start(
     config: Config, source: Source, *, out: str | Path | None, display: Display, encoder: nn.Module | None = None
 ) -> Run:
     """Read the data and build everything before the first file is written: a refusal leaves nothing behind."""
-    if dist.restarted():
+    if dist.count() > 1 and dist.restarts() > 0:
         earlier = dist.from_first(lambda: earlier_attempt(config, source, out))
         if earlier is not None:
             return go_on(Path(earlier), config, source, display, encoder)
@@ -297,7 +298,11 @@ def evaluate(trainer: Trainer, display: Display) -> list[Row]:
         )
         representations["raw pixels"] = (pixels(train), pixels(test))
         stage(2)
-        rows = compare(representations, train.labels, test.labels, classes=len(classes))
+        tasks = [
+            partial(compare, {name: pair}, train.labels, test.labels, classes=len(classes))
+            for name, pair in representations.items()
+        ]
+        rows = [row for rows in dist.spread(tasks) for row in rows]
         stage(3)
     return rows
 

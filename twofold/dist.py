@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -63,9 +63,9 @@ def local_rank() -> int:
     return 0 if _joined is None else int(os.environ.get("LOCAL_RANK", _joined.rank))
 
 
-def restarted() -> bool:
-    """Whether torchrun has started the processes again after one of them failed."""
-    return _joined is not None and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def restarts() -> int:
+    """How often torchrun has started the processes again, after one of them failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def traffic() -> Counter[str]:
@@ -98,6 +98,8 @@ def joined() -> Iterator[None]:
 def _join() -> Processes:
     try:
         store, own, world = next(torch_dist.rendezvous("env://", timeout=TIMEOUT))
+        # The store may be torchrun's own, in which an earlier attempt has left its addresses and its fault.
+        store = torch_dist.PrefixStore(f"attempt {restarts()}", store)
         group = torch_dist.PrefixStore("group", store)
         torch_dist.init_process_group(store=group, rank=own, world_size=world, timeout=TIMEOUT)
     except (RuntimeError, ValueError, OSError) as error:
@@ -201,7 +203,10 @@ def _exchange(kind: str, tensor: Tensor) -> Iterator[Processes]:
     try:
         yield _joined
     except RuntimeError as error:
-        raise LostProcess(f"process {_joined.rank} has lost another one ({_first_line(error)})") from None
+        silent = "timed out" in str(error).lower()
+        minutes = int(TIMEOUT.total_seconds() / 60)
+        what = f"has not answered for {minutes} minutes" if silent else "is gone: it was killed, or its machine was"
+        raise LostProcess(f"process {_joined.rank} of {_joined.count} finds that another {what}") from error
 
 
 def sum_(tensor: Tensor) -> Tensor:
@@ -265,7 +270,7 @@ class _Gather(torch.autograd.Function):
         padded = rows.new_zeros(max(shares.sizes), *rows.shape[1:])
         padded[: len(rows)] = rows
         found = torch.cat([part[:size] for part, size in zip(every(padded), shares.sizes, strict=True)])
-        return found.index_select(0, shares.order).movedim(0, dim).contiguous()
+        return found.index_select(0, shares.order.to(found.device)).movedim(0, dim).contiguous()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
@@ -289,7 +294,7 @@ def sum_gradients(parts: list[Tensor], wholes: list[Tensor]) -> None:
             gradient.copy_(values.view_as(gradient))
 
 
-def spread(tasks: list[Callable[[], Any]]) -> list[Any]:
+def spread(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     """The results of all tasks, each done by one process."""
     if _joined is None:
         return [task() for task in tasks]

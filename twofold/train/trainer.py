@@ -18,7 +18,7 @@ from twofold.data.loader import Loader
 from twofold.data.sources import Data
 from twofold.data.store import ImageStore
 from twofold.errors import Diverged, Interrupted, TwofoldError
-from twofold.evaluate.features import extract
+from twofold.evaluate.features import Part, extract
 from twofold.evaluate.metrics import effective_rank, eigenvalues
 from twofold.methods import Method, Parts, find
 from twofold.methods.relations import file_fingerprint
@@ -324,13 +324,17 @@ class Trainer:
         return {"online_accuracy": (logits.argmax(dim=1).cpu() == store.labels.cpu()).double().mean().item()}
 
     def features(self, store: ImageStore, encoder: nn.Module | None = None) -> Tensor:
-        return extract(
+        """Of all images, each taken through the encoder by one of the processes."""
+        several = 1 < dist.count() <= len(store)
+        shares = dist.Shares(len(store), torch.device("cpu")) if several else None
+        own = extract(
             self.method.encoder if encoder is None else encoder.to(self.device),
-            store,
+            store if shares is None else Part(store, shares.own),
             self.augment.plain,
             device=self.device,
             autocast=self.autocast,
         )
+        return own if shares is None else shares.gather(own)
 
     def description(self) -> dict[str, Any]:
         """What it takes to build the encoder again and to feed it."""
