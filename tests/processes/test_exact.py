@@ -1,0 +1,105 @@
+"""Several processes give the loss, the gradients and the weights of one: for every method of the catalog."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from launch import in_processes
+from twofold import api
+from twofold.config import resolve
+from twofold.methods import CATALOG, find, schema
+from twofold.train.progress import Display
+from twofold.train.trainer import Trainer
+
+STEPS = 4  # two epochs, each of a batch of 23 images (12 + 11, or 8 + 8 + 7) and of a last one of 11 (6 + 5, 4 + 4 + 3)
+SMALL = {"projector": "12,8", "predictor_width": 12, "prototypes": 10, "queue": 50, "sub_batch": 10}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+def images() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    return generator.integers(0, 256, (34, 8, 8, 1), dtype=np.uint8), np.arange(34) % 3
+
+
+def trainer(method: str, encoder: nn.Module | None = None, **overrides: Any) -> Trainer:
+    keys = {"batch_size": 23, "drop_last": False, "test_fraction": 0.0, "warmup_epochs": 0, "epochs": 2} | {
+        key: value for key, value in SMALL.items() if key in schema(method)
+    }
+    config, source = api.configure(images(), method, keys | overrides)
+    display = Display(quiet=True)
+    return Trainer(config, api.read_data(config, source, display), display, encoder)
+
+
+def train(method: str, dtype: torch.dtype, encoder: nn.Module | None = None, **overrides: Any) -> dict[str, Any]:
+    """A few steps: the losses, the gradients of each step, and all that the method holds at the end."""
+    made = trainer(method, encoder, **overrides)
+    made.method.to(dtype).train()
+    make_views, objective = made.make_views, made.method.objective
+    losses: list[Tensor] = []
+    gradients: list[dict[str, Tensor]] = []
+
+    def spy(embeddings: Any) -> Any:
+        loss = objective(embeddings)
+        losses.append(loss.total.detach().double())
+        return loss
+
+    made.make_views = lambda *inputs: [views.to(dtype) for views in make_views(*inputs)]
+    made.method.objective = spy
+    for step in range(STEPS):
+        made.take_step(step)
+        trained = made.method.trained_parameters()
+        gradients.append({name: weight.grad.clone() for name, weight in trained if weight.grad is not None})
+    return {"losses": torch.stack(losses), "gradients": gradients, "state": made.method.state_dict()}
+
+
+def gentle(method: str, dtype: torch.dtype) -> dict[str, Any]:
+    """Adam makes steps of full length out of gradients that are 0 but for rounding: in float32 they have to be short."""
+    adaptive = "adam" in find(method).recipe_for(resolve(schema(method), {}).parameters)["optimizer"]
+    return {"lr": 1e-5} if adaptive and dtype == torch.float32 else {}
+
+
+def train_all(methods: list[str]) -> dict[str, Any]:
+    return {
+        f"{method} {dtype}": train(method, dtype, **gentle(method, dtype)) for method in methods for dtype in TOLERANCE
+    }
+
+
+def vector(values: dict[str, Tensor]) -> Tensor:
+    return torch.cat([value.double().flatten() for value in values.values()])
+
+
+def compare(found: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
+    """The gradient of each step as one vector; each tensor of the state by itself, as of norm 0.01 if it is shorter."""
+    torch.testing.assert_close(found["losses"], expected["losses"], rtol=tolerance, atol=tolerance)
+    for mine, right in zip(found["gradients"], expected["gradients"], strict=True):
+        assert mine.keys() == right.keys()
+        assert (vector(mine) - vector(right)).norm() <= tolerance * vector(right).norm()
+    assert found["state"].keys() == expected["state"].keys()
+    for name, right in expected["state"].items():
+        apart = (found["state"][name].double() - right.double()).norm()
+        assert apart <= tolerance * right.double().norm().clamp_min(1e-2), name
+
+
+def check(methods: list[str], count: int, folder: Path) -> None:
+    expected = train_all(methods)
+    found = in_processes(count, train_all, methods, folder=folder)
+    for case, right in expected.items():
+        tolerance = next(value for dtype, value in TOLERANCE.items() if str(dtype) in case)
+        for own in found:
+            compare(own[case], right, tolerance)
+            for name, value in found[0][case]["state"].items():
+                assert torch.equal(own[case]["state"][name], value), f"{case}: processes differ in {name}"
+
+
+def test_three_processes_train_as_one(tmp_path: Path) -> None:
+    check(["frossl", "dino", "isoloss"], 3, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("count", [2, 3])
+def test_every_method_trains_as_in_one_process(count: int, tmp_path: Path) -> None:
+    check(sorted(CATALOG), count, tmp_path)
