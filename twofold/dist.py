@@ -39,7 +39,7 @@ class Processes:
     store: torch_dist.Store
     meetings: int = 0
     listened: float = 0.0
-    traffic: Counter[str] = field(default_factory=Counter)  # bytes of what this process put into each kind of exchange
+    traffic: Counter[str] = field(default_factory=Counter)  # bytes that this process has sent, by what they were for
 
 
 _joined: Processes | None = None
@@ -69,7 +69,8 @@ def restarts() -> int:
 
 
 def traffic() -> Counter[str]:
-    return Counter() if _joined is None else _joined.traffic
+    """Bytes that this process has sent so far, as rings of processes pass them on, by what they were for."""
+    return Counter() if _joined is None else _joined.traffic.copy()
 
 
 @contextmanager
@@ -196,10 +197,9 @@ def stop_for(signals: list[int]) -> int | None:
 
 
 @contextmanager
-def _exchange(kind: str, tensor: Tensor) -> Iterator[Processes]:
+def _exchange(what: str, sent: float) -> Iterator[Processes]:
     assert _joined is not None
-    _joined.traffic[f"{kind} bytes"] += tensor.nbytes
-    _joined.traffic[f"{kind} calls"] += 1
+    _joined.traffic[what] += round(sent)
     try:
         yield _joined
     except RuntimeError as error:
@@ -209,20 +209,20 @@ def _exchange(kind: str, tensor: Tensor) -> Iterator[Processes]:
         raise LostProcess(f"process {_joined.rank} of {_joined.count} finds that another {what}") from error
 
 
-def sum_(tensor: Tensor) -> Tensor:
-    """Put the sum over all processes into the tensor."""
+def sum_(tensor: Tensor, what: str) -> Tensor:
+    """Put the sum over all processes into the tensor; `what` is it for?"""
     if _joined is not None:
-        with _exchange("sum", tensor):
+        with _exchange(what, 2 * tensor.nbytes * (count() - 1) / count()):
             torch_dist.all_reduce(tensor)
     return tensor
 
 
-def every(tensor: Tensor) -> Tensor:
+def every(tensor: Tensor, what: str) -> Tensor:
     """[processes, ...]: the tensors of all processes, which have one shape; without gradients."""
     if _joined is None:
         return tensor[None]
     flat = tensor.detach().contiguous().flatten().view(torch.uint8)  # bytes, since not every backend knows every type
-    with _exchange("gather", flat) as processes:
+    with _exchange(what, flat.nbytes * (count() - 1)) as processes:
         all_bytes = [torch.empty_like(flat) for _ in range(processes.count)]
         torch_dist.all_gather(all_bytes, flat)
     return torch.stack(all_bytes).view(tensor.dtype).view(len(all_bytes), *tensor.shape)
@@ -232,7 +232,7 @@ def copy_from_first(tensors: Iterable[Tensor]) -> None:
     """All processes get the first one's values."""
     if _joined is not None:
         for tensor in tensors:
-            with _exchange("copy", tensor), torch.no_grad():
+            with _exchange("first weights", tensor.nbytes), torch.no_grad():
                 dense = tensor.contiguous()
                 torch_dist.broadcast(dense, src=0)
                 tensor.copy_(dense)
@@ -269,12 +269,28 @@ class _Gather(torch.autograd.Function):
         rows = own.movedim(dim, 0)
         padded = rows.new_zeros(max(shares.sizes), *rows.shape[1:])
         padded[: len(rows)] = rows
-        found = torch.cat([part[:size] for part, size in zip(every(padded), shares.sizes, strict=True)])
+        found = torch.cat([part[:size] for part, size in zip(every(padded, "embeddings"), shares.sizes, strict=True)])
         return found.index_select(0, shares.order.to(found.device)).movedim(0, dim).contiguous()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return gradient.index_select(ctx.dim, ctx.shares.own), None, None
+
+
+class _AddUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:  # noqa: ARG004 — the signature is torch's
+        return sum_(own.clone(), "moments")
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ARG004
+        return gradient
+
+
+def add_up(parts: list[Tensor]) -> list[Tensor]:
+    """Sums over all processes, each of which computes the whole loss from them: gradients stay with their parts."""
+    flat = _AddUp.apply(torch.cat([part.flatten() for part in parts]))
+    return [total.view_as(part) for total, part in zip(flat.split([p.numel() for p in parts]), parts, strict=True)]
 
 
 def sum_gradients(parts: list[Tensor], wholes: list[Tensor]) -> None:
@@ -289,7 +305,7 @@ def sum_gradients(parts: list[Tensor], wholes: list[Tensor]) -> None:
     together = [*parts, *wholes]
     for kind in {gradient.dtype for gradient in together}:
         alike = [gradient for gradient in together if gradient.dtype == kind]
-        flat = sum_(torch.cat([gradient.flatten() for gradient in alike]))
+        flat = sum_(torch.cat([gradient.flatten() for gradient in alike]), "gradients")
         for gradient, values in zip(alike, flat.split([gradient.numel() for gradient in alike]), strict=True):
             gradient.copy_(values.view_as(gradient))
 

@@ -10,10 +10,20 @@ from torch import Tensor, nn
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.models import DirectPredictor, Teacher, may_go_together, rising_momentum, together
+from twofold.objectives import Moments
 from twofold.types import Batch, Embeddings, LossTerms
 
 Objective = Callable[[Embeddings], LossTerms]
 Remember = Callable[[Embeddings, Tensor], None]  # (the step's embeddings, the part of the run done): moves memory
+
+
+@dataclass(frozen=True)
+class OfMoments:
+    """An objective by way of moments, which several processes can add up: `loss(statistics(z))`."""
+
+    statistics: Callable[[Tensor], Moments]
+    loss: Callable[[Moments], LossTerms]
+    matrices: int  # D×D, that are in the moments
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,12 @@ class Method(nn.Module):
         memory: nn.Module | None = None,
         remember: Remember | None = None,
         multi_crop: bool = False,
+        of_moments: OfMoments | None = None,
     ):
         """`direct`, `head` and `memory` are held for the objective: a predictor in closed form, rows of a classifier or
         prototypes, and what outlives a step; `remember` moves the last, after each step. `multi_crop`: small crops,
-        which have no targets, are of use to the objective."""
+        which have no targets, are of use to the objective. `of_moments` is the same objective, for several processes
+        whose batch is larger than its embeddings are wide."""
         super().__init__()
         if parts.local_views and not multi_crop:
             raise TwofoldError(
@@ -64,6 +76,7 @@ class Method(nn.Module):
         self.memory = memory
         self.remember = remember
         self.objective = objective
+        self.of_moments = of_moments
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
         networks = (self.encoder, self.projector, self.predictor, self.teacher)

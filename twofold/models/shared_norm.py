@@ -27,7 +27,9 @@ class _Norm(torch.autograd.Function):
         over = [1, *range(3, x_VBC.ndim)]
         variance, own_mean = torch.var_mean(x_VBC.to(wide), over, correction=0)
         values = x_VBC.numel() / own_mean.numel()
-        found = dist.every(torch.cat([own_mean.flatten(), variance.flatten(), own_mean.new_full((1,), values)]))
+        found = dist.every(
+            torch.cat([own_mean.flatten(), variance.flatten(), own_mean.new_full((1,), values)]), "statistics"
+        )
         counts = found[:, -1]
         total = counts.sum()
         means, variances = found[:, :-1].view(len(found), 2, *own_mean.shape).unbind(1)
@@ -53,7 +55,7 @@ class _Norm(torch.autograd.Function):
         normed = (x_VBC.to(mean.dtype) - mean.view(shape)) * scale.view(shape)
         sums = torch.stack([dy.sum(over), (dy * normed).sum(over)])  # [2, V, C]
         by_bias, by_weight = sums.sum(dim=1) if weight is not None else (None, None)
-        everywhere = dist.sum_(sums.clone()) / total
+        everywhere = dist.sum_(sums.clone(), "statistics") / total
         slope = scale if weight is None else scale * weight
         dx = (dy - everywhere[0].view(shape) - normed * everywhere[1].view(shape)) * slope.view(shape)
         return dx.to(x.dtype).flatten(0, 1), by_weight, by_bias, None, None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from twofold import dist
 from twofold.linalg import centred, double
 from twofold.types import Batch, Embeddings, LossTerms
 
@@ -60,21 +61,34 @@ class OnlineProbe:
         return torch.addmm(self.weight[:, -1:], self.weight[:, :-1], features.T).T
 
     @torch.no_grad()
-    def observe(self, features_VNK: Tensor, labels_N: Tensor, lr_factor: Tensor) -> dict[str, Tensor]:
-        """One training step; loss and accuracy on this batch, before the step."""
+    def observe(
+        self, features_VNK: Tensor, labels_N: Tensor, lr_factor: Tensor, samples: int | None = None
+    ) -> dict[str, Tensor]:
+        """One training step; loss and accuracy on this batch, before the step.
+
+        `samples`: how many all processes have together, where these are the share of one.
+        """
         with torch.autocast(features_VNK.device.type, enabled=False):
             features = features_VNK.detach().float().flatten(0, 1)
             labels = labels_N.repeat(len(features_VNK))[None]
             logits = self.logits(features).T  # a row for each class here too
             surprise = logits.log_softmax(dim=0)
             # The gradient of the cross entropy: probabilities, less 1 at the label.
-            error = surprise.exp().scatter_add_(0, labels, -torch.ones_like(surprise[:1])) / labels.numel()
+            rows = labels.numel() if samples is None else samples * len(features_VNK)
+            error = surprise.exp().scatter_add_(0, labels, -torch.ones_like(surprise[:1])) / rows
+            loss = -surprise.gather(0, labels).sum() / rows
+            accuracy = (logits.max(dim=0, keepdim=True).indices == labels).float().sum() / rows
             self.velocity.mul_(self.MOMENTUM)
-            self.velocity[:, :-1].addmm_(error, features)
-            self.velocity[:, -1] += error.sum(dim=1)
+            if samples is None:
+                self.velocity[:, :-1].addmm_(error, features)
+                self.velocity[:, -1] += error.sum(dim=1)
+            else:
+                slope = torch.cat([error @ features, error.sum(dim=1, keepdim=True)], dim=1)
+                sums = dist.sum_(torch.cat([slope.flatten(), torch.stack([loss, accuracy])]), "observers")
+                self.velocity += sums[:-2].view_as(slope)
+                loss, accuracy = sums[-2:].unbind()
             self.weight -= self.top_lr * lr_factor * self.velocity
-            accuracy = (logits.max(dim=0, keepdim=True).indices == labels).float().mean()
-            return {"online_loss": -surprise.gather(0, labels).mean(), "online_train_accuracy": accuracy}
+            return {"online_loss": loss, "online_train_accuracy": accuracy}
 
     def state_dict(self) -> dict[str, Any]:
         return {"weight": self.weight.T, "velocity": self.velocity.T}
@@ -94,10 +108,19 @@ class Spectrum:
         self.weight = torch.zeros((), device=device)  # of what is in it: 1 − 0.9^steps
 
     @torch.no_grad()
-    def observe(self, z_VND: Tensor) -> None:
+    def observe(self, z_VND: Tensor, samples: int | None = None) -> None:
+        """`samples`: how many all processes have together, where these are the share of one."""
         with torch.autocast(z_VND.device.type, enabled=False):
-            x = centred(z_VND.detach().float().flatten(0, 1))
-            self.covariance.addmm_(x.T, x, beta=self.MOMENTUM, alpha=(1 - self.MOMENTUM) / max(len(x) - 1, 1))
+            x = z_VND.detach().float().flatten(0, 1)
+            if samples is None:
+                x = centred(x)
+                self.covariance.addmm_(x.T, x, beta=self.MOMENTUM, alpha=(1 - self.MOMENTUM) / max(len(x) - 1, 1))
+            else:
+                rows = samples * len(z_VND)
+                x = x - dist.sum_(x.sum(dim=0), "observers") / rows
+                self.covariance.mul_(self.MOMENTUM).add_(
+                    dist.sum_(x.T @ x, "observers"), alpha=(1 - self.MOMENTUM) / (rows - 1)
+                )
         self.weight.mul_(self.MOMENTUM).add_(1 - self.MOMENTUM)
 
     def read(self) -> Tensor:
@@ -120,13 +143,16 @@ class Observers:
         self.probe = None if classes is None else OnlineProbe(features, classes, online_lr, device)
         self.spectra = {"features": Spectrum(features, device), "embeddings": Spectrum(dimension, device)}
 
-    def observe(self, embeddings: Embeddings, loss: LossTerms, batch: Batch, lr_factor: Tensor) -> None:
+    def observe(
+        self, embeddings: Embeddings, loss: LossTerms, batch: Batch, lr_factor: Tensor, samples: int | None = None
+    ) -> None:
+        """`samples`: how many all processes have together, where these are the share of one."""
         values = {"loss": loss.total} | {f"loss/{name}": value for name, value in loss.terms.items()}
         if self.probe is not None and batch.labels is not None:
-            values |= self.probe.observe(embeddings.features, batch.labels, lr_factor)
+            values |= self.probe.observe(embeddings.features, batch.labels, lr_factor, samples)
         self.means.observe(values)
-        self.spectra["features"].observe(embeddings.features)
-        self.spectra["embeddings"].observe(embeddings.z)
+        self.spectra["features"].observe(embeddings.features, samples)
+        self.spectra["embeddings"].observe(embeddings.z, samples)
 
     def state_dict(self) -> dict[str, Any]:
         probe = None if self.probe is None else self.probe.state_dict()

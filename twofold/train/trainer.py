@@ -25,6 +25,7 @@ from twofold.methods.relations import file_fingerprint
 from twofold.models import build_encoder, feature_dimension, fuse, share_statistics
 from twofold.train import checkpoint
 from twofold.train.device import choose_device
+from twofold.train.exchange import Exchange
 from twofold.train.guards import lost_processes, memory_errors, own_randomness, stop_signals
 from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
@@ -72,13 +73,13 @@ class Trainer:
         self.bf16 = uses_bf16(config, self.device)
         test = None if data.test is None else data.test.place(self.device)
         self.data = dataclasses.replace(data, train=data.train.place(self.device), test=test)
-        self.shares = functools.cache(functools.partial(dist.Shares, pieces=config.pieces))
+        shares = functools.cache(functools.partial(dist.Shares, pieces=config.pieces))
         self.loader = Loader(
             self.data.train,
             batch_size=config.batch_size,
             seed=config.seed,
             drop_last=config.drop_last,
-            share=None if dist.count() == 1 else lambda size, device: self.shares(size, device).own,
+            share=None if dist.count() == 1 else lambda size, device: shares(size, device).own,
         )
         mean, std = data.train.statistics()
         assert config.image_size is not None
@@ -102,11 +103,13 @@ class Trainer:
         with torch.no_grad():
             dimension = method.eval().projector(torch.zeros(2, features, device=self.device)).shape[1]
         self.observers = Observers(features, dimension, classes, config.online_lr, self.device)
+        self.exchange: Exchange | None = None
+        if dist.count() > 1:
+            self.exchange = Exchange(method, shares, config, dimension, self.device)
         for batch_size in {config.batch_size, self.loader.last_batch_size}:
-            self.shares(batch_size, self.device)  # refuses one that is too small for the processes
+            shares(batch_size, self.device)  # refuses a batch with fewer images than there are processes
             self.try_objective(batch_size, features, dimension)
 
-        self.share = self.shares(config.batch_size, self.device)  # of the batch of the current step
         self.step = 0
         self.total_steps = config.epochs * self.loader.steps_per_epoch
         self.clock = torch.zeros((), dtype=torch.int64, device=self.device)  # the step, where the device can see it
@@ -192,17 +195,23 @@ class Trainer:
             self.replay(step)
         else:
             batch = self.loader.batch(step)
-            self.share = self.shares(self.loader.order.batch_size_of(step), self.device)
+            if self.exchange is not None:
+                self.exchange.begin(self.loader.order.batch_size_of(step))
             self.training_step(batch, self.make_views(batch.images, batch.position, self.clock))
 
     def training_step(self, batch: Batch, views: list[Tensor]) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
         with tf32_products(self.bf16):
-            embeddings, batch = self.whole(self.embed(views, batch), batch)
-            loss = self.method.objective(embeddings)
+            embeddings = self.embed(views, batch)
+            if self.exchange is None:
+                loss = self.method.objective(embeddings)
+            else:
+                embeddings, batch = self.exchange.whole(embeddings, batch)
+                loss = self.exchange.loss(embeddings)
             rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
             with self.beside():
-                self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
+                samples = None if self.exchange is None else self.exchange.samples
+                self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr, samples)
 
             self.optimizer.zero_grad()
             loss.total.backward()
@@ -210,7 +219,8 @@ class Trainer:
                 self.pieces.backward()
             elif self.narrow is not None:
                 self.narrow.collect_gradients()
-            dist.sum_gradients(*self.method.gradients())
+            if self.exchange is not None:
+                self.exchange.sum_gradients()
             if self.config.clip > 0:
                 nn.utils.clip_grad_norm_(
                     (parameter for _, parameter in self.method.trained_parameters()), self.config.clip
@@ -222,11 +232,13 @@ class Trainer:
             self.join()
 
     def embed(self, views: list[Tensor], batch: Batch) -> Embeddings:
-        """What the network makes of the views; with one process the method is then prepared for its loss."""
+        """What the network makes of the views; the method is then prepared for its loss, if these are all of them."""
+        if self.exchange is not None:
+            return self.pieces.embed(views, batch) if self.pieces else self.forward(views[0], batch, *views[1:])
         if self.pieces is not None:
-            return self.pieces.embed(views, batch)
-        if dist.count() > 1:
-            return self.forward(views[0], batch, *views[1:])
+            embeddings = self.pieces.embed(views, batch)
+            self.method.prepare(embeddings.z)
+            return embeddings
 
         def prepare(z: Tensor) -> None:
             with self.beside(), torch.autocast(self.device.type, enabled=False):
@@ -235,25 +247,6 @@ class Trainer:
         embeddings = self.forward(views[0], batch, *views[1:], meanwhile=prepare)
         self.join()
         return embeddings
-
-    def whole(self, own: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
-        """Of the whole batch, where this process had a share of it; and who is in it."""
-        if dist.count() > 1:
-            gather = self.share.gather
-            index = gather(batch.index)
-            batch = dataclasses.replace(
-                batch, index=index, labels=None if batch.labels is None else gather(batch.labels)
-            )
-            own = Embeddings(
-                features=gather(own.features, 1),
-                z=gather(own.z, 1),
-                index=index,
-                prediction=None if own.prediction is None else gather(own.prediction, 1),
-                target=None if own.target is None else gather(own.target, 1),
-            )
-        if dist.count() > 1 or self.pieces is not None:
-            self.method.prepare(own.z)
-        return own, batch
 
     def join(self) -> None:
         if self.streams is not None:
