@@ -22,7 +22,8 @@ MIB = 2**20
 CASES: dict[str, tuple[str, dict[str, object]]] = {
     "simclr": ("simclr", {}),
     "frossl": ("frossl", {}),
-    "frossl, D = 64": ("frossl", {"projector": "2048,2048,64"}),
+    "frossl, moments": ("frossl", {"projector": "256,64", "encoder": "conv", "batch_size": 1024}),
+    "frossl, gather": ("frossl", {"projector": "256,1024", "encoder": "conv", "batch_size": 1024}),
     "byol": ("byol", {}),
     "ridge-graph": ("ridge-graph", {}),
     "dino": ("dino", {}),
@@ -32,9 +33,10 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
 
 def step_traffic(method: str, overrides: dict[str, object], encoder: str, batch_size: int) -> dict[str, float]:
     """MiB that this process sends in the second step; the first makes the optimizer's state and the like."""
-    generator = np.random.default_rng(0)
-    data = generator.integers(0, 256, (2 * batch_size, 8, 8, 3), dtype=np.uint8), np.arange(2 * batch_size) % 10
     keys = {"encoder": encoder, "batch_size": batch_size, "test_fraction": 0.0, "epochs": 1} | overrides
+    images = 2 * int(str(keys["batch_size"]))
+    generator = np.random.default_rng(0)
+    data = generator.integers(0, 256, (images, 8, 8, 3), dtype=np.uint8), np.arange(images) % 10
     config, source = api.configure(data, method, keys)
     display = Display(quiet=True)
     trainer = Trainer(config, api.read_data(config, source, display), display)

@@ -43,6 +43,8 @@ def train(case: str, dtype: torch.dtype) -> dict[str, Any]:
     method, overrides, encoder = VARIANTS.get(case, (case, {}, None))
     made = trainer(method, None if encoder is None else encoder(), **gentle(method, dtype) | overrides)
     made.method.to(dtype).train()
+    if made.exchange is not None:
+        assert (made.exchange.of_moments is not None) == case.startswith("moments")
     make_views, observe = made.make_views, made.observers.observe
     losses: list[Tensor] = []
     gradients: list[dict[str, Tensor]] = []
@@ -75,10 +77,16 @@ def train(case: str, dtype: torch.dtype) -> dict[str, Any]:
 # A network of the user's own has torch's BatchNorm, and one that each process draws for itself.
 VARIANTS: dict[str, tuple[str, dict[str, Any], Callable[[], nn.Module] | None]] = {
     "own encoder": ("simclr", {}, lambda: OwnEncoder(dist.rank())),
+    # With so few features the moments are fewer numbers than the embeddings; elsewhere in this file they are not.
+    "moments of frossl": ("frossl", {}, lambda: nn.Sequential(OwnEncoder(0), nn.Linear(64, 4))),
+    "moments of barlow-twins": ("barlow-twins", {}, lambda: nn.Sequential(OwnEncoder(0), nn.Linear(64, 4))),
+    "moments in pieces": (
+        "vicreg",
+        {"batch_size": 24, "pieces": 2},
+        lambda: nn.Sequential(OwnEncoder(0), nn.Linear(64, 4)),
+    ),
     "pieces": ("byol", {"batch_size": 24, "pieces": 2}, None),
     "small crops": ("swav", {"augment.local_views": 2}, None),
-    "gathered": ("frossl", {"projector": "12,20"}, None),  # wider than where moments are fewer numbers
-    "moments in pieces": ("vicreg", {"batch_size": 24, "pieces": 2}, None),
     "clipped": ("barlow-twins", {"clip": 0.1, "batch_size": 4, "drop_last": True}, None),
 }
 
@@ -138,7 +146,7 @@ def check(cases: list[str], count: int, folder: Path) -> None:
 
 
 def test_three_processes_train_as_one(tmp_path: Path) -> None:
-    check(["frossl", "barlow-twins", "dino", "isoloss", *VARIANTS], 3, tmp_path)
+    check(["frossl", "dino", "isoloss", *VARIANTS], 3, tmp_path)
 
 
 @pytest.mark.full

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from twofold import dist
-from twofold.config import Config
 from twofold.methods import Method
 from twofold.objectives import Moments
+from twofold.train.observers import Observers
 from twofold.types import Batch, Embeddings, LossTerms
 
 Shares = Callable[[int, torch.device], dist.Shares]  # of a batch of this size
@@ -22,13 +22,17 @@ class Exchange:
     they are added up instead, and embeddings stay where they are.
     """
 
-    def __init__(self, method: Method, shares: Shares, config: Config, dimension: int, device: torch.device):
-        self.method, self.shares, self.device = method, shares, device
-        self.size = config.batch_size
-        # A sum over all processes moves its numbers twice: once to be added, once to be told.
+    def __init__(self, method: Method, shares: Shares, batch_size: int, views: int, observers: Observers):
+        self.method, self.shares = method, shares
+        self.size = batch_size
         self.of_moments = method.of_moments
-        if self.of_moments and config.views * config.batch_size <= 2 * self.of_moments.matrices * dimension:
-            self.of_moments = None
+        if self.of_moments is not None:
+            K, D = (len(observers.spectra[name].covariance) for name in ("features", "embeddings"))
+            probe = 0 if observers.probe is None else observers.probe.weight.numel()
+            # A sum over all processes moves its numbers twice: once to be added, once to be told.
+            added = 2 * (self.of_moments.matrices * D**2 + D**2 + K**2 + probe)
+            if views * batch_size * (D + K) <= added:
+                self.of_moments = None
 
     def begin(self, size: int) -> None:
         """A step with this many samples in its batch."""
@@ -38,7 +42,7 @@ class Exchange:
         """Of all processes' samples, if they are gathered; then the method is prepared for its loss."""
         if self.of_moments is not None:
             return own, batch
-        gather = self.shares(self.size, self.device).gather
+        gather = self.shares(self.size, batch.index.device).gather
         index, labels = gather(batch.index), None if batch.labels is None else gather(batch.labels)
         embeddings = Embeddings(
             features=gather(own.features, 1),

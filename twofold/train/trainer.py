@@ -105,7 +105,7 @@ class Trainer:
         self.observers = Observers(features, dimension, classes, config.online_lr, self.device)
         self.exchange: Exchange | None = None
         if dist.count() > 1:
-            self.exchange = Exchange(method, shares, config, dimension, self.device)
+            self.exchange = Exchange(method, shares, config.batch_size, config.views, self.observers)
         for batch_size in {config.batch_size, self.loader.last_batch_size}:
             shares(batch_size, self.device)  # refuses a batch with fewer images than there are processes
             self.try_objective(batch_size, features, dimension)
