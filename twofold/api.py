@@ -244,12 +244,13 @@ def read_data(config: Config, source: Source, display: Display) -> Data:
 def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
     """Say what is about to happen, and what was decided for the user."""
     config, data = trainer.config, trainer.data
+    where = str(trainer.device) if dist.count() == 1 else f"{dist.count()} × {trainer.device.type}"
     held_out = f", {len(data.test):,} held out" if data.test is not None else ""
     labels = f"{len(data.classes)} classes (for evaluation only)" if data.classes else "no labels"
     lines = [
         f"run      {folder.path}",
         f"data     {data.name}: {len(data.train):,} images{held_out}, {config.image_size} pixels, {labels}",
-        f"method   {config.method}, encoder {config.encoder}, {trainer.device}",
+        f"method   {config.method}, encoder {config.encoder}, {where}",
         f"training {config.epochs} epochs of {trainer.loader.steps_per_epoch} steps, batch {config.batch_size}, "
         f"{config.optimizer}, learning rate {config.scaled_lr:g}",
     ]
