@@ -116,7 +116,7 @@ def _part(processes: Processes) -> None:
     if not is_first():
         processes.store.add("gone", 1)
     else:  # it may keep the store, which the others still ask
-        _until(lambda processes: processes.store.add("gone", 0) >= processes.count - 1)
+        _until(lambda store: store.add("gone", 0) >= processes.count - 1)
 
 
 def _report(processes: Processes, error: BaseException) -> tuple[str, int] | None:
@@ -138,8 +138,9 @@ def wait() -> None:
     if _joined is not None:
         _joined.meetings += 1
         place = f"meeting {_joined.meetings}"
-        _joined.store.add(place, 1)
-        _until(lambda processes: processes.store.add(place, 0) >= processes.count)
+        with _store(_joined) as store:
+            store.add(place, 1)
+        _until(lambda store: store.add(place, 0) >= count())
 
 
 def from_first(value: Callable[[], T]) -> T:
@@ -150,18 +151,30 @@ def from_first(value: Callable[[], T]) -> T:
     place = f"word {_joined.meetings}"
     if is_first():
         found = value()
-        _joined.store.set(place, json.dumps(found))
+        with _store(_joined) as store:
+            store.set(place, json.dumps(found))
         return found
-    _until(lambda processes: processes.store.check([place]))
-    return json.loads(_joined.store.get(place))
+    _until(lambda store: store.check([place]))
+    with _store(_joined) as store:
+        return json.loads(store.get(place))
 
 
-def _until(reached: Callable[[Processes], bool]) -> None:
+@contextmanager
+def _store(processes: Processes) -> Iterator[torch_dist.Store]:
+    """To ask or tell something; what is in the block does nothing else."""
+    try:
+        yield processes.store
+    except RuntimeError:
+        raise LostProcess("what started the processes, or the first of them, is gone") from None
+
+
+def _until(reached: Callable[[torch_dist.Store], bool]) -> None:
     assert _joined is not None
-    while not reached(_joined):
-        if _joined.store.check(["fault"]):
-            raise LostProcess("another process has failed")
-        time.sleep(POLL_SECONDS)
+    with _store(_joined) as store:
+        while not reached(store):
+            if store.check(["fault"]):
+                raise LostProcess("another process has failed")
+            time.sleep(POLL_SECONDS)
 
 
 @contextmanager
@@ -186,14 +199,15 @@ def stop_for(signals: list[int]) -> int | None:
     it is gone."""
     if _joined is None or (is_first() and signals):
         return signals[0] if signals else None
-    if not is_first():
-        if signals:
-            _joined.store.set("stop", str(signals[0]))
-        return None
     if time.monotonic() - _joined.listened < LISTEN_SECONDS:
         return None
     _joined.listened = time.monotonic()
-    return int(_joined.store.get("stop")) if _joined.store.check(["stop"]) else None
+    with _store(_joined) as store:
+        if is_first():
+            return int(store.get("stop")) if store.check(["stop"]) else None
+        if signals:
+            store.set("stop", str(signals[0]))
+    return None
 
 
 @contextmanager

@@ -132,6 +132,26 @@ def test_asked_to_stop_the_first_process_saves_and_speaks(number: signal.Signals
     assert 0 < step < LAST_STEP
 
 
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.full
+def test_without_torchrun_processes_do_not_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = torchrun(out, epochs=500)
+    wait_for_step(out, 3, process)
+    started = workers(process).values()
+    process.kill()
+    deadline = time.monotonic() + 120
+    while any(map(is_alive, started)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(is_alive, started))
+
+
 @pytest.mark.full
 def test_a_disk_that_cannot_be_written_stops_all(tmp_path: Path) -> None:
     out = tmp_path / "run"
