@@ -43,6 +43,8 @@ class Processes:
 
 
 _joined: Processes | None = None
+_times = 0  # that processes were joined here: a program may train more than once
+_found: tuple[torch_dist.Store, int, int] | None = None  # what they meet at, rank and number; for the whole program
 
 
 def count() -> int:
@@ -79,11 +81,12 @@ def joined() -> Iterator[None]:
 
     An error in one of them ends all: the first to fail raises its own, the others `Followed`.
     """
-    global _joined
+    global _joined, _times
     if _joined is not None or "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return
-    _joined = _join()
+    _times += 1
+    _joined = _join(f"attempt {restarts()}, {_times}")
     try:
         yield
         _part(_joined)
@@ -96,11 +99,14 @@ def joined() -> Iterator[None]:
         _joined = None
 
 
-def _join() -> Processes:
+def _join(name: str) -> Processes:
+    """`name`: the store may be torchrun's own, in which an earlier attempt has left its addresses and its fault."""
+    global _found
     try:
-        store, own, world = next(torch_dist.rendezvous("env://", timeout=TIMEOUT))
-        # The store may be torchrun's own, in which an earlier attempt has left its addresses and its fault.
-        store = torch_dist.PrefixStore(f"attempt {restarts()}", store)
+        if _found is None:
+            _found = next(torch_dist.rendezvous("env://", timeout=TIMEOUT))
+        store, own, world = _found
+        store = torch_dist.PrefixStore(name, store)
         group = torch_dist.PrefixStore("group", store)
         torch_dist.init_process_group(store=group, rank=own, world_size=world, timeout=TIMEOUT)
     except (RuntimeError, ValueError, OSError) as error:

@@ -43,6 +43,8 @@ def _enter(
     try:
         with dist.joined():
             torch.save(work(*arguments), folder / f"{rank}.pt")
+        with dist.joined():  # a program may train more than once
+            assert dist.from_first(lambda: "again") == "again"
     except BaseException:
         traceback.print_exc()
         raise

@@ -57,8 +57,8 @@ def wait_for_step(out: Path, step: int, process: subprocess.Popen[str]) -> None:
 
 def test_a_killed_process_ends_the_others_and_torchrun_brings_the_run_back(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = torchrun(out, "--max-restarts", "1")
-    wait_for_step(out, 3, process)
+    process = torchrun(out, "--max-restarts", "1", epochs=1, test_fraction=0)
+    wait_for_step(out, 2, process)
     os.kill(workers(process)[1], signal.SIGKILL)
     printed, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
@@ -67,7 +67,7 @@ def test_a_killed_process_ends_the_others_and_torchrun_brings_the_run_back(tmp_p
     assert f"resuming {out} at step" in printed
     steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps))
-    assert steps[-1] == LAST_STEP
+    assert steps[-1] == 14
     assert json.loads((out / "results.json").read_text())["processes"] == 2
 
 
