@@ -22,7 +22,8 @@ PREDICTIVE = {"predictor_width": "32"}
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return [body for name, body in BLOCK.findall(page.read_text()) if name == language]
+    text = page.read_text().replace("\\\n", " ")  # a line that goes on is one line
+    return [body for name, body in BLOCK.findall(text) if name == language]
 
 
 def commands(page: Path) -> list[list[str]]:
