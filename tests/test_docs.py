@@ -1,8 +1,11 @@
 """Every command and snippet in README and docs is run, with settings that make it short."""
 
 import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +23,8 @@ PREDICTIVE = {"predictor_width": "32"}
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return [body for name, body in BLOCK.findall(page.read_text()) if name == language]
+    text = page.read_text().replace("\\\n", " ")  # a line that goes on is one line
+    return [body for name, body in BLOCK.findall(text) if name == language]
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -67,6 +71,25 @@ def test_commands_of_the_pages(desk: Path) -> None:
             assert result.returncode == 0, f"{page.name}: twofold {shlex.join(words)}\n{result.stderr}"
             ran.append(words)
     assert len(ran) >= 4
+
+
+@pytest.mark.full
+def test_torchrun_of_the_pages(desk: Path) -> None:
+    """Those on one machine, with two processes."""
+    ran = 0
+    for line in "\n".join(blocks(ROOT / "docs" / "scaling.md", "")).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:2] == ["torchrun", "--standalone"]:
+            start = words.index("twofold") + 1
+            launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+            command = [*launcher, "-m", "twofold", *shortened(words[start:])]
+            environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+            result = subprocess.run(
+                command, cwd=desk, env=environment, capture_output=True, text=True, timeout=300, check=False
+            )
+            assert result.returncode == 0, f"{line}\n{result.stderr}"
+            ran += 1
+    assert ran == 2
 
 
 def test_python_of_the_readme(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import twofold
+from twofold import dist
 from twofold.config import RUN_KEYS, Config, Head, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data.datasets import is_splits
@@ -30,7 +32,7 @@ from twofold.report.page import write_anew, write_report
 from twofold.report.pictures import record_trainer
 from twofold.train import initial
 from twofold.train.progress import Display
-from twofold.train.record import RunFolder, next_free
+from twofold.train.record import Bystander, RunFolder, last_taken, next_free
 from twofold.train.trainer import Trainer
 from twofold.train.weights import save_encoder
 
@@ -94,7 +96,7 @@ def configure(
     keys = schema(method)
     asked = resolve(keys, {"user": given})
     recipe = find(method).recipe_for(asked.parameters)
-    with display.stage("looking at images", 0) as stage:
+    with dist.one_before_the_others(), display.stage("looking at images", 0) as stage:
         source = open_source(
             asked.data if named else data,
             data_dir=asked.data_dir,
@@ -146,9 +148,10 @@ def pretrain(
     if encoder is not None:
         keys["encoder"] = encoder if isinstance(encoder, str) else type(encoder).__name__
     module = encoder if isinstance(encoder, nn.Module) else None
-    display = Display(quiet=quiet)
-    resolved, source = configure(data, method, keys, display)
-    return start(resolved, source, out=out, display=display, encoder=module)
+    with dist.joined():
+        display = Display(quiet=quiet or not dist.is_first())
+        resolved, source = configure(data, method, keys, display)
+        return start(resolved, source, out=out, display=display, encoder=module)
 
 
 def settled(config: Config) -> dict[str, Any]:
@@ -161,14 +164,17 @@ def start(
 ) -> Run:
     """Read the data and build everything before the first file is written: a refusal leaves nothing behind."""
     config, weights = with_weights(config)
-    path = Path(out) if out is not None else next_free(RUNS, f"{config.method}-{source.name}")
-    RunFolder.refuse_existing(path)
+    if dist.count() > 1 and dist.restarts() > 0:
+        earlier = dist.from_first(lambda: earlier_attempt(config, source, out))
+        if earlier is not None:
+            return go_on(Path(earlier), config, source, display, encoder)
+    path = Path(dist.from_first(lambda: new_place(config, source, out)))
     data = read_data(config, source, display)
     trainer = Trainer(config, data, display, encoder, weights)
     if trainer.rows is not None:
         trainer.rows.refuse_existing()
-    folder = RunFolder.create(path, dump(config))
-    if weights is not None:
+    folder = RunFolder.create(path, dump(config)) if dist.is_first() else Bystander(path)
+    if weights is not None and dist.is_first():
         initial.keep(folder.path, weights)
     if data.skipped:
         folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
@@ -187,6 +193,20 @@ def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
     return dataclasses.replace(config, init=init), weights
 
 
+def new_place(config: Config, source: Source, out: str | Path | None) -> str:
+    path = Path(out) if out is not None else next_free(RUNS, f"{config.method}-{source.name}")
+    RunFolder.refuse_existing(path)
+    return str(path)
+
+
+def earlier_attempt(config: Config, source: Source, out: str | Path | None) -> str | None:
+    """The folder in which the processes were at work on this very run before torchrun started them again."""
+    path = Path(out) if out is not None else last_taken(RUNS, f"{config.method}-{source.name}")
+    if path is None or not (path / "config.json").exists() or RunFolder(path).config_text() != dump(config):
+        return None
+    return str(path)
+
+
 def resume(
     run: str | Path | Run,
     *,
@@ -199,20 +219,29 @@ def resume(
 
     What a run got from Python is needed again: arrays as `data`, a module as `encoder`, with its initial weights.
     """
-    path = run.path if isinstance(run, Run) else Path(run)
-    display = display or Display(quiet=quiet)
-    folder = RunFolder.open(path)
+    with dist.joined():
+        path = run.path if isinstance(run, Run) else Path(run)
+        display = display or Display(quiet=quiet or not dist.is_first())
+        config = load_config(RunFolder.open(path).config_text(), schema)
+        return go_on(path, config, None, display, encoder, data)
+
+
+def go_on(
+    path: Path, config: Config, source: Source | None, display: Display, encoder: nn.Module | None, data: Any = None
+) -> Run:
+    folder = RunFolder.open(path) if dist.is_first() else Bystander(path)
     if (path / "results.json").exists():
-        if not (path / "report.html").exists():  # it was stopped between the two
+        if not (path / "report.html").exists() and dist.is_first():  # it was stopped between the two
             write_anew(folder, display)
         display.say(f"{path} is finished; its report is {path / 'report.html'}")
         return Run(path)
-    config = load_config(folder.config_text(), schema)
-    if data is None and config.data in (ARRAY, DATASET):
+    if source is None and data is None and config.data in (ARRAY, DATASET):
         raise TwofoldError(f"{path} was trained on arrays or a Dataset: twofold.resume(run, data=...) needs them again")
     if encoder is None and not has_name(config.encoder):
         raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
-    source = open_source(config.data if data is None else data, data_dir=config.data_dir, class_list=config.class_list)
+    if source is None:
+        asked = config.data if data is None else data
+        source = open_source(asked, data_dir=config.data_dir, class_list=config.class_list)
     weights = None if config.init is None else initial.kept(path)
     trainer = Trainer(config, read_data(config, source, display), display, encoder, weights)
     trainer.restore(folder)
@@ -223,25 +252,28 @@ def resume(
 def read_data(config: Config, source: Source, display: Display) -> Data:
     assert config.image_size is not None
     assert config.channels is not None
-    with display.stage("reading images", len(source)) as stage:
-        return load(
+    with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
+        data = load(
             source,
             image_size=config.image_size,
             channels=config.channels,
             test_fraction=config.test_fraction,
             progress=stage,
         )
+    dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
+    return data
 
 
 def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
     """Say what is about to happen, and what was decided for the user."""
     config, data = trainer.config, trainer.data
+    where = str(trainer.device) if dist.count() == 1 else f"{dist.count()} × {trainer.device.type}"
     held_out = f", {len(data.test):,} held out" if data.test is not None else ""
     labels = f"{len(data.classes)} classes (for evaluation only)" if data.classes else "no labels"
     lines = [
         f"run      {folder.path}",
         f"data     {data.name}: {len(data.train):,} images{held_out}, {shape_in_words(config)}, {labels}",
-        f"method   {config.method}, encoder {config.encoder}, {trainer.device}",
+        f"method   {config.method}, encoder {config.encoder}, {where}",
         f"training {config.epochs} epochs of {trainer.loader.steps_per_epoch} steps, batch {config.batch_size}, "
         f"{config.optimizer}, learning rate {config.scaled_lr:g}",
     ]
@@ -265,7 +297,8 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         torch.cuda.reset_peak_memory_stats(trainer.device)  # of an earlier run in this process
     trainer.train(folder)
     memory = peak_memory(trainer.device)  # before evaluation, which is the same for all methods
-    save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
+    if dist.is_first():
+        save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
     results = {
         "verdict": trainer.watch.verdict.record(),
         "table": [dataclasses.asdict(row) for row in evaluate(trainer, display)],
@@ -277,11 +310,13 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         "date": datetime.now(UTC).date().isoformat(),
         "command": command(trainer.config, folder.path),
         "device": device_name(trainer.device),
+        "processes": dist.count(),
         "versions": {"twofold": twofold.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     folder.write("results.json", json.dumps(results, indent=2) + "\n")
-    record_trainer(folder, trainer, display)
-    write_report(folder)
+    if dist.is_first():
+        record_trainer(folder, trainer, display)
+        write_report(folder)
     return Run(folder.path)
 
 
@@ -305,7 +340,11 @@ def evaluate(trainer: Trainer, display: Display) -> list[Row]:
             )
         representations["raw pixels"] = (pixels(train), pixels(test))
         stage(2)
-        rows = compare(representations, train.labels, test.labels, classes=len(classes))
+        tasks = [
+            partial(compare, {name: pair}, train.labels, test.labels, classes=len(classes))
+            for name, pair in representations.items()
+        ]
+        rows = [row for rows in dist.spread(tasks) for row in rows]
         stage(3)
     return rows
 

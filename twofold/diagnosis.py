@@ -30,8 +30,8 @@ from twofold.evaluate.metrics import (
 from twofold.evaluate.verdict import Snapshot, Verdict, judge
 from twofold.inspection import preprocess_of
 from twofold.models import build_encoder
+from twofold.train.device import choose_device
 from twofold.train.progress import Display
-from twofold.train.trainer import choose_device
 from twofold.train.weights import HEADER, Preprocess, load_encoder
 
 TIMM = "timm:"

@@ -19,9 +19,9 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.duplicates import THRESHOLD, check_threshold, levelled, near_duplicates
 from twofold.evaluate.features import extract
 from twofold.train.checkpoint import write_atomically
+from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
-from twofold.train.trainer import choose_device
 from twofold.train.weights import Preprocess, load_encoder
 
 FORMATS = (".json", ".csv", ".txt")

@@ -25,6 +25,20 @@ class Interrupted(KeyboardInterrupt):
         self.path, self.signal_number = path, signal_number
 
 
+class LostProcess(TwofoldError):
+    """Another process of the run is gone."""
+
+    exit_code = 1
+
+
+class Followed(TwofoldError):
+    """This process stops because another one did, which has said why."""
+
+    def __init__(self, reason: str, exit_code: int):
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
 def how_to_resume(path: Path) -> str:
     """The command, to be copied as it is."""
     return f"twofold resume {quote(str(path))}"

@@ -24,9 +24,9 @@ from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract
 from twofold.models import feature_dimension
+from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
 from twofold.train.record import next_free
-from twofold.train.trainer import choose_device
 from twofold.train.weights import load_encoder
 
 ALLOWED = {"allow_nd": True, "ensure_non_negative": True}

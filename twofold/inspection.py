@@ -22,9 +22,10 @@ from twofold.evaluate.linear import SOLVERS
 from twofold.evaluate.probes import Scores, few_label_accuracy, knn_ranked, linear_scores, scores
 from twofold.models import build_encoder, has_name
 from twofold.train import checkpoint
+from twofold.train.build import build_method
+from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
-from twofold.train.trainer import build_method, choose_device
 from twofold.train.weights import Preprocess, load_encoder
 
 SUBSETS = 5  # random sets of labelled images over which few labels are averaged

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from twofold import dist
 from twofold.config import RUN_KEYS, Config, flat, resolve
 from twofold.data.cache import folder as cache_folder
 from twofold.data.items import Items
@@ -13,8 +14,8 @@ from twofold.data.loader import suggested_batch_size
 from twofold.data.sources import Source, network_for, sample
 from twofold.errors import TwofoldError
 from twofold.keys import Schema, shown
+from twofold.train.device import choose_device
 from twofold.train.progress import Display
-from twofold.train.trainer import choose_device
 from twofold.train.trial import Memory, available_memory, measure_memory, measure_step
 
 MEMORY_SHARE = 0.8  # of what is free: others need some too
@@ -37,11 +38,13 @@ def settle(
     layers = {**layers, "chosen": chosen}
     chosen |= follow(resolve(keys, layers), source)
     config = resolve(keys, layers)
-    if config.origin.get("batch_size") != "user":
+    if config.origin.get("batch_size") != "user" and dist.count() == 1:
         fits = fitting_batch_size(config, source)
         if fits != config.batch_size:
             chosen["batch_size"] = fits
             display.say(f"batch_size={fits}, as {config.batch_size} would need too much memory; see also pieces")
+    if minutes is not None and dist.count() > 1:
+        raise TwofoldError("--minutes measures the pace of one process, and there are several: give epochs")
     if minutes is not None:
         display.say(f"taking a few steps, to see what {minutes:g} minutes are enough for")
         chosen.pop("warmup_epochs", None)

@@ -14,16 +14,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from twofold.errors import TwofoldError
 from twofold.linalg import covariance, whitened
 from twofold.objectives.covariance import (
-    Moments,
     barlow_twins,
     barlow_twins_of_moments,
     frossl,
     frossl_of_moments,
-    moments,
     vicreg,
     vicreg_of_moments,
     w_mse,
 )
+from twofold.objectives.moments import Moments, moments
 from twofold.types import LossTerms
 
 Loss = Callable[[Tensor], LossTerms]
@@ -193,10 +192,16 @@ def test_shards_together_are_the_batch(name: str, sizes: tuple[int, ...], mean: 
     def sharded(z: Tensor) -> LossTerms:
         return of_moments(functools.reduce(Moments.merge, map(statistics, z.split(sizes, dim=1))))
 
-    value, gradient = value_and_gradient(sharded, z)
+    def added_up(z: Tensor) -> LossTerms:
+        parts = [vars(statistics(part).about(13, z.mean(dim=1).detach())) for part in z.split(sizes, dim=1)]
+        sums = {name: sum(part[name] for part in parts) for name, value in parts[0].items() if value is not None}
+        return of_moments(Moments(**sums | {"count": 13, "mean_VD": z.mean(dim=1).detach()}))
+
     expected, expected_gradient = value_and_gradient(loss, z)
-    assert value == pytest.approx(expected, rel=1e-10)
-    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10 * gradient.abs().max().item())
+    for from_shards in (sharded, added_up):
+        value, gradient = value_and_gradient(from_shards, z)
+        assert value == pytest.approx(expected, rel=1e-10)
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10 * gradient.abs().max().item())
 
 
 def test_vicreg_keeps_the_digits_of_a_small_difference() -> None:

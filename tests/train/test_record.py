@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from twofold.errors import TwofoldError
-from twofold.train.record import RunFolder, next_free
+from twofold.train.record import Bystander, RunFolder, last_taken, next_free
 
 
 def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
@@ -66,3 +66,24 @@ def test_names_of_runs_count_up(tmp_path: Path) -> None:
 def test_what_is_no_run_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(TwofoldError, match=message):
         RunFolder.open(tmp_path / name)
+
+
+def test_the_last_folder_that_was_taken(tmp_path: Path) -> None:
+    assert last_taken(tmp_path, "frossl-my photos") is None
+    for _ in range(2):
+        next_free(tmp_path, "frossl-my photos").mkdir()
+    assert last_taken(tmp_path, "frossl-my photos") == tmp_path / "frossl-my-photos-2"
+
+
+def test_a_bystander_writes_nothing(tmp_path: Path) -> None:
+    first = RunFolder.create(tmp_path / "run", "{}")
+    first.append("metrics.jsonl", {"step": 1})
+    before = {path: path.read_bytes() for path in first.path.iterdir()}
+    other = Bystander(first.path)
+    other.append("metrics.jsonl", {"step": 2})
+    other.log("line")
+    other.write("results.json", "{}")
+    other.rewind({})
+    assert other.offsets() == {}
+    assert {path: path.read_bytes() for path in first.path.iterdir()} == before
+    assert other.read("metrics.jsonl") == [{"step": 1}]

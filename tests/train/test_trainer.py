@@ -9,9 +9,11 @@ from torch import nn
 
 import running
 from twofold.errors import Diverged, TwofoldError
+from twofold.train.device import choose_device
 from twofold.train.progress import Stage
 from twofold.train.record import RunFolder
-from twofold.train.trainer import Trainer, choose_device, is_online_epoch
+from twofold.train.trainer import Trainer
+from twofold.train.watch import is_online_epoch
 
 
 def snapshot(trainer: Trainer) -> dict[str, torch.Tensor]:

@@ -36,6 +36,15 @@ GO_ON = "a run that had begun goes on from its last checkpoint with: twofold res
 
 
 @contextmanager
+def processes(quiet: bool) -> "Iterator[Display]":
+    """Together with the other processes, where torchrun has started some; the first one speaks for all."""
+    from twofold import dist
+
+    with dist.joined():
+        yield display_of(quiet or not dist.is_first())
+
+
+@contextmanager
 def polite(stopped: str = GO_ON) -> Iterator[None]:
     """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects."""
     try:

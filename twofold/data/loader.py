@@ -1,6 +1,7 @@
 """Batches as a function of (seed, step): nothing is kept between steps, so a run continues from any of them."""
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,11 +18,16 @@ def suggested_batch_size(images: int) -> int:
     return max(2, 2 ** ((images // 2).bit_length() - 1)) if images >= 2 else 2
 
 
-class Order:
-    """Which rows make the batch of a step, for samples with these stable indices `[n]`."""
+Share = Callable[[int, torch.device], Tensor]  # the size of a batch, a device → the positions wanted of it, there
 
-    def __init__(self, index: Tensor, *, batch_size: int, seed: int, drop_last: bool) -> None:
-        self.index, self.batch_size, self.seed = index, batch_size, seed
+
+class Order:
+    """Which rows make the batch of a step, for samples with these stable indices `[n]`; with `share`, which of them."""
+
+    def __init__(
+        self, index: Tensor, *, batch_size: int, seed: int, drop_last: bool, share: Share | None = None
+    ) -> None:
+        self.index, self.batch_size, self.seed, self.share = index, batch_size, seed, share
         full, rest = divmod(len(index), batch_size)
         short = not drop_last and rest >= 2
         self.steps_per_epoch = full + short
@@ -45,10 +51,20 @@ class Order:
     def rows(self, step: int) -> Tensor:
         epoch, place = divmod(step, self.steps_per_epoch)
         start = place * self.batch_size
-        return self(epoch)[start : start + self.batch_size]
+        rows = self(epoch)[start : start + self.batch_size]
+        return rows if self.share is None else rows.index_select(0, self.positions(step, self.index.device))
+
+    def positions(self, step: int, device: torch.device) -> Tensor:
+        """Where the step's rows stand in its batch."""
+        size = self.batch_size_of(step)
+        return torch.arange(size, device=device) if self.share is None else self.share(size, device)
 
     def size(self, step: int) -> int:
-        """How many rows the step has."""
+        """How many rows the step has here."""
+        size = self.batch_size_of(step)
+        return size if self.share is None else len(self.share(size, self.index.device))
+
+    def batch_size_of(self, step: int) -> int:
         last = (step + 1) % self.steps_per_epoch == 0
         return self.last_batch_size if last else self.batch_size
 
@@ -59,7 +75,9 @@ class Loader:
     Where the images are not on the store's device, the batches of the next steps are made ready in the background.
     """
 
-    def __init__(self, store: ImageStore, *, batch_size: int, seed: int, drop_last: bool) -> None:
+    def __init__(
+        self, store: ImageStore, *, batch_size: int, seed: int, drop_last: bool, share: Share | None = None
+    ) -> None:
         if batch_size > len(store):
             raise TwofoldError(
                 f"batch_size={batch_size} is larger than the {len(store)} images; "
@@ -67,7 +85,7 @@ class Loader:
             )
         self.store = store
         index = store.index.to(store.images.device)
-        self.order = Order(index, batch_size=batch_size, seed=seed, drop_last=drop_last)
+        self.order = Order(index, batch_size=batch_size, seed=seed, drop_last=drop_last, share=share)
         self.steps_per_epoch = self.order.steps_per_epoch
         self.last_batch_size = self.order.last_batch_size
         self._prefetcher: Prefetcher | None = None
@@ -79,7 +97,7 @@ class Loader:
         batch = Batch(
             images=torch.empty((size, *store.images.shape[1:]), dtype=torch.uint8, device=store.device),
             index=torch.empty(size, dtype=torch.int64, device=store.device),
-            position=torch.arange(size, device=store.device),
+            position=self.order.positions(step, store.device),
             labels=None if store.labels is None else torch.empty(size, dtype=torch.int64, device=store.device),
         )
         self.fill(step, batch)

@@ -25,6 +25,19 @@ class ImageStore(Protocol):
         """uint8 images `[N, C, H, W]` of these rows, and their labels `[N]` where there are any."""
 
 
+class Part:
+    """Some rows of a store."""
+
+    def __init__(self, store: ImageStore, rows: Tensor):
+        self.store, self.rows = store, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.store.take(self.rows[rows])
+
+
 def extract(
     encoder: nn.Module,
     store: ImageStore,

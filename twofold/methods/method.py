@@ -10,10 +10,20 @@ from torch import Tensor, nn
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.models import DirectPredictor, Teacher, may_go_together, rising_momentum, together
+from twofold.objectives import Moments
 from twofold.types import Batch, Embeddings, LossTerms
 
 Objective = Callable[[Embeddings], LossTerms]
 Remember = Callable[[Embeddings, Tensor], None]  # (the step's embeddings, the part of the run done): moves memory
+
+
+@dataclass(frozen=True)
+class OfMoments:
+    """An objective by way of moments, which several processes can add up: `loss(statistics(z))`."""
+
+    statistics: Callable[[Tensor], Moments]
+    loss: Callable[[Moments], LossTerms]
+    matrices: int  # D×D, that are in the moments
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,12 @@ class Method(nn.Module):
         memory: nn.Module | None = None,
         remember: Remember | None = None,
         multi_crop: bool = False,
+        of_moments: OfMoments | None = None,
     ):
         """`direct`, `head` and `memory` are held for the objective: a predictor in closed form, rows of a classifier or
         prototypes, and what outlives a step; `remember` moves the last, after each step. `multi_crop`: small crops,
-        which have no targets, are of use to the objective."""
+        which have no targets, are of use to the objective. `of_moments` is the same objective, for several processes
+        whose batch is larger than its embeddings are wide."""
         super().__init__()
         if parts.local_views and not multi_crop:
             raise TwofoldError(
@@ -64,6 +76,7 @@ class Method(nn.Module):
         self.memory = memory
         self.remember = remember
         self.objective = objective
+        self.of_moments = of_moments
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
         networks = (self.encoder, self.projector, self.predictor, self.teacher)
@@ -105,6 +118,16 @@ class Method(nn.Module):
     def trained_networks(self) -> list[nn.Module]:
         """Those that `forward` runs with gradients."""
         return [network for network in (self.encoder, self.projector, self.predictor) if network is not None]
+
+    def gradients(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Those of what `forward` runs, to which every sample adds its part, and those of what the objective reads."""
+        own = {id(parameter) for network in self.trained_networks() for parameter in network.parameters()}
+        parts: list[Tensor] = []
+        wholes: list[Tensor] = []
+        for _, parameter in self.trained_parameters():
+            if parameter.grad is not None:
+                (parts if id(parameter) in own else wholes).append(parameter.grad)
+        return parts, wholes
 
     def trained_parameters(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]

@@ -4,7 +4,7 @@ from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, 
 from twofold.models.heads import Prototypes, Unit, mlp
 from twofold.models.memory import Centre, Progress, Queue, RunningCovariance, Teacher, rising_momentum
 from twofold.models.multistep import LazyAdamW, LazySGD, multistep_adamw, multistep_sgd
-from twofold.models.norm import BatchNorm, fuse, may_go_together, together
+from twofold.models.norm import BatchNorm, fuse, may_go_together, share_statistics, together
 from twofold.models.predictors import DirectPredictor
 from twofold.models.sample_head import BatchRows, SampleHead
 
@@ -32,5 +32,6 @@ __all__ = [
     "multistep_adamw",
     "multistep_sgd",
     "rising_momentum",
+    "share_statistics",
     "together",
 ]

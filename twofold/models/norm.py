@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from twofold.errors import TwofoldError
+from twofold.models.shared_norm import SharedNorm, shared_norm
+
 
 class BatchNorm(nn.modules.batchnorm._BatchNorm):
     """relu(norm(x) + residual) for x[B, C] or [B, C, H, W]; the residual and the ReLU are optional.
@@ -17,6 +20,7 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
 
     views = 1  # in a training batch; set by `together`
     fused = False  # in one kernel all that one reading of memory can give; for CUDA, set by `fuse`
+    shared = False  # statistics of all processes; set by `share_statistics`
 
     def __init__(self, channels: int, *, relu: bool = False, affine: bool = True):
         super().__init__(channels, affine=affine)
@@ -34,7 +38,12 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
         if self.training:
             assert self.num_batches_tracked is not None
             self.num_batches_tracked += self.views
-        y = torch.cat([self._norm(view) for view in x.chunk(self.views)]) if self.training else self._norm(x)
+        if self.training and self.shared:
+            y = shared_norm(self, x, self.views)
+        elif self.training:
+            y = torch.cat([self._norm(view) for view in x.chunk(self.views)])
+        else:
+            y = self._norm(x)
         if residual is not None:
             y = y + residual
         if self.relu:
@@ -74,3 +83,17 @@ def fuse(network: nn.Module) -> None:
     for part in network.modules():
         if hasattr(type(part), "fused"):
             part.fused = True  # type: ignore[assignment]
+
+
+def share_statistics(network: nn.Module) -> None:
+    """In training let statistics be those of all processes' samples from here on, also of torch's own BatchNorm."""
+    for name, part in network.named_modules():
+        if isinstance(part, BatchNorm):
+            part.shared = True
+        elif type(part) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+            part.__class__ = SharedNorm  # the same object, which its network and the optimizer know
+        elif isinstance(part, nn.modules.batchnorm._BatchNorm) and not isinstance(part, SharedNorm):
+            raise TwofoldError(
+                f"{name} is a {type(part).__name__}, whose statistics would be those of each process by itself: use "
+                "torch.nn.BatchNorm2d, or one process"
+            )

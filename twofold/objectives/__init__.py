@@ -10,13 +10,11 @@ from twofold.objectives.contrastive import (
     spectral_contrastive,
 )
 from twofold.objectives.covariance import (
-    Moments,
     barlow_twins,
     barlow_twins_of_moments,
     corinfomax,
     frossl,
     frossl_of_moments,
-    moments,
     vicreg,
     vicreg_of_moments,
     w_mse,
@@ -33,6 +31,7 @@ from twofold.objectives.graphs import (
     view_graph,
 )
 from twofold.objectives.importance import alpha_cl, contrastive_covariance, energy, importance
+from twofold.objectives.moments import Moments, moments
 from twofold.objectives.predictive import asymmetric, isoloss
 from twofold.objectives.relational import graph_vicreg, orthogonal_head, ridge_graph, ridge_labels
 

@@ -1,13 +1,11 @@
 """Covariance objectives: decorrelate the dimensions of the embedding instead of comparing images.
 
 V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; z[V, N, D]. A loss of a whole batch comes from the
-embeddings themselves, by the smaller of the D×D and N×N matrices. Several processes instead reduce `Moments` of their
-shards, which merge into those of the batch, and take the loss of these: the same value and gradient, from D×D numbers.
-Where N < D they gather the embeddings, which are fewer numbers than the moments.
+embeddings themselves, by the smaller of the D×D and N×N matrices. Several processes instead add up the `Moments` of
+their shards and take the loss of these, the same value and gradient, where these are fewer numbers than the embeddings.
 """
 
 import functools
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -26,79 +24,10 @@ from twofold.linalg import (
     running_moments,
     whitened,
 )
+from twofold.objectives.moments import SMALLEST_NORM, Moments, shape_of, spread_of, view_pairs
 from twofold.types import LossTerms
 
-SMALLEST_NORM = 1e-6  # of a column over the batch; a dead column is divided by it
 SMALLEST_LOG = 1e-12  # a batch without any variance has norm 0; its logarithm stays finite
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Sums over centred samples, for each view and between views; the D×D ones where an objective needs them."""
-
-    count: int
-    mean_VD: Tensor
-    cross_VVD: Tensor  # Σ_n (z_vn − mean_v) ⊙ (z_wn − mean_w); for v = w the squared norms of the columns
-    spread: Tensor  # Σ_n Σ_{v<w} ‖z_vn − z_wn‖², of the embeddings as they are: from means it would lose digits
-    within_VDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_vn − mean_v)ᵀ
-    between_PDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_wn − mean_w)ᵀ, v < w in the order of `view_pairs`
-
-    def merge(self, other: "Moments") -> "Moments":
-        """The moments of both shards together (Chan's update; never subtracts large numbers)."""
-        count = self.count + other.count
-        apart = other.mean_VD - self.mean_VD
-        weight = self.count * other.count / count
-        return Moments(
-            count,
-            self.mean_VD + apart * (other.count / count),
-            self.cross_VVD + other.cross_VVD + weight * apart[:, None] * apart[None],
-            self.spread + other.spread,
-            _merged(self.within_VDD, other.within_VDD, weight, apart, apart),
-            _merged(self.between_PDD, other.between_PDD, weight, *view_pairs(apart)),
-        )
-
-    def norms(self, epsilon: float = 0.0) -> Tensor:
-        """[V, D]: norms of the centred columns over the batch, never under 1e-6; `epsilon` adds to the variances."""
-        return _norms(self.cross_VVD.diagonal().mT, self.count, epsilon)
-
-
-def _merged(a: Tensor | None, b: Tensor | None, weight: float, left: Tensor, right: Tensor) -> Tensor | None:
-    if a is None or b is None:
-        return None
-    return a + b + weight * left[:, :, None] * right[:, None, :]
-
-
-def _norms(squares: Tensor, count: int, epsilon: float = 0.0) -> Tensor:
-    return (squares + count * epsilon).clamp_min(SMALLEST_NORM**2).sqrt()
-
-
-def view_pairs(x_V: Tensor) -> tuple[Tensor, Tensor]:
-    """x of the one and of the other view in every pair v < w: twice [P, ...]."""
-    one, other = zip(*combinations(x_V.unbind(), 2), strict=True)
-    return torch.stack(one), torch.stack(other)
-
-
-@full_precision
-def moments(z: Tensor, *, within: bool = True, between: bool = False) -> Moments:
-    """The statistics of z[V, N, D]: FroSSL and VICReg need `within`, Barlow Twins needs `between` alone."""
-    _, N, _ = _shape(z)
-    x = centred(z)
-    return Moments(
-        count=N,
-        mean_VD=z.mean(dim=1),
-        cross_VVD=torch.einsum("vnd,wnd->vwd", x, x),
-        spread=_spread(z),
-        within_VDD=x.mT @ x if within else None,
-        between_PDD=_products(*view_pairs(x)) if between else None,
-    )
-
-
-def _spread(z: Tensor) -> Tensor:
-    """Σ_{v<w} ‖z_v − z_w‖²."""
-    # Views are close to each other, not to 0: their mean would round more than they differ. What is taken from all of
-    # them alike has no gradient.
-    apart = z - z[:1].detach()
-    return len(z) * (apart - apart.mean(dim=0)).square().sum()
 
 
 def _columns(z: Tensor, epsilon: float = 0.0) -> Tensor:
@@ -130,19 +59,15 @@ class _Standardize(torch.autograd.Function):
         return centred(torch.addcmul(by_columns, columns, along * alive, value=-1)) / norms, None
 
 
-def _products(one_PND: Tensor, other_PND: Tensor) -> Tensor:
-    return one_PND.mT @ other_PND
-
-
 @full_precision
 def frossl(z: Tensor, *, logarithm: bool = True) -> LossTerms:
     """FroSSL eq 6: Σ_v log‖Z_vᵀZ_v‖²_F + (1/N) Σ_{v<w} ‖Z_v − Z_w‖²_F, columns centred and of unit norm.
 
     `logarithm=False` is the paper's ablation, ‖·‖²_F alone.
     """
-    _, N, _ = _shape(z)
+    _, N, _ = shape_of(z)
     columns = _columns(z)
-    return _frossl(N, gram_norm_squared(columns), _spread(columns), logarithm)
+    return _frossl(N, gram_norm_squared(columns), spread_of(columns), logarithm)
 
 
 def frossl_of_moments(moments: Moments, *, logarithm: bool = True) -> LossTerms:
@@ -176,9 +101,9 @@ def vicreg(
     their sums, so that V = 2 is the paper's value. (The authors' code halves v, as if variance were 12.5.)
     """
     weights = {"invariance": invariance, "variance": variance, "covariance": covariance, "epsilon": epsilon}
-    _, N, _ = _shape(z)
+    _, N, _ = shape_of(z)
     x = centred(z)
-    return _vicreg(N, x.square().sum(dim=1), _spread(z), off_diagonal_norm_squared(x), **weights)
+    return _vicreg(N, x.square().sum(dim=1), spread_of(z), off_diagonal_norm_squared(x), **weights)
 
 
 def vicreg_of_moments(
@@ -217,7 +142,7 @@ def barlow_twins(z: Tensor, *, weight: float = 5e-3, scale: float = 1.0, epsilon
     For V views the mean over pairs. `epsilon` is added to the variances: 0 is the paper's eq 2; its authors' code
     normalises with BatchNorm, whose epsilon is 1e-5.
     """
-    _, N, _ = _shape(z)
+    _, N, _ = shape_of(z)
     pairs = [_between(*pair) for pair in combinations(_columns(z, epsilon).unbind(), 2)]
     deviation, off_diagonal = (functools.reduce(torch.add, values) for values in zip(*pairs, strict=True))
     return _barlow_twins(N, len(pairs), deviation, off_diagonal, weight, scale)
@@ -316,7 +241,7 @@ def w_mse(
     joins the last; `order`, a permutation of the samples, says which come together. Not a function of the moments:
     several processes keep each sub-batch within one of them.
     """
-    _, N, D = _shape(z)
+    _, N, D = shape_of(z)
     sub_batch = min(sub_batch or N, N)
     if sub_batch <= D and shrinkage == 0:
         raise TwofoldError(
@@ -351,7 +276,7 @@ def corinfomax(
     V views the log determinants are 2/V times their sum. In float64: the last eigenvalues are as small as epsilon. The
     authors give z unit rows; without, the determinants grow with its scale.
     """
-    V, N, D = _shape(z)
+    V, N, D = shape_of(z)
     means = covariances.new_zeros(V, D) if means is None else means
     if covariances.shape != (V, D, D) or means.shape != (V, D):
         shapes = f"{list(covariances.shape)} and {list(means.shape)}"
@@ -363,13 +288,6 @@ def corinfomax(
     invariance = weight * spread / (V * (V - 1) / 2 * N * D)
     information = -(2 / V) * log_det_V.sum() / D
     return _total(invariance=invariance, information=information.to(z.dtype))
-
-
-def _shape(z: Tensor) -> tuple[int, int, int]:
-    if z.dim() != 3 or z.shape[0] < 2:
-        raise TwofoldError(f"embeddings must be [views, samples, dim] with two views or more, not {list(z.shape)}")
-    V, N, D = z.shape
-    return V, N, D
 
 
 def _at_least_two(count: int, objective: str) -> None:

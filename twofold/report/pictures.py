@@ -26,10 +26,11 @@ from twofold.evaluate.neighbours import nearest, unit
 from twofold.evaluate.projection import FEWEST_POINTS, project
 from twofold.methods import schema
 from twofold.report.sheets import is_sheet, sheet, squares
+from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder
-from twofold.train.trainer import Trainer, choose_device
+from twofold.train.trainer import Trainer
 from twofold.train.weights import load_encoder
 
 FILE = "pictures.json"

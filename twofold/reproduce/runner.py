@@ -23,9 +23,9 @@ from twofold.errors import Diverged, Interrupted, TwofoldError
 from twofold.reproduce.probe import probed
 from twofold.reproduce.record import Record, read_records, record, record_of_failure, write_record
 from twofold.reproduce.table import Job
+from twofold.train.device import choose_device
 from twofold.train.guards import ask_to_stop
 from twofold.train.progress import Display
-from twofold.train.trainer import choose_device
 
 try:
     import fcntl

@@ -4,12 +4,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 
-from twofold.errors import TwofoldError
+from twofold import dist
+from twofold.errors import LostProcess, TwofoldError, how_to_resume
 
 
 @contextmanager
@@ -42,14 +44,26 @@ def ask_to_stop() -> None:
 
 
 @contextmanager
+def lost_processes(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except LostProcess as error:
+        raise LostProcess(f"{error}; the last checkpoint is sound: {how_to_resume(path)}") from None
+
+
+@contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """A list that stays empty until Ctrl-C, SIGTERM or `ask_to_stop`; the second Ctrl-C stops at once."""
+    """A list that stays empty until Ctrl-C, SIGTERM or `ask_to_stop`; the second Ctrl-C stops at once, in one process.
+
+    Of several processes each gets a Ctrl-C twice, from the terminal and from torchrun.
+    """
     received: list[int] = []
     former: dict[int, Any] = {}
 
     def remember(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 — the signature is Python's
         received.append(number)
-        signal.signal(number, former[number])
+        if dist.count() == 1:
+            signal.signal(number, former[number])
 
     if threading.current_thread() is threading.main_thread():  # elsewhere Python gives us no signals
         for number in (signal.SIGINT, signal.SIGTERM):

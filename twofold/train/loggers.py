@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from twofold import dist
 from twofold.config import Config, flat
 from twofold.errors import TwofoldError
 from twofold.train.record import RunFolder
@@ -25,8 +26,9 @@ def require(names: Sequence[str] | None) -> None:
 def logging_to(config: Config, folder: RunFolder, step: int) -> Iterator[Write]:
     """A function that sends the values of a step everywhere; `step` is where a resumed run goes on."""
     kinds = {"tensorboard": _tensorboard, "wandb": _wandb}
+    names = (config.log or ()) if dist.is_first() else ()
     with ExitStack() as stack:
-        writers = [stack.enter_context(kinds[name](config, folder, step)) for name in config.log or ()]
+        writers = [stack.enter_context(kinds[name](config, folder, step)) for name in names]
 
         def write(step: int, values: Mapping[str, float]) -> None:
             for writer in writers:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from twofold import dist
 from twofold.evaluate.metrics import alignment, uniformity, widened
 from twofold.linalg import centred, double
 from twofold.types import Batch, Embeddings, LossTerms
@@ -67,24 +68,36 @@ class OnlineProbe:
         return torch.addmm(self.weight[:, -1:], self.weight[:, :-1], features.T).T
 
     @torch.no_grad()
-    def observe(self, features_VNK: Tensor, labels_N: Tensor, lr_factor: Tensor) -> dict[str, Tensor]:
-        """One training step; loss and accuracy on this batch, before the step."""
+    def observe(
+        self, features_VNK: Tensor, labels_N: Tensor, lr_factor: Tensor, samples: int | None = None
+    ) -> dict[str, Tensor]:
+        """One training step; loss and accuracy on this batch, before the step.
+
+        `samples`: how many all processes have together, where these are the share of one.
+        """
         with torch.autocast(features_VNK.device.type, enabled=False):
             features = features_VNK.detach().float().flatten(0, 1)
             labels = labels_N.repeat(len(features_VNK))[None]
             known = labels >= 0  # images without a label teach the probe nothing
-            count, labels = known.sum().clamp(min=1), labels.clamp(min=0)
+            count = known.sum() if samples is None else dist.sum_(known.sum(), "observers")
+            count, labels = count.clamp(min=1), labels.clamp(min=0)
             logits = self.logits(features).T  # a row for each class here too
             surprise = logits.log_softmax(dim=0)
             # The gradient of the cross entropy: probabilities, less 1 at the label.
             error = surprise.exp().scatter_add_(0, labels, -torch.ones_like(surprise[:1])) * known / count
-            self.velocity.mul_(self.MOMENTUM)
-            self.velocity[:, :-1].addmm_(error, features)
-            self.velocity[:, -1] += error.sum(dim=1)
-            self.weight -= self.top_lr * lr_factor * self.velocity
-            correct = (logits.max(dim=0, keepdim=True).indices == labels) & known
             loss = -(surprise.gather(0, labels) * known).sum() / count
-            return {"online_loss": loss, "online_train_accuracy": correct.sum() / count}
+            accuracy = ((logits.max(dim=0, keepdim=True).indices == labels) & known).sum() / count
+            self.velocity.mul_(self.MOMENTUM)
+            if samples is None:
+                self.velocity[:, :-1].addmm_(error, features)
+                self.velocity[:, -1] += error.sum(dim=1)
+            else:
+                slope = torch.cat([error @ features, error.sum(dim=1, keepdim=True)], dim=1)
+                sums = dist.sum_(torch.cat([slope.flatten(), torch.stack([loss, accuracy])]), "observers")
+                self.velocity += sums[:-2].view_as(slope)
+                loss, accuracy = sums[-2:].unbind()
+            self.weight -= self.top_lr * lr_factor * self.velocity
+            return {"online_loss": loss, "online_train_accuracy": accuracy}
 
     def state_dict(self) -> dict[str, Any]:
         return {"weight": self.weight.T, "velocity": self.velocity.T}
@@ -107,12 +120,23 @@ class Spectrum:
         self.weight = torch.zeros((), device=device)  # of what is in it: 1 − 0.9^steps
 
     @torch.no_grad()
-    def observe(self, z_VND: Tensor, y_VND: Tensor | None = None) -> None:
+    def observe(self, z_VND: Tensor, y_VND: Tensor | None = None, samples: int | None = None) -> None:
+        """`samples`: how many all processes have together, where these are the share of one."""
         with torch.autocast(z_VND.device.type, enabled=False):
-            x = centred(z_VND.detach().float().flatten(0, 1))
-            y = x if y_VND is None else centred(y_VND.detach().float().flatten(0, 1))
-            self.covariance.addmm_(y.T, x, beta=self.MOMENTUM, alpha=(1 - self.MOMENTUM) / max(len(x) - 1, 1))
+            rows = z_VND.shape[:2].numel() if samples is None else samples * len(z_VND)
+            x = self.centred(z_VND, rows, samples)
+            y = x if y_VND is None else self.centred(y_VND, rows, samples)
+            new = (1 - self.MOMENTUM) / max(rows - 1, 1)
+            if samples is None:
+                self.covariance.addmm_(y.T, x, beta=self.MOMENTUM, alpha=new)
+            else:
+                self.covariance.mul_(self.MOMENTUM).add_(dist.sum_(y.T @ x, "observers"), alpha=new)
         self.weight.mul_(self.MOMENTUM).add_(1 - self.MOMENTUM)
+
+    @staticmethod
+    def centred(z_VND: Tensor, rows: int, samples: int | None) -> Tensor:
+        x = z_VND.detach().float().flatten(0, 1)
+        return centred(x) if samples is None else x - dist.sum_(x.sum(dim=0), "observers") / rows
 
     def read(self) -> Tensor:
         """The covariance [D, D], as float64."""
@@ -130,15 +154,24 @@ UNIFORMITY_ROWS = 256  # images that `uniformity` compares, each with each other
 
 
 @torch.no_grad()
-def geometry(embeddings: Embeddings) -> dict[str, Tensor]:
-    """How long embeddings are, how near the views of an image, and how even the images lie."""
+def geometry(embeddings: Embeddings, samples: int | None = None) -> dict[str, Tensor]:
+    """How long embeddings are, how near the views of an image, and how even the images lie.
+
+    `samples`: how many all processes have together, where these are the share of one; uniformity is then the mean over
+    processes, each of which compares its own images.
+    """
     features, z = embeddings.features.detach().float(), embeddings.z.detach().float()
     values = {
-        "feature_norm": features.square().sum(-1).mean().sqrt(),
-        "embedding_norm": z.square().sum(-1).mean().sqrt(),
+        "feature_norm": features.square().sum(-1).mean(),
+        "embedding_norm": z.square().sum(-1).mean(),
         "uniformity": uniformity(z[0, :UNIFORMITY_ROWS]),
     }
-    return values if len(z) < 2 else values | {"alignment": alignment(z)}
+    if len(z) > 1:
+        values["alignment"] = alignment(z)
+    if samples is not None:
+        shares = torch.stack(list(values.values())) * (z.shape[1] / samples)
+        values = dict(zip(values, dist.sum_(shares, "observers").unbind(), strict=True))
+    return values | {name: values[name].sqrt() for name in ("feature_norm", "embedding_norm")}
 
 
 class Observers:
@@ -162,17 +195,20 @@ class Observers:
         if predictor:
             self.spectra["predictor"], self.predicted = Spectrum(dimension, device), Spectrum(dimension, device)
 
-    def observe(self, embeddings: Embeddings, loss: LossTerms, batch: Batch, lr_factor: Tensor) -> None:
+    def observe(
+        self, embeddings: Embeddings, loss: LossTerms, batch: Batch, lr_factor: Tensor, samples: int | None = None
+    ) -> None:
+        """`samples`: how many all processes have together, where these are the share of one."""
         values = {"loss": loss.total} | {f"loss/{name}": value for name, value in loss.terms.items()}
-        values |= geometry(embeddings)
+        values |= geometry(embeddings, samples)
         if self.probe is not None and batch.labels is not None:
-            values |= self.probe.observe(embeddings.features, batch.labels, lr_factor)
+            values |= self.probe.observe(embeddings.features, batch.labels, lr_factor, samples)
         self.means.observe(values)
-        self.spectra["features"].observe(embeddings.features)
-        self.spectra["embeddings"].observe(embeddings.z)
+        self.spectra["features"].observe(embeddings.features, samples=samples)
+        self.spectra["embeddings"].observe(embeddings.z, samples=samples)
         if self.predicted is not None and embeddings.prediction is not None:
-            self.spectra["predictor"].observe(embeddings.prediction)
-            self.predicted.observe(embeddings.z, embeddings.prediction)
+            self.spectra["predictor"].observe(embeddings.prediction, samples=samples)
+            self.predicted.observe(embeddings.z, embeddings.prediction, samples)
 
     def running(self) -> dict[str, Spectrum]:
         """All covariances, by the names they have in a checkpoint."""

@@ -104,10 +104,35 @@ class RunFolder:
         )
 
 
+class Bystander(RunFolder):
+    """The run folder as processes other than the first see it: they write nothing."""
+
+    def _append(self, name: str, line: str) -> None:
+        pass
+
+    def offsets(self) -> dict[str, int]:
+        return {}
+
+    def rewind(self, offsets: dict[str, int]) -> None:
+        pass
+
+    def write(self, name: str, text: str) -> Path:  # noqa: ARG002 — the signature is the folder's
+        return self.path / name
+
+
 def next_free(parent: Path, stem: str) -> Path:
     """parent/stem-1, or the first number that is not taken; a name that needs no quotes in a shell."""
-    stem = re.sub(r"[^\w.-]+", "-", stem)
-    number = 1
+    stem, number = _plain(stem), 1
     while (parent / f"{stem}-{number}").exists():
         number += 1
     return parent / f"{stem}-{number}"
+
+
+def last_taken(parent: Path, stem: str) -> Path | None:
+    """The folder before the one that is free."""
+    number = int(next_free(parent, stem).name.rpartition("-")[2]) - 1
+    return parent / f"{_plain(stem)}-{number}" if number else None
+
+
+def _plain(stem: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", stem)

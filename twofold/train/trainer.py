@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -10,19 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from twofold import dist
 from twofold.config import Config
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Loader
 from twofold.data.sources import Data
 from twofold.data.store import ImageStore
 from twofold.errors import Diverged, Interrupted, TwofoldError
-from twofold.evaluate.features import extract
-from twofold.evaluate.verdict import not_finite
-from twofold.methods import Method, Parts, find
+from twofold.evaluate.features import Part, extract
+from twofold.methods import find
 from twofold.methods.relations import file_fingerprint
-from twofold.models import BatchRows, build_encoder, feature_dimension, fuse
-from twofold.train import checkpoint, initial, loggers
-from twofold.train.guards import memory_errors, own_randomness, stop_signals
+from twofold.models import BatchRows, feature_dimension, fuse, share_statistics
+from twofold.train import checkpoint, loggers
+from twofold.train.build import build_method
+from twofold.train.device import choose_device
+from twofold.train.exchange import Exchange
+from twofold.train.guards import lost_processes, memory_errors, own_randomness, stop_signals
 from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
 from twofold.train.optim import (
@@ -39,42 +43,10 @@ from twofold.train.progress import Display, Stage, sentence
 from twofold.train.record import RunFolder
 from twofold.train.replay import Replay, Streams, keep_compiled_code, worth_compiling
 from twofold.train.sample_rows import SampleRows
-from twofold.train.watch import Watch, spectra
+from twofold.train.watch import Watch, is_online_epoch, record_spectrum, refuse_nonfinite
 from twofold.types import Batch, Embeddings
 
 LOG_POINTS = 64  # on a log scale over the run, beside the end of every epoch
-ONLINE_EPOCHS = (1, 2, 3, 5, 7)  # and ten, a hundred, … times these: when the online probe meets held-out images
-
-
-def choose_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise TwofoldError(f"device={name} cannot be used here: {str(error).splitlines()[0]}") from None
-    return device
-
-
-def build_method(
-    config: Config, images: ImageStore, encoder: nn.Module | None = None, weights: Mapping[str, Tensor] | None = None
-) -> tuple[Method, int, nn.Module]:
-    """The method with its initial weights, a function of the seed and of the weights it is given; its feature
-    dimension; and its encoder without them."""
-    assert config.image_size is not None
-    channels = images.images.shape[1]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        encoder = encoder or build_encoder(
-            config.encoder, channels=channels, stem=config.stem, image_size=config.image_size
-        )
-        features = feature_dimension(encoder, channels, config.image_size)
-        untrained = copy.deepcopy(encoder)
-        if weights is not None:
-            initial.put(encoder, weights, str(config.init))
-        parts = Parts(encoder, features, images, config.views, config.augment.local_views)
-        return find(config.method).build(parts, **config.parameters), features, untrained
 
 
 class Trainer:
@@ -96,8 +68,13 @@ class Trainer:
         self.bf16 = uses_bf16(config, self.device)
         test = None if data.test is None else data.test.place(self.device)
         self.data = dataclasses.replace(data, train=data.train.place(self.device), test=test)
+        shares = functools.cache(functools.partial(dist.Shares, pieces=config.pieces))
         self.loader = Loader(
-            self.data.train, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last
+            self.data.train,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            drop_last=config.drop_last,
+            share=None if dist.count() == 1 else lambda size, device: shares(size, device).own,
         )
         mean, std = data.train.statistics()
         assert config.image_size is not None
@@ -108,15 +85,21 @@ class Trainer:
 
         # `untrained` stays as it is, to compare with; so does what the run began with, where that is not the same.
         method, features, self.untrained = build_method(config, self.data.train, encoder, weights)
+        for network in (method, self.untrained):  # a user's encoder may have been drawn by each process
+            dist.copy_from_first(network.state_dict().values())
         self.before = None if weights is None else copy.deepcopy(method.encoder)
         if self.small_crops is not None:  # refuses an encoder that takes images of one size only
             feature_dimension(method.encoder, len(mean), self.small_crops.image_size)
         memory_format = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
+        if dist.count() > 1:
+            share_statistics(self.method)
         self.optimizer = build_optimizer(config, method.trained_parameters(), self.device)
         self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
         self.rows: SampleRows | None = None  # of a head that is outside the network, and trained beside it
         if isinstance(method.head, BatchRows):
+            if dist.count() > 1:
+                raise TwofoldError(f"{config.method} keeps its rows in one process: start it without torchrun")
             self.rows = SampleRows(config, method.head, self.loader.order.on_host())
         classes = len(data.classes) if data.classes is not None and data.train.labels is not None else None
         with torch.no_grad():
@@ -125,7 +108,11 @@ class Trainer:
             features, dimension, classes, config.online_lr, self.device, predictor=method.predictor is not None
         )
         self.watch = Watch(find(config.method).few_dimensions)
+        self.exchange: Exchange | None = None
+        if dist.count() > 1:
+            self.exchange = Exchange(method, shares, config.batch_size, config.views, self.observers)
         for batch_size in {config.batch_size, self.loader.last_batch_size}:
+            shares(batch_size, self.device)  # refuses a batch with fewer images than there are processes
             self.try_objective(batch_size, features, dimension)
 
         self.step = 0
@@ -142,7 +129,9 @@ class Trainer:
             refuse_uneven(config.pieces, config.batch_size)
             self.pieces = Pieces(config.pieces, self.forward, method.trained_networks(), self.arranged)
         keep_compiled_code()
-        if worth_compiling(config.compile, self.device, self.total_steps):
+        if dist.count() > 1 and config.compile:
+            raise TwofoldError(f"compile=true is for one process, and there are {dist.count()}: leave compile out")
+        if dist.count() == 1 and worth_compiling(config.compile, self.device, self.total_steps):
             self.compile()
 
     def compile(self) -> None:
@@ -181,7 +170,8 @@ class Trainer:
         with (
             own_randomness(),
             memory_errors(),
-            stop_signals() as stop,
+            lost_processes(folder.path),
+            stop_signals() as signals,
             loggers.logging_to(self.config, folder, self.step) as self.send,
             nullcontext() if self.rows is None else self.rows.opened(folder.path),
             self.display.stage(title, self.total_steps, keep=True) as stage,
@@ -196,23 +186,26 @@ class Trainer:
                 if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
                     self.log(stage)
                 stage(self.step)
+                stop = dist.stop_for(signals)
                 if stop or time.monotonic() - self.last_save >= self.config.checkpoint.seconds:
                     self.save()
                 if stop:
-                    raise Interrupted(folder.path, stop[0])
+                    raise Interrupted(folder.path, stop)
             self.save()
 
     def take_step(self, step: int) -> None:
         # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout. torch.manual_seed
         # goes through all kinds of devices, and notes where it was called from for those that are not in use.
         generator = torch.default_generator if self.device.type == "cpu" else torch
-        generator.manual_seed((self.config.seed * 1_000_003 + step) % 2**63)
+        generator.manual_seed((self.config.seed * 1_000_003 + step + dist.rank() * 2**40) % 2**63)
         if self.rows is not None:
             self.rows.send(step)
         if self.replay is not None:
             self.replay(step)
         else:
             batch = self.loader.batch(step)
+            if self.exchange is not None:
+                self.exchange.begin(self.loader.order.batch_size_of(step))
             self.training_step(batch, self.make_views(batch.images, batch.position, self.clock))
         if self.rows is not None:
             self.rows.receive(step)
@@ -221,10 +214,15 @@ class Trainer:
         """One step, entirely on the device: nothing in it asks the host for a value."""
         with tf32_products(self.bf16):
             embeddings = self.embed(views, batch)
-            loss = self.method.objective(embeddings)
+            if self.exchange is None:
+                loss = self.method.objective(embeddings)
+            else:
+                embeddings, batch = self.exchange.whole(embeddings, batch)
+                loss = self.exchange.loss(embeddings)
             rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
             with self.beside():
-                self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr)
+                samples = None if self.exchange is None else self.exchange.samples
+                self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr, samples)
 
             self.optimizer.zero_grad()
             loss.total.backward()
@@ -232,6 +230,8 @@ class Trainer:
                 self.pieces.backward()
             elif self.narrow is not None:
                 self.narrow.collect_gradients()
+            if self.exchange is not None:
+                self.exchange.sum_gradients()
             if self.config.clip > 0:
                 nn.utils.clip_grad_norm_(
                     (parameter for _, parameter in self.method.trained_parameters()), self.config.clip
@@ -243,7 +243,9 @@ class Trainer:
             self.join()
 
     def embed(self, views: list[Tensor], batch: Batch) -> Embeddings:
-        """What the network makes of the views; the method is then prepared for its loss."""
+        """What the network makes of the views; the method is then prepared for its loss, if these are all of them."""
+        if self.exchange is not None:
+            return self.pieces.embed(views, batch) if self.pieces else self.forward(views[0], batch, *views[1:])
         if self.pieces is not None:
             embeddings = self.pieces.embed(views, batch)
             self.method.prepare(embeddings.z)
@@ -284,10 +286,10 @@ class Trainer:
         """Write what the observers gathered since the last log point. The only place that waits for the device."""
         epoch = self.step / self.loader.steps_per_epoch
         values = self.observers.means.read()
-        self.refuse_nonfinite()
+        refuse_nonfinite(self.folder, self.step, self.observers.means.broken, self.config.scaled_lr)
         eigenvalues = None
         if self.step in self.spectrum_points:
-            eigenvalues, measured = self.record_spectrum()
+            eigenvalues, measured = record_spectrum(self.folder, self.step, self.observers, self.method.direct)
             values |= measured
         test = self.data.test
         if test is not None and test.labels is not None and is_online_epoch(epoch, self.config.epochs):
@@ -309,27 +311,6 @@ class Trainer:
         self.folder.log(f"step {self.step} · {line}")
         stage.note(self.step, line)
 
-    def refuse_nonfinite(self) -> None:
-        broken = self.observers.means.broken
-        if broken:
-            oldest = max(broken.values())
-            names = [name for name, ago in broken.items() if ago == oldest]
-            # A term says where it came from; what is measured of broken embeddings is broken too.
-            verdict = not_finite(self.step - oldest, [name for name in names if name.startswith("loss/")] or names)
-            self.folder.log(f"step {self.step} · {verdict.sentence}")
-            raise Diverged(
-                f"{verdict.sentence} {verdict.remedy} The learning rate is {self.config.scaled_lr:g}; "
-                f"what was saved before is in {self.folder.path}"
-            )
-
-    def record_spectrum(self) -> tuple[list[float], dict[str, float]]:
-        """The embeddings' eigenvalues as recorded, and what is measured of all spectra."""
-        found, measured = spectra(self.observers, self.method.direct)
-        rounded = {name: [float(f"{value:.5g}") for value in values.tolist()] for name, values in found.items()}
-        for name, values in rounded.items():
-            self.folder.append("spectrum.jsonl", {"step": self.step, "of": name, "eigenvalues": values})
-        return rounded["embeddings"], measured
-
     @torch.no_grad()
     def online_accuracy(self, store: ImageStore) -> dict[str, float]:
         """Of the online probe on these images; nothing where there is no probe, for want of labels to train it."""
@@ -340,13 +321,17 @@ class Trainer:
         return {"online_accuracy": (logits.argmax(dim=1).cpu() == store.labels.cpu()).double().mean().item()}
 
     def features(self, store: ImageStore, encoder: nn.Module | None = None) -> Tensor:
-        return extract(
+        """Of all images, each taken through the encoder by one of the processes."""
+        several = 1 < dist.count() <= len(store)
+        shares = dist.Shares(len(store), torch.device("cpu")) if several else None
+        own = extract(
             self.method.encoder if encoder is None else encoder.to(self.device),
-            store,
+            store if shares is None else Part(store, shares.own),
             self.augment.plain,
             device=self.device,
             autocast=self.autocast,
         )
+        return own if shares is None else shares.gather(own)
 
     def description(self) -> dict[str, Any]:
         """What it takes to build the encoder again and to feed it."""
@@ -380,7 +365,8 @@ class Trainer:
             raise Diverged(
                 f"the weights are not finite at step {self.step}, and were not saved: lower lr, or set clip=1"
             )
-        checkpoint.save(self.folder.path, self.step, self.state(), self.config.checkpoint.keep)
+        if dist.is_first():
+            checkpoint.save(self.folder.path, self.step, self.state(), self.config.checkpoint.keep)
         if self.rows is not None:
             self.rows.saved()
         self.last_save = time.monotonic()
@@ -401,13 +387,6 @@ class Trainer:
         if self.rows is not None:
             self.rows.restore(rows)
         folder.rewind(state["records"])
-        self.watch.restore(folder)
+        if dist.is_first():
+            self.watch.restore(folder)
         self.clock.fill_(self.step)
-
-
-def is_online_epoch(epoch: float, epochs: int) -> bool:
-    """1, 2, 3, 5, 7, 10, 20, 30, 50, …, and the last."""
-    if epoch != int(epoch):
-        return False
-    digits = str(int(epoch))
-    return epoch == epochs or (int(digits[0]) in ONLINE_EPOCHS and set(digits[1:]) <= {"0"})

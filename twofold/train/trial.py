@@ -14,11 +14,12 @@ from twofold.config import Config
 from twofold.data.sources import Data, Source, sample
 from twofold.data.store import DEVICE_SHARE, free_memory
 from twofold.errors import TwofoldError
+from twofold.train.device import choose_device
 from twofold.train.guards import own_randomness
 from twofold.train.precision import uses_bf16
 from twofold.train.progress import Display
 from twofold.train.replay import LEAST_STEPS, WARM_UP
-from twofold.train.trainer import Trainer, choose_device
+from twofold.train.trainer import Trainer
 
 SMALL_BATCH = 16  # memory is measured on this many images, and grows with them
 TIMED_STEPS = 10

@@ -6,11 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from twofold.errors import Diverged
 from twofold.evaluate.metrics import effective_rank, eigenvalues, eigenvector_alignment, widened
-from twofold.evaluate.verdict import Snapshot, Verdict, judge, snapshots
+from twofold.evaluate.verdict import Snapshot, Verdict, judge, not_finite, snapshots
 from twofold.models import DirectPredictor
 from twofold.train.observers import Observers
 from twofold.train.record import RunFolder
+
+ONLINE_EPOCHS = (1, 2, 3, 5, 7)  # and ten, a hundred, … times these: when the online probe meets held-out images
 
 
 def spectra(observers: Observers, direct: DirectPredictor | None) -> tuple[dict[str, Tensor], dict[str, float]]:
@@ -31,6 +34,31 @@ def spectra(observers: Observers, direct: DirectPredictor | None) -> tuple[dict[
         cosines, weights = eigenvector_alignment(moved, covariances["embeddings"])
         values["predictor_alignment"] = ((cosines * weights).sum() / weights.sum().clamp_min(1e-300)).item()
     return found, values
+
+
+def record_spectrum(
+    folder: RunFolder, step: int, observers: Observers, direct: DirectPredictor | None
+) -> tuple[list[float], dict[str, float]]:
+    """The embeddings' eigenvalues as recorded, and what is measured of all spectra."""
+    found, measured = spectra(observers, direct)
+    rounded = {name: [float(f"{value:.5g}") for value in values.tolist()] for name, values in found.items()}
+    for name, values in rounded.items():
+        folder.append("spectrum.jsonl", {"step": step, "of": name, "eigenvalues": values})
+    return rounded["embeddings"], measured
+
+
+def refuse_nonfinite(folder: RunFolder, step: int, broken: Mapping[str, int], lr: float) -> None:
+    """`broken`: values that are not finite, and how many steps ago they first were not."""
+    if broken:
+        oldest = max(broken.values())
+        names = [name for name, ago in broken.items() if ago == oldest]
+        # A term says where it came from; what is measured of broken embeddings is broken too.
+        verdict = not_finite(step - oldest, [name for name in names if name.startswith("loss/")] or names)
+        folder.log(f"step {step} · {verdict.sentence}")
+        raise Diverged(
+            f"{verdict.sentence} {verdict.remedy} The learning rate is {lr:g}; "
+            f"what was saved before is in {folder.path}"
+        )
 
 
 class Watch:
@@ -55,3 +83,11 @@ class Watch:
         before = self.verdict
         self.verdict = judge(self.seen, self.metrics, few_dimensions=self.few_dimensions)
         return self.verdict if self.verdict.bad and self.verdict.kind != before.kind else None
+
+
+def is_online_epoch(epoch: float, epochs: int) -> bool:
+    """1, 2, 3, 5, 7, 10, 20, 30, 50, …, and the last."""
+    if epoch != int(epoch):
+        return False
+    digits = str(int(epoch))
+    return epoch == epochs or (int(digits[0]) in ONLINE_EPOCHS and set(digits[1:]) <= {"0"})

@@ -19,9 +19,9 @@ from twofold.config import Config
 from twofold.data.sources import Data, open_source
 from twofold.data.store import ImageStore
 from twofold.evaluate.features import stream
+from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display, Stage
-from twofold.train.trainer import choose_device
 from twofold.train.weights import load_encoder
 from twofold.use.tables import Catalogue, writer_for
 

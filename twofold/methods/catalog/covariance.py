@@ -1,11 +1,14 @@
 """Covariance methods: dimensions against dimensions."""
 
+from functools import partial
+from typing import Any
+
 from torch import Tensor, nn
 
 from twofold import objectives
 from twofold.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, STRONG_COLOUR
-from twofold.methods.method import Method, Parts
+from twofold.methods.method import Method, OfMoments, Parts
 from twofold.methods.registry import entry
 from twofold.models import RunningCovariance, Unit, mlp
 from twofold.types import Embeddings, LossTerms
@@ -27,7 +30,8 @@ def frossl(parts: Parts, *, logarithm: bool = True, projector: Widths = (2048, 2
     def objective(e: Embeddings) -> LossTerms:
         return objectives.frossl(e.z, logarithm=logarithm)
 
-    return Method(parts, mlp(parts.features, projector), objective)
+    of_moments = OfMoments(objectives.moments, partial(objectives.frossl_of_moments, logarithm=logarithm), parts.views)
+    return Method(parts, mlp(parts.features, projector), objective, of_moments=of_moments)
 
 
 @entry(
@@ -53,10 +57,13 @@ def vicreg(
 ) -> Method:
     """Invariance, a hinge on each dimension's deviation, and small covariances."""
 
-    def objective(e: Embeddings) -> LossTerms:
-        return objectives.vicreg(e.z, invariance=invariance, variance=variance, covariance=covariance)
+    weights: Any = {"invariance": invariance, "variance": variance, "covariance": covariance, "epsilon": 1e-4}
 
-    return Method(parts, mlp(parts.features, projector), objective)
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.vicreg(e.z, **weights)
+
+    of_moments = OfMoments(objectives.moments, partial(objectives.vicreg_of_moments, **weights), parts.views)
+    return Method(parts, mlp(parts.features, projector), objective, of_moments=of_moments)
 
 
 @entry(
@@ -74,10 +81,17 @@ def barlow_twins(
 ) -> Method:
     """The correlation matrix between two views should be the identity."""
 
-    def objective(e: Embeddings) -> LossTerms:
-        return objectives.barlow_twins(e.z, weight=weight, scale=scale, epsilon=1e-5)
+    weights: Any = {"weight": weight, "scale": scale, "epsilon": 1e-5}
 
-    return Method(parts, mlp(parts.features, projector), objective)
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.barlow_twins(e.z, **weights)
+
+    of_moments = OfMoments(
+        partial(objectives.moments, within=False, between=True),
+        partial(objectives.barlow_twins_of_moments, **weights),
+        parts.views * (parts.views - 1) // 2,
+    )
+    return Method(parts, mlp(parts.features, projector), objective, of_moments=of_moments)
 
 
 @entry(

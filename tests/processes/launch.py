@@ -1,0 +1,50 @@
+"""Runs functions in several processes that are joined as torchrun would join them."""
+
+import multiprocessing
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing
+
+from twofold import dist
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def in_processes(count: int, work: Callable[..., Any], *arguments: Any, folder: Path) -> list[Any]:
+    """What `work(*arguments)` returns in each of them. It must be a function of a module; results go through files."""
+    # A server that has imported everything, and from which processes are forked: importing torch takes seconds.
+    multiprocessing.set_forkserver_preload(["twofold.api", "twofold.train.trainer"])
+    torch.multiprocessing.start_processes(
+        _enter, (count, free_port(), work, arguments, folder), nprocs=count, start_method="forkserver"
+    )
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(count)]
+
+
+def _enter(
+    rank: int, count: int, port: int, work: Callable[..., Any], arguments: tuple[Any, ...], folder: Path
+) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    try:
+        with dist.joined():
+            torch.save(work(*arguments), folder / f"{rank}.pt")
+        with dist.joined():  # a program may train more than once
+            assert dist.from_first(lambda: "again") == "again"
+    except BaseException:
+        traceback.print_exc()
+        raise

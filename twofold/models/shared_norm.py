@@ -1,0 +1,97 @@
+"""BatchNorm over the samples of all processes, weighed by how many each has; on CPUs too.
+
+V views, B samples of this process, C channels; x[V·B, C, ...].
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twofold import dist
+from twofold.errors import TwofoldError
+
+
+class _Norm(torch.autograd.Function):
+    """y = (x − mean)/√(var + ε) · weight + bias, and mean, var (biased) [V, C] and their number of values.
+
+    One exchange forwards, for all views, and one backwards. Gradients of weight and bias are this process's part.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, views: int, epsilon: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        x_VBC = x.unflatten(0, (views, -1))
+        over = [1, *range(3, x_VBC.ndim)]
+        variance, own_mean = torch.var_mean(x_VBC.to(wide), over, correction=0)
+        values = x_VBC.numel() / own_mean.numel()
+        found = dist.every(
+            torch.cat([own_mean.flatten(), variance.flatten(), own_mean.new_full((1,), values)]), "statistics"
+        )
+        counts = found[:, -1]
+        total = counts.sum()
+        means, variances = found[:, :-1].view(len(found), 2, *own_mean.shape).unbind(1)
+        parts = (counts / total)[:, None, None]
+        mean = (parts * means).sum(dim=0)
+        # From deviations of the shares' means: no difference of large numbers.
+        variance = (parts * (variances + (means - mean).square())).sum(dim=0)
+        scale = (variance + epsilon).rsqrt()
+        shape = _beside(x_VBC)
+        slope = scale if weight is None else scale * weight
+        shift = -mean * slope if bias is None else bias - mean * slope
+        y = torch.empty_like(x)  # not a view, so that a ReLU may be taken in place
+        torch.addcmul(shift.view(shape), x_VBC, slope.view(shape), out=y.unflatten(0, (views, -1)))
+        ctx.save_for_backward(x, weight, mean, scale, total)
+        ctx.mark_non_differentiable(mean, variance, total)
+        return y, mean, variance, total
+
+    @staticmethod
+    def backward(ctx: Any, by_y: Tensor, *_: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None, None]:
+        x, weight, mean, scale, total = ctx.saved_tensors
+        x_VBC, dy = x.unflatten(0, (len(mean), -1)), by_y.unflatten(0, (len(mean), -1)).to(mean.dtype)
+        over, shape = [1, *range(3, x_VBC.ndim)], _beside(x_VBC)
+        normed = (x_VBC.to(mean.dtype) - mean.view(shape)) * scale.view(shape)
+        sums = torch.stack([dy.sum(over), (dy * normed).sum(over)])  # [2, V, C]
+        by_bias, by_weight = sums.sum(dim=1) if weight is not None else (None, None)
+        everywhere = dist.sum_(sums.clone(), "statistics") / total
+        slope = scale if weight is None else scale * weight
+        dx = (dy - everywhere[0].view(shape) - normed * everywhere[1].view(shape)) * slope.view(shape)
+        return dx.to(x.dtype).flatten(0, 1), by_weight, by_bias, None, None
+
+
+def _beside(x_VBC: Tensor) -> list[int]:
+    """The shape in which [V, C] stands beside x."""
+    return [x_VBC.shape[0], 1, x_VBC.shape[2], *[1] * (x_VBC.ndim - 3)]
+
+
+def shared_norm(norm: nn.modules.batchnorm._BatchNorm, x: Tensor, views: int = 1) -> Tensor:
+    """x normed in training, and the running statistics moved, by one view after the other."""
+    y, mean, variance, total = _Norm.apply(x, norm.weight, norm.bias, views, norm.eps)
+    if norm.running_mean is not None and norm.running_var is not None:
+        with torch.no_grad():
+            unbiased = variance * (total / (total - 1))
+            for view in range(views):
+                share = norm.momentum
+                if share is None:  # a plain average
+                    assert norm.num_batches_tracked is not None
+                    share = 1 / norm.num_batches_tracked.item()
+                norm.running_mean.lerp_(mean[view].to(norm.running_mean.dtype), share)
+                norm.running_var.lerp_(unbiased[view].to(norm.running_var.dtype), share)
+    return y
+
+
+class SharedNorm(nn.modules.batchnorm._BatchNorm):
+    """What torch's BatchNorm1d, 2d and 3d become where there are several processes."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.ndim < 2:
+            raise TwofoldError(f"BatchNorm got a tensor of shape {list(input.shape)}: it needs samples and channels")
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training or self.running_mean is None):
+            return super().forward(x)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+        return shared_norm(self, x)

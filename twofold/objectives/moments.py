@@ -1,0 +1,110 @@
+"""Moments of embeddings: what covariance losses need of a batch, and what its shards can add up.
+
+V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; z[V, N, D].
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from twofold.errors import TwofoldError
+from twofold.linalg import centred, full_precision
+
+SMALLEST_NORM = 1e-6  # of a column over the batch; a dead column is divided by it
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over centred samples, for each view and between views; the D×D ones where an objective needs them."""
+
+    count: int
+    mean_VD: Tensor
+    cross_VVD: Tensor  # Σ_n (z_vn − mean_v) ⊙ (z_wn − mean_w); for v = w the squared norms of the columns
+    spread: Tensor  # Σ_n Σ_{v<w} ‖z_vn − z_wn‖², of the embeddings as they are: from means it would lose digits
+    within_VDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_vn − mean_v)ᵀ
+    between_PDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_wn − mean_w)ᵀ, v < w in the order of `view_pairs`
+
+    def merge(self, other: "Moments") -> "Moments":
+        """The moments of both shards together (Chan's update; never subtracts large numbers)."""
+        count = self.count + other.count
+        apart = other.mean_VD - self.mean_VD
+        weight = self.count * other.count / count
+        return Moments(
+            count,
+            self.mean_VD + apart * (other.count / count),
+            self.cross_VVD + other.cross_VVD + weight * apart[:, None] * apart[None],
+            self.spread + other.spread,
+            _merged(self.within_VDD, other.within_VDD, weight, apart, apart),
+            _merged(self.between_PDD, other.between_PDD, weight, *view_pairs(apart)),
+        )
+
+    def about(self, count: int, mean_VD: Tensor) -> "Moments":
+        """This shard's part of the moments of a batch with this count and mean: the parts of all shards add up to them.
+
+        The mean may be a constant: the deviations of the shards' means from it, weighed by their counts, sum to 0, so
+        nothing would come back through it.
+        """
+        apart = self.mean_VD - mean_VD
+        return Moments(
+            count,
+            mean_VD,
+            self.cross_VVD + self.count * apart[:, None] * apart[None],
+            self.spread,
+            _moved(self.within_VDD, self.count, apart, apart),
+            _moved(self.between_PDD, self.count, *view_pairs(apart)),
+        )
+
+    def norms(self, epsilon: float = 0.0) -> Tensor:
+        """[V, D]: norms of the centred columns over the batch, never under 1e-6; `epsilon` adds to the variances."""
+        return norms_of(self.cross_VVD.diagonal().mT, self.count, epsilon)
+
+
+def _merged(a: Tensor | None, b: Tensor | None, weight: float, left: Tensor, right: Tensor) -> Tensor | None:
+    return None if a is None or b is None else _moved(a + b, weight, left, right)
+
+
+def _moved(a: Tensor | None, weight: float, left: Tensor, right: Tensor) -> Tensor | None:
+    return None if a is None else a + weight * left[:, :, None] * right[:, None, :]
+
+
+def norms_of(squares: Tensor, count: int, epsilon: float = 0.0) -> Tensor:
+    return (squares + count * epsilon).clamp_min(SMALLEST_NORM**2).sqrt()
+
+
+def view_pairs(x_V: Tensor) -> tuple[Tensor, Tensor]:
+    """x of the one and of the other view in every pair v < w: twice [P, ...]."""
+    one, other = zip(*combinations(x_V.unbind(), 2), strict=True)
+    return torch.stack(one), torch.stack(other)
+
+
+@full_precision
+def moments(z: Tensor, *, within: bool = True, between: bool = False) -> Moments:
+    """The statistics of z[V, N, D]: FroSSL and VICReg need `within`, Barlow Twins needs `between` alone."""
+    _, N, _ = shape_of(z)
+    x = centred(z)
+    one, other = view_pairs(x)
+    return Moments(
+        count=N,
+        mean_VD=z.mean(dim=1),
+        cross_VVD=torch.einsum("vnd,wnd->vwd", x, x),
+        spread=spread_of(z),
+        within_VDD=x.mT @ x if within else None,
+        between_PDD=one.mT @ other if between else None,
+    )
+
+
+def spread_of(z: Tensor) -> Tensor:
+    """Σ_{v<w} ‖z_v − z_w‖²."""
+    # Views are close to each other, not to 0: their mean would round more than they differ. What is taken from all of
+    # them alike has no gradient.
+    apart = z - z[:1].detach()
+    return len(z) * (apart - apart.mean(dim=0)).square().sum()
+
+
+def shape_of(z: Tensor) -> tuple[int, int, int]:
+    if z.dim() != 3 or z.shape[0] < 2:
+        raise TwofoldError(f"embeddings must be [views, samples, dim] with two views or more, not {list(z.shape)}")
+    V, N, D = z.shape
+    return V, N, D

@@ -1,0 +1,33 @@
+"""A method as a run begins with it."""
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from twofold.config import Config
+from twofold.data.store import ImageStore
+from twofold.methods import Method, Parts, find
+from twofold.models import build_encoder, feature_dimension
+from twofold.train import initial
+
+
+def build_method(
+    config: Config, images: ImageStore, encoder: nn.Module | None = None, weights: Mapping[str, Tensor] | None = None
+) -> tuple[Method, int, nn.Module]:
+    """The method with its initial weights, a function of the seed and of the weights it is given; its feature
+    dimension; and its encoder without them."""
+    assert config.image_size is not None
+    channels = images.images.shape[1]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        encoder = encoder or build_encoder(
+            config.encoder, channels=channels, stem=config.stem, image_size=config.image_size
+        )
+        features = feature_dimension(encoder, channels, config.image_size)
+        untrained = copy.deepcopy(encoder)
+        if weights is not None:
+            initial.put(encoder, weights, str(config.init))
+        parts = Parts(encoder, features, images, config.views, config.augment.local_views)
+        return find(config.method).build(parts, **config.parameters), features, untrained

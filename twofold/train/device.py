@@ -1,0 +1,34 @@
+"""Where a process computes."""
+
+import torch
+
+from twofold import dist
+from twofold.errors import TwofoldError
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if dist.count() > 1:
+        name = own_device(name)
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise TwofoldError(f"device={name} cannot be used here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def own_device(name: str) -> str:
+    """What a process takes of a machine on which there are others."""
+    if name == "mps":
+        return "cpu"  # processes can exchange nothing on it
+    if name != "cuda":
+        return name
+    if dist.local_rank() >= torch.cuda.device_count():
+        raise TwofoldError(
+            f"there are {torch.cuda.device_count()} GPUs here for more processes: give torchrun "
+            f"--nproc-per-node {torch.cuda.device_count()}, or set device=cpu"
+        )
+    torch.cuda.set_device(dist.local_rank())
+    return f"cuda:{dist.local_rank()}"

@@ -1,0 +1,73 @@
+"""What processes tell each other in a training step, so that each has the loss of the whole batch."""
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from twofold import dist
+from twofold.methods import Method
+from twofold.objectives import Moments
+from twofold.train.observers import Observers
+from twofold.types import Batch, Embeddings, LossTerms
+
+Shares = Callable[[int, torch.device], dist.Shares]  # of a batch of this size
+
+
+class Exchange:
+    """For one step after the other: `begin`, `whole`, `loss`, and after the backward pass `sum_gradients`.
+
+    The embeddings of all processes are gathered. Where an objective can do with moments, and these are fewer numbers,
+    they are added up instead, and embeddings stay where they are.
+    """
+
+    def __init__(self, method: Method, shares: Shares, batch_size: int, views: int, observers: Observers):
+        self.method, self.shares = method, shares
+        self.size = batch_size
+        self.of_moments = method.of_moments
+        if self.of_moments is not None:
+            K, D = (len(observers.spectra[name].covariance) for name in ("features", "embeddings"))
+            probe = 0 if observers.probe is None else observers.probe.weight.numel()
+            # A sum over all processes moves its numbers twice: once to be added, once to be told.
+            added = 2 * (self.of_moments.matrices * D**2 + D**2 + K**2 + probe)
+            if views * batch_size * (D + K) <= added:
+                self.of_moments = None
+
+    def begin(self, size: int) -> None:
+        """A step with this many samples in its batch."""
+        self.size = size
+
+    def whole(self, own: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
+        """Of all processes' samples, if they are gathered; then the method is prepared for its loss."""
+        if self.of_moments is not None:
+            return own, batch
+        gather = self.shares(self.size, batch.index.device).gather
+        index, labels = gather(batch.index), None if batch.labels is None else gather(batch.labels)
+        embeddings = Embeddings(
+            features=gather(own.features, 1),
+            z=gather(own.z, 1),
+            index=index,
+            prediction=None if own.prediction is None else gather(own.prediction, 1),
+            target=None if own.target is None else gather(own.target, 1),
+        )
+        self.method.prepare(embeddings.z)
+        return embeddings, dataclasses.replace(batch, index=index, labels=labels)
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of all processes, where observers see a share of them; None where they see all."""
+        return None if self.of_moments is None else self.size
+
+    def loss(self, embeddings: Embeddings) -> LossTerms:
+        if self.of_moments is None:
+            return self.method.objective(embeddings)
+        own = self.of_moments.statistics(embeddings.z)
+        mean = dist.sum_(own.mean_VD.detach() * (own.count / self.size), "moments")
+        parts = vars(own.about(self.size, mean))
+        added = {name: value for name, value in parts.items() if isinstance(value, Tensor) and name != "mean_VD"}
+        sums = dict(zip(added, dist.add_up(list(added.values())), strict=True))
+        return self.of_moments.loss(Moments(**parts | sums))
+
+    def sum_gradients(self) -> None:
+        dist.sum_gradients(*self.method.gradients())
