@@ -15,6 +15,7 @@ from twofold.keys import parameter_keys, shown
 from twofold.methods import CATALOG, Entry, schema
 from twofold.report.theory import errata
 from twofold.reproduce.measured import lines_of_measurements
+from twofold.reproduce.record import has_todays_defaults, read_records
 from twofold.reproduce.show import lines_of_records, markdown
 from twofold.reproduce.table import records_of
 from twofold.reproduce.tables import TABLES
@@ -95,7 +96,8 @@ def records(pattern: str) -> dict[str, Record]:
 
 def cifar_records(method: str) -> dict[str, Record]:
     """Of a method with its defaults, 30 epochs: a record's name says all that was asked for beyond them."""
-    return records(f"cifar10-{method}-30.json") | records(f"cifar10-{method}-30-seed*.json")
+    found = records(f"cifar10-{method}-30.json") | records(f"cifar10-{method}-30-seed*.json")
+    return {name: run for name, run in found.items() if has_todays_defaults(run)}
 
 
 def percent(values: list[float]) -> str:
@@ -212,7 +214,7 @@ def results_page() -> str:
 def paper_results(paper: str, left: dict[str, Record]) -> list[str]:
     """What the records show, in words, then the paper's tables; records that are in one are no longer left over."""
     tables = [table for table in TABLES.values() if table.paper == paper]
-    everything = records("*.json")
+    everything = read_records(RECORDS)
     found = {name for table in tables for row in table.rows for name in records_of(table, row, everything)}
     for name in found & left.keys():
         del left[name]

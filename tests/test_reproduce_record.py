@@ -13,7 +13,7 @@ import pytest
 import twofold
 from running import small
 from twofold.methods import CATALOG
-from twofold.reproduce.record import record_name, steady_rate, wall_clock
+from twofold.reproduce.record import read_records, record_name, steady_rate, wall_clock
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "reproduce" / "records").glob("*.json"))
@@ -141,3 +141,13 @@ def test_results_have_a_row_for_every_method_and_lose_no_record(
     other = [row[0].split("]")[0] for row in rows(page, "Other runs")]
     assert other == ["[cifar10-byol-9", "[cifar10-simclr-30-lr-1-seed7"]
     assert "\n2. a shed, twofold 0.1.0, torch 2.11.0+cu130, python 3.12.3\n" in page
+
+
+def test_a_record_made_with_other_defaults_is_of_another_run(tmp_path: Path) -> None:
+    kept = json.loads((ROOT / "reproduce" / "records" / "cifar10-frossl-30.json").read_text())
+    (tmp_path / "now.json").write_text(json.dumps(kept))
+    kept["config"]["values"]["augment.crop_scale"] = [0.3, 1.0]
+    (tmp_path / "then.json").write_text(json.dumps(kept))
+    kept["config"]["origin"]["augment.crop_scale"] = "user"  # asked for: the name of the record says so
+    (tmp_path / "asked.json").write_text(json.dumps(kept))
+    assert list(read_records(tmp_path)) == ["asked", "now"]

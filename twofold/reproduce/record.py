@@ -15,7 +15,11 @@ from typing import Any
 
 import torch
 
+from twofold.config import flat, resolve
+from twofold.data.benchmarks import NAMED
 from twofold.evaluate.metrics import dimensions_above, shannon_entropy
+from twofold.keys import shown
+from twofold.methods import CATALOG, schema
 from twofold.train.checkpoint import write_atomically
 from twofold.train.observers import log_spaced
 
@@ -122,9 +126,28 @@ def write_record(folder: Path, name: str, values: Record) -> Path:
 
 
 def read_records(*folders: Path) -> dict[str, Record]:
-    """By name, in the order of names; those of a later folder stand before those of an earlier one."""
+    """By name, in the order of names; those of a later folder stand before those of an earlier one. Only those that
+    were made with today's defaults: others are of other runs than a table asks for."""
     paths = {path.stem: path for folder in folders for path in folder.glob("*.json")}
-    return {name: json.loads(paths[name].read_text(encoding="utf-8")) for name in sorted(paths)}
+    found = {name: json.loads(paths[name].read_text(encoding="utf-8")) for name in sorted(paths)}
+    return {name: values for name, values in found.items() if has_todays_defaults(values)}
+
+
+def has_todays_defaults(record: Record) -> bool:
+    """Whether what a run did not ask for is what it would get now."""
+    values, origin = record["config"]["values"], record["config"]["origin"]
+    if values["method"] not in CATALOG or any(key not in schema(values["method"]) for key in origin):
+        return False
+    keys = schema(values["method"])
+    asked = {key: values[key] for key, layer in origin.items() if layer in ("user", "chosen", "init")}
+    recipe = CATALOG[values["method"]].recipe_for(resolve(keys, {"user": asked}).parameters)
+    suited = (
+        {key: value for key, value in NAMED[values["data"]][1].items() if key in keys}
+        if values["data"] in NAMED
+        else {}
+    )
+    today = flat(resolve(keys, {"method": recipe, "data": suited, "user": asked}))
+    return all(shown(today[key]) == shown(value) for key, value in values.items() if key in today and key not in PATHS)
 
 
 def head_commit() -> str:
