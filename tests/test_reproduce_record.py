@@ -121,11 +121,14 @@ def rows(page: str, title: str) -> list[list[str]]:
 def test_results_have_a_row_for_every_method_and_lose_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = json.loads((ROOT / "reproduce" / "records" / "cifar10-simclr-30.json").read_text())
+    earlier = json.loads((ROOT / "reproduce" / "records" / "cifar10-simclr-30.json").read_text())
+    old = json.loads(json.dumps(earlier))
+    old["config"]["values"]["augment.crop_scale"] = [0.08, 1.0]  # its default by now
     new = json.loads(json.dumps(old)) | {"steady_images_per_second": 12345.6, "seconds": 78.4, "machine": "a shed"}
     new["results"] |= {"memory": 2345.6, "date": "2026-01-02"}
     new["config"]["values"]["seed"] = 7
-    for name, kept in (("simclr-30", old), ("simclr-30-seed7", new), ("simclr-30-lr-1-seed7", new), ("byol-9", old)):
+    runs = {"simclr-30": old, "simclr-30-seed7": new, "simclr-30-lr-1-seed7": new, "byol-9": old}
+    for name, kept in (runs | {"simclr-30-seed8": earlier}).items():
         (tmp_path / f"cifar10-{name}.json").write_text(json.dumps(kept))
     monkeypatch.setattr(generate, "RECORDS", tmp_path)
     page = generate.results_page()
@@ -139,7 +142,7 @@ def test_results_have_a_row_for_every_method_and_lose_no_record(
     assert {row[0] for row in methods if row[1] == "not run yet"} == CATALOG.keys() - {"simclr"}
 
     other = [row[0].split("]")[0] for row in rows(page, "Other runs")]
-    assert other == ["[cifar10-byol-9", "[cifar10-simclr-30-lr-1-seed7"]
+    assert other == ["[cifar10-byol-9", "[cifar10-simclr-30-lr-1-seed7", "[cifar10-simclr-30-seed8"]
     assert "\n2. a shed, twofold 0.1.0, torch 2.11.0+cu130, python 3.12.3\n" in page
 
 
