@@ -126,7 +126,7 @@ def test_results_have_a_row_for_every_method_and_lose_no_record(
     old["config"]["values"]["augment.crop_scale"] = [0.08, 1.0]  # its default by now
     new = json.loads(json.dumps(old)) | {"steady_images_per_second": 12345.6, "seconds": 78.4, "machine": "a shed"}
     new["results"] |= {"memory": 2345.6, "date": "2026-01-02"}
-    new["config"]["values"]["seed"] = 7
+    new["config"]["values"]["seed"], new["config"]["origin"]["seed"] = 7, "user"
     runs = {"simclr-30": old, "simclr-30-seed7": new, "simclr-30-lr-1-seed7": new, "byol-9": old}
     for name, kept in (runs | {"simclr-30-seed8": earlier}).items():
         (tmp_path / f"cifar10-{name}.json").write_text(json.dumps(kept))
