@@ -159,6 +159,14 @@ def test_a_dry_run_says_everything_and_writes_nothing(photos: Path, tmp_path: Pa
     assert not list((tmp_path / "cache").rglob("*.u8"))
 
 
+def test_a_dry_run_makes_no_head_on_disk(tmp_path: Path) -> None:
+    head = tmp_path / "head"
+    config, source = api.configure("digits", "s-diet", {"head.path": head, "epochs": 1, "device": "cpu"})
+    assert trial.measure_step(config, source) > 0
+    assert trial.measure_memory(config, source).per_image > 0
+    assert not head.exists()
+
+
 def test_durations_and_sizes_in_words() -> None:
     assert [plan.duration(seconds) for seconds in (0.1, 75, 100, 5000, 10000)] == [
         "about 1 seconds", "about 75 seconds", "about 2 minutes", "about 83 minutes", "about 2.8 hours",

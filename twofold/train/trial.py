@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twofold.config import Config
+from twofold.config import Config, Head
 from twofold.data.sources import Data, Source, sample
 from twofold.data.store import DEVICE_SHARE, free_memory
 from twofold.errors import TwofoldError
@@ -110,7 +110,15 @@ def _trainer(config: Config, source: Source) -> Trainer:
     assert config.image_size is not None
     assert config.channels is not None
     data: Data = sample(source, config.batch_size, image_size=config.image_size, channels=config.channels)
-    config = replace(config, epochs=TRIAL_EPOCHS, warmup_epochs=0.0, batch_size=min(config.batch_size, len(data.train)))
+    # Rows of a head stay in memory: a trial writes nothing, and has few of them.
+    parameters = {name: Head() if isinstance(value, Head) else value for name, value in config.parameters.items()}
+    config = replace(
+        config,
+        epochs=TRIAL_EPOCHS,
+        warmup_epochs=0.0,
+        batch_size=min(config.batch_size, len(data.train)),
+        parameters=parameters,
+    )
     return Trainer(config, data, Display(quiet=True))
 
 
