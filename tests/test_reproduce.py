@@ -325,7 +325,7 @@ def test_measurements_are_the_newest_that_fit(tmp_path: Path) -> None:
 def test_the_list_counts_what_is_done() -> None:
     result = CliRunner().invoke(app, ["reproduce", "--list"], env={"COLUMNS": "200"}, catch_exceptions=False)
     shown = {line.split()[0]: line.split()[-2:] for line in result.stdout.splitlines()[1:] if line.strip()}
-    done = {path.stem for path in RECORDS.glob("*.json")}
+    done = read_records(RECORDS)
     for name, table in TABLES.items():
         if table.benchmark:
             assert shown[name][0] == str(len(table.rows))

@@ -19,8 +19,9 @@ from twofold.train.progress import Display
 from twofold.train.trial import Memory, available_memory, measure_memory, measure_step
 
 MEMORY_SHARE = 0.8  # of what is free: others need some too
-# Networks keep fewer bytes than this for each byte of their input: with a 3x3 stem ResNet-18 390, ResNet-50 2,080.
-MOST_KEPT = 3000
+# Networks keep fewer bytes than this for each pixel: with a 3x3 stem ResNet-18 4,700, ResNet-50 25,000.
+MOST_KEPT = {"conv": 3_000, "resnet18": 8_000, "resnet34": 13_000}
+MOST_KEPT_BY_OTHERS = 36_000
 BLURRED_FROM = 81  # pixels: from this size on the papers blur, below it there is no detail to lose
 STATISTICS_IMAGES = 256
 
@@ -70,11 +71,10 @@ def follow(config: Config, source: Source) -> dict[str, Any]:
 def fitting_batch_size(config: Config, source: Source) -> int:
     """The configuration's, or the largest half, quarter, … of it that the device's memory holds."""
     assert config.image_size is not None
-    assert config.channels is not None
     free = MEMORY_SHARE * available_memory(choose_device(config.device), decoded_bytes(config, source))
     views = config.views + config.augment.local_views
-    inputs = config.batch_size * views * config.channels * config.image_size**2 * 4
-    if config.pieces > 1 or free == 0 or MOST_KEPT * inputs < free:
+    pixels = config.batch_size * views * config.image_size**2
+    if config.pieces > 1 or free == 0 or MOST_KEPT.get(config.encoder, MOST_KEPT_BY_OTHERS) * pixels < free:
         return config.batch_size
     try:
         memory = measure_memory(config, source)

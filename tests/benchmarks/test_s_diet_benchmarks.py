@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import running
 from benchmarks import gradient_cosine, memory
+from twofold.data import store
 
 
 class Given(nn.Module):
@@ -133,7 +134,10 @@ def test_parts_of_the_count() -> None:
     assert inputs + outputs + logits < parts["kept"] < 1.2 * (inputs + outputs + logits)
 
 
-def test_methods_that_are_not_there_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_methods_that_are_not_there_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "DEVICE_SHARE", store.DEVICE_SHARE)  # which the benchmark sets for its process
     out = tmp_path / "memory.json"
     words = ["--methods", "no-such,diet,simclr", "--encoders", "conv", "--precisions", "float32,bf16", "--batch", "64"]
     memory.main([*words, "--images", "200", "--device", "cpu", "--out", str(out)])

@@ -7,7 +7,6 @@ from PIL import Image
 
 import running
 import twofold
-from twofold import api
 from twofold.data.arrays import from_arrays
 from twofold.data.sources import load, open_source
 from twofold.errors import TwofoldError
@@ -50,6 +49,6 @@ def test_a_run_from_end_to_end(channels: int, tmp_path) -> None:
     assert features.shape == (4, 256)
     with pytest.raises(TwofoldError, match=rf"uint8 pixels \[N, {channels}, H, W\]"):
         encoder.preprocess(Image.new("RGB", (12, 12)))
-    written = np.load(api.embed(run, images, tmp_path / "features.npz"))
+    written = np.load(twofold.embed(run, images, tmp_path / "features.npz"))
     np.testing.assert_allclose(written["features"][:4], features.detach().numpy(), atol=1e-4)
     assert f"12 pixels, {channels} channels" in (tmp_path / "run" / "log.txt").read_text()

@@ -35,6 +35,7 @@ def test_cosine_without_stop_gradient_loses_rank(tmp_path: Path) -> None:
     assert f"warning  {verdict['sentence'].split(' since')[0]}" in (run.path / "log.txt").read_text()
 
 
+@pytest.mark.full
 def test_directpred_needs_its_teacher(tmp_path: Path) -> None:
     """Without a teacher DirectPred loses its dimensions, where IsoLoss, the same but for its gradient, keeps them."""
     setting = {"teacher_momentum": None, "optimizer": "sgd", "lr": 0.3, "weight_decay": 4e-4, "epochs": 40}

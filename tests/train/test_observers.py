@@ -80,7 +80,7 @@ def test_means_know_in_which_step_a_value_broke() -> None:
 @pytest.mark.parametrize("views", [1, 2])
 def test_geometry_of_a_batch(views: int) -> None:
     features, z = torch.randn(views, 9, 4), 3 * torch.randn(views, 9, 6) + 1
-    found = geometry(Embeddings(features, z, torch.arange(9)))
+    found = geometry(Embeddings(features, z, torch.arange(9)), torch.arange(9))
     x, u = z.numpy().astype(float), F.normalize(z.double(), dim=2).numpy()
     distances = ((u[0][:, None] - u[0][None]) ** 2).sum(2)
     pairs = np.exp(-2 * distances)[~np.eye(9, dtype=bool)]

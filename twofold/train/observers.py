@@ -154,23 +154,23 @@ UNIFORMITY_ROWS = 256  # images that `uniformity` compares, each with each other
 
 
 @torch.no_grad()
-def geometry(embeddings: Embeddings, samples: int | None = None) -> dict[str, Tensor]:
+def geometry(embeddings: Embeddings, position_N: Tensor, samples: int | None = None) -> dict[str, Tensor]:
     """How long embeddings are, how near the views of an image, and how even the images lie.
 
-    `samples`: how many all processes have together, where these are the share of one; uniformity is then the mean over
-    processes, each of which compares its own images.
+    `samples`: how many all processes have together, where these are the share of one, at these positions of the batch.
     """
     features, z = embeddings.features.detach().float(), embeddings.z.detach().float()
-    values = {
-        "feature_norm": features.square().sum(-1).mean(),
-        "embedding_norm": z.square().sum(-1).mean(),
-        "uniformity": uniformity(z[0, :UNIFORMITY_ROWS]),
-    }
+    values = {"feature_norm": features.square().sum(-1).mean(), "embedding_norm": z.square().sum(-1).mean()}
     if len(z) > 1:
         values["alignment"] = alignment(z)
+    compared = z[0]
     if samples is not None:
         shares = torch.stack(list(values.values())) * (z.shape[1] / samples)
         values = dict(zip(values, dist.sum_(shares, "observers").unbind(), strict=True))
+        # Nobody has the first images of the batch alone: all put theirs in their places.
+        compared = z.new_zeros(samples, z.shape[2]).index_copy(0, position_N, z[0])[:UNIFORMITY_ROWS]
+        compared = dist.sum_(compared.contiguous(), "observers")
+    values["uniformity"] = uniformity(compared[:UNIFORMITY_ROWS])
     return values | {name: values[name].sqrt() for name in ("feature_norm", "embedding_norm")}
 
 
@@ -200,7 +200,7 @@ class Observers:
     ) -> None:
         """`samples`: how many all processes have together, where these are the share of one."""
         values = {"loss": loss.total} | {f"loss/{name}": value for name, value in loss.terms.items()}
-        values |= geometry(embeddings, samples)
+        values |= geometry(embeddings, batch.position, samples)
         if self.probe is not None and batch.labels is not None:
             values |= self.probe.observe(embeddings.features, batch.labels, lr_factor, samples)
         self.means.observe(values)

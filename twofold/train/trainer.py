@@ -121,6 +121,7 @@ class Trainer:
         self.spectrum_points = set(log_spaced(self.total_steps, LOG_POINTS))
         self.started = self.last_save = time.monotonic()
         self.measured_from = self.started, self.step
+        self.send: loggers.Write = lambda *_: None  # to loggers, while a run goes on
         self.streams: Streams | None = None  # where observers can work while gradients are computed
         self.narrow: NarrowWeights | None = None
         self.replay: Replay | None = None
