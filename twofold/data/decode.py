@@ -4,7 +4,9 @@ The shorter side becomes `size`, the middle of the longer one is kept. What is s
 the store's size is the run's image_size, and random crops are cut out of that square.
 """
 
+import hashlib
 import io
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 # Formats that people keep images in. Others that Pillow knows (EPS, PDF, video) would run programs or hold no image.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO")
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")
+ENDS = 4096
 GAP = 2  # quick integer reduction goes down to GAP times the target only; the rest is resampled with antialiasing
 
 
@@ -47,6 +50,24 @@ def read_header(file: Path | bytes) -> Header:
     """Size and kind of an image, without decoding it. Palette images count as coloured."""
     with _opened(file) as image:
         return Header(min(image.size), image.mode in GREY_MODES or image.mode.startswith("I;16"))
+
+
+def look(path: Path) -> tuple[int, Header | str]:
+    """`ends_of` a file, and its header, or why it has none."""
+    try:
+        return ends_of(path), read_header(path)
+    except OSError as error:
+        return 0, str(error.strerror)
+    except Unreadable as error:
+        return ends_of(path), str(error)
+
+
+def ends_of(path: Path) -> int:
+    """A hash of a file's first and last bytes: archives may give different files one name, size and time."""
+    with path.open("rb") as file:
+        first = file.read(ENDS)
+        file.seek(max(os.fstat(file.fileno()).st_size - ENDS, 0))
+        return int.from_bytes(hashlib.blake2b(first + file.read(ENDS), digest_size=8).digest(), "little")
 
 
 def decode(file: Path | bytes, size: int, channels: int) -> np.ndarray:

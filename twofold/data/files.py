@@ -14,13 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data import cache
-from twofold.data.decode import Header, Unreadable, decode, read_header
+from twofold.data import cache, decoders
+from twofold.data.decode import Header, decode, look
 from twofold.data.items import Items
 from twofold.data.work import Progress, counted, in_order, quiet_pillow
 from twofold.errors import TwofoldError
 
-ENDS = 4096
 INDEX_FORMAT = 1
 LISTED = np.dtype(
     [
@@ -67,6 +66,7 @@ def file_items(
     content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in ("size", "modified", "ends"))
     return Items(
         fetch=lambda row, size, channels: decode(root / files[row], size, channels),
+        path=lambda row: root / files[row],
         count=len(files),
         labels=labels,
         side=int(np.median(readable["side"])),
@@ -96,18 +96,11 @@ def inspect(root: Path, files: Sequence[str], *, of: Path, progress: Progress | 
         rows[same] = before[same]
         unseen &= ~same
 
-    def attempt(row: int) -> tuple[int, Header | str]:
-        path = root / files[row]
-        try:
-            return ends_of(path), read_header(path)
-        except OSError as error:
-            return 0, str(error.strerror)
-        except Unreadable as error:
-            return ends_of(path), str(error)
-
     looked_at = np.flatnonzero(unseen).tolist()
+    paths = (root / files[row] for row in looked_at)
     with quiet_pillow():
-        seen = counted(in_order(attempt, looked_at), len(looked_at), progress)
+        found = decoders.look_at_all(paths) if decoders.worth_it(len(looked_at)) else in_order(look, paths)
+        seen = counted(found, len(looked_at), progress)
         for row, (ends, header) in zip(looked_at, seen, strict=True):
             rows["ends"][row] = ends
             if isinstance(header, Header):
@@ -132,14 +125,6 @@ def _statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[str, s
             found.append((0, 0, 0))
             reasons[name] = getattr(error, "strerror", None) or "not a file name"
     return np.array(found, np.int64).reshape(-1, len(TIMES)), reasons
-
-
-def ends_of(path: Path) -> int:
-    """A hash of a file's first and last bytes: archives may give different files one name, size and time."""
-    with path.open("rb") as file:
-        first = file.read(ENDS)
-        file.seek(max(os.fstat(file.fileno()).st_size - ENDS, 0))
-        return int.from_bytes(hashlib.blake2b(first + file.read(ENDS), digest_size=8).digest(), "little")
 
 
 def index_path(of: Path) -> Path:

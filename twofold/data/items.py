@@ -2,12 +2,13 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from twofold.data import cache
+from twofold.data import cache, decoders
 from twofold.data.decode import Unreadable
 from twofold.data.work import Progress, counted, in_order, quiet_pillow
 
@@ -28,6 +29,7 @@ class Items:
     unreadable: Mapping[str, str] = field(default_factory=dict)  # file or folder → reason, known before decoding
     groups: np.ndarray | None = None  # int64 [n]; UNKNOWN where an image has none
     threads: int | None = None  # at most so many at a time; None: all cores
+    path: Callable[[int], Path] | None = None  # where a row is a file of its own
 
     def __len__(self) -> int:
         return self.count
@@ -68,8 +70,13 @@ class Items:
             except Unreadable as error:
                 return str(error)
 
+        found: Iterator[np.ndarray | str]
+        if self.path is not None and decoders.worth_it(len(rows), self.side):
+            found = decoders.decode_all(map(self.path, rows.tolist()), size, channels)
+        else:
+            found = in_order(attempt, rows.tolist(), self.threads)
         with quiet_pillow():
-            results = counted(in_order(attempt, rows.tolist(), self.threads), len(rows), progress)
+            results = counted(found, len(rows), progress)
             if key is None:
                 return cache.in_memory(shape, results)
             return cache.record(key, shape, results, expected=len(rows))

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from twofold.data.columns import Cell, cell_of, numbered
-from twofold.data.decode import Unreadable, decode, extensions, read_header
-from twofold.data.files import ends_of
+from twofold.data.decode import Unreadable, decode, ends_of, extensions, read_header
 from twofold.data.folder import TEST_FOLDERS, TRAIN_FOLDER, Splits
 from twofold.data.items import Items
 from twofold.data.work import Progress, in_order, quiet_pillow

@@ -1,0 +1,108 @@
+"""Processes that read files: the same as reading them here, in order, whatever a file does to its process."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from twofold.data import decoders
+from twofold.data.decode import decode, look
+from twofold.data.sources import load, open_source
+
+DEADLY = """
+import os
+from twofold.data import decoders
+here = decoders.decode
+decoders.decode = lambda path, *arguments: os._exit(9) if "deadly" in path.name else here(path, *arguments)
+decoders.serve()
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """More than the chunks of two requests; every tenth is broken, one has a name that is not UTF-8."""
+    folder = tmp_path_factory.mktemp("files")
+    generator = np.random.default_rng(0)
+    paths = [folder / f"{number:03d}.png" for number in range(150)] + [folder / "name \udcff.png"]
+    for number, path in enumerate(paths):
+        Image.fromarray(generator.integers(0, 255, (9 + number % 5, 12, 3), dtype=np.uint8)).save(path, "PNG")
+        if number % 10 == 3:
+            path.write_bytes(path.read_bytes()[:40])
+    return [*paths, folder / "nowhere.png"]
+
+
+def here(path: Path) -> np.ndarray | str:
+    try:
+        return decode(path, 8, 3)
+    except decoders.Unreadable as error:
+        return str(error)
+
+
+def assert_as_here(found: list[np.ndarray | str], paths: list[Path]) -> None:
+    for result, path in zip(found, paths, strict=True):
+        np.testing.assert_array_equal(result, here(path))
+
+
+def test_they_decode_as_this_process_does(files: list[Path]) -> None:
+    found = list(decoders.decode_all(files, 8, 3))
+    assert_as_here(found, files)
+    assert sum(isinstance(result, str) for result in found) == 16
+
+
+def test_they_look_as_this_process_does(files: list[Path]) -> None:
+    assert list(decoders.look_at_all(files)) == [look(path) for path in files]
+
+
+def test_a_file_that_ends_its_process_is_named_and_the_others_are_read(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoders, "CODE", DEADLY)
+    paths = list(files)
+    for place in (5, 6, 100):
+        paths.insert(place, tmp_path / f"deadly-{place}.png")
+    found = list(decoders.decode_all(paths, 8, 3))
+    assert [place for place, result in enumerate(found) if str(result) == decoders.ENDED] == [5, 6, 100]
+    others = [place for place in range(len(paths)) if place not in (5, 6, 100)]
+    assert_as_here([found[place] for place in others], [paths[place] for place in others])
+
+
+def test_none_is_left_when_nobody_asks_any_more(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    start = decoders._Worker._start
+    monkeypatch.setattr(decoders._Worker, "_start", lambda self: (start(self), made.append(self.process)))
+    answers = decoders.decode_all(files, 8, 3)
+    next(answers)
+    assert len(made) == decoders.WORKERS
+    answers.close()
+    assert all(process.returncode is not None for process in made)
+
+
+def test_a_request_is_answered_in_full(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoders.signal, "signal", lambda *_: None)  # this process is to hear of Ctrl-C
+    line = json.dumps(["decode", [str(files[0]), str(files[3])], [8, 1]]).encode() + b"\n"
+    answers = io.BytesIO()
+    decoders.serve(io.BytesIO(line), answers)
+    content = answers.getvalue()
+    (length,) = decoders.LENGTH.unpack(content[:4])
+    assert length == 64
+    assert content[4:68] == decode(files[0], 8, 1).tobytes()
+    (length,) = decoders.LENGTH.unpack(content[68:72])
+    assert content[72:].decode() == here(files[3])
+    assert length == -1 - len(content[72:])
+
+
+def test_a_folder_is_the_same_with_and_without_them(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = []
+    for least in (10, 10_000):
+        monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / str(least)))
+        monkeypatch.setattr(decoders, "LEAST_FILES", least)
+        data = load(open_source(files[0].parent), image_size=8, channels=3, test_fraction=0.0)
+        results.append((data.train.images.numpy().copy(), data.train.files, data.skipped, data.fingerprint))
+    (images, *others), (expected, *expected_others) = results
+    np.testing.assert_array_equal(images, expected)
+    assert others == expected_others

@@ -1,0 +1,157 @@
+"""Processes that read image files. Small images are mostly Python's work, at which threads of one process take turns.
+
+They are programs of their own and not multiprocessing's, which would run an unguarded script of the user again in each.
+They answer requests, each a line of JSON: [what, paths, arguments]. They end when there are no more, so also with the
+process that asked. A file that ends its process is found by asking again for one file at a time.
+"""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from twofold.data.decode import Header, Unreadable, decode, look
+from twofold.data.work import WORKERS, quiet_pillow
+
+CHUNK = 64  # files of a request
+LEAST_FILES = 2_000  # for fewer, a process takes longer to start than it saves
+LARGEST_SIDE = 256  # above, most of the work is Pillow's, which threads do side by side
+LENGTH = struct.Struct("<i")
+CODE = "from twofold.data.decoders import serve; serve()"
+ENDED = "reading it ended the process"
+
+
+def worth_it(files: int, side: int = 0) -> bool:
+    return files >= LEAST_FILES and side <= LARGEST_SIDE and WORKERS > 1 and bool(sys.executable)
+
+
+def decode_all(paths: Iterable[Path], size: int, channels: int) -> Iterator[np.ndarray | str]:
+    """uint8 [channels, size, size] of each file, in order; or why it cannot be read."""
+    for content, good in _answers("decode", paths, [size, channels]):
+        yield np.frombuffer(content, np.uint8).reshape(channels, size, size) if good else content.decode()
+
+
+def look_at_all(paths: Iterable[Path]) -> Iterator[tuple[int, Header | str]]:
+    """`look` of each file, in order."""
+    for content, good in _answers("look", paths, []):
+        ends, side, grey, reason = json.loads(content) if good else (0, 0, False, content.decode())
+        yield ends, reason if reason is not None else Header(side, grey)
+
+
+def _answers(what: str, paths: Iterable[Path], arguments: list[int]) -> Iterator[tuple[bytes, bool]]:
+    supply = iter(paths)
+    requests = iter(lambda: [str(path) for path in islice(supply, CHUNK)], [])
+    workers = [_Worker(what, arguments) for _ in range(WORKERS)]
+    pending: deque[tuple[_Worker, list[str]]] = deque()
+    try:
+        for worker, request in zip(workers, requests, strict=False):
+            worker.ask(request)
+            pending.append((worker, request))
+        while pending:
+            worker, request = pending.popleft()
+            found = worker.answers(request)
+            following = next(requests, None)
+            if following is not None:
+                worker.ask(following)
+                pending.append((worker, following))
+            yield from found
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class _Worker:
+    def __init__(self, what: str, arguments: list[int]) -> None:
+        self.what, self.arguments = what, arguments
+        self._start()
+
+    def _start(self) -> None:
+        package = str(Path(__file__).parents[2])
+        search = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH")) if part)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CODE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": search},
+        )
+
+    def ask(self, paths: Sequence[str]) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # of a process that has ended: noticed where its answer is awaited
+            self.process.stdin.write(json.dumps([self.what, paths, self.arguments]).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def answers(self, paths: Sequence[str]) -> list[tuple[bytes, bool]]:
+        try:
+            return [self._answer() for _ in paths]
+        except EOFError:
+            return [self._alone(path) for path in paths]
+
+    def _alone(self, path: str) -> tuple[bytes, bool]:
+        if self.process.returncode is not None:
+            self.end()
+            self._start()
+        self.ask([path])
+        try:
+            return self._answer()
+        except EOFError:
+            return ENDED.encode(), False
+
+    def _answer(self) -> tuple[bytes, bool]:
+        (length,) = LENGTH.unpack(self._read(LENGTH.size))
+        return (self._read(length), True) if length >= 0 else (self._read(-1 - length), False)
+
+    def _read(self, count: int) -> bytes:
+        assert self.process.stdout is not None
+        content = self.process.stdout.read(count)
+        if len(content) < count:
+            self.process.wait()
+            raise EOFError
+        return content
+
+    def end(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -> None:
+    """What such a process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for who asks
+    requests, answers = requests or sys.stdin.buffer, answers or sys.stdout.buffer
+    known: dict[str, Callable[..., bytes]] = {
+        "decode": lambda path, *arguments: decode(path, *arguments).tobytes(),
+        "look": lambda path: json.dumps(_seen(*look(path))).encode(),
+    }
+    with quiet_pillow():
+        for line in requests:
+            what, paths, arguments = json.loads(line)
+            parts: list[bytes] = []
+            for path in paths:
+                try:
+                    content = known[what](Path(path), *arguments)
+                    parts += [LENGTH.pack(len(content)), content]
+                except Unreadable as error:
+                    content = str(error).encode(errors="replace")
+                    parts += [LENGTH.pack(-1 - len(content)), content]
+            # All at once: the next request is worked on while this answer is read.
+            answers.write(b"".join(parts))
+            answers.flush()
+
+
+def _seen(ends: int, header: Header | str) -> list[Any]:
+    return [ends, 0, False, header] if isinstance(header, str) else [ends, header.side, header.grey, None]
