@@ -30,13 +30,13 @@ def draw(path: Path, side: int = 8) -> None:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
-    original = files.read_header
+    original = files.look
 
-    def watched(path: Path) -> Header:
+    def watched(path: Path) -> tuple[int, Header | str]:
         names.append(path.name)
         return original(path)
 
-    monkeypatch.setattr(files, "read_header", watched)
+    monkeypatch.setattr(files, "look", watched)
     return names
 
 
