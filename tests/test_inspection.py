@@ -5,11 +5,13 @@ import math
 import shutil
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from scipy.stats import entropy
 from sklearn.datasets import load_digits
@@ -20,6 +22,7 @@ import running
 import twofold
 from twofold import api
 from twofold.cli import app, main
+from twofold.data.sources import own_source
 from twofold.diagnosis import diagnose
 from twofold.errors import TwofoldError
 from twofold.inspection import knn, look_at, probe
@@ -254,3 +257,17 @@ def test_diagnose_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["rows"], found["dimension"]) == (1797, 12)
     with pytest.raises(TwofoldError, match="No pretrained weights"):
         diagnose("timm:none", "digits")
+
+
+def test_a_run_finds_its_own_images_again(tmp_path: Path) -> None:
+    for number, name in enumerate(("cats", "dogs", "owls") * 4):
+        path = tmp_path / "photos" / name / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 9), (20 * number, 0, 0)).save(path)
+    (tmp_path / "classes.txt").write_text("cats\nowls\n")
+    config, source = api.configure(tmp_path / "photos", "frossl", {"class_list": tmp_path / "classes.txt"})
+    assert source.classes == ("cats", "owls")
+    assert own_source(config).fingerprint == source.fingerprint
+    for gone in ("array", "dataset"):
+        with pytest.raises(TwofoldError, match="cannot be found again"):
+            own_source(replace(config, data=gone))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from twofold.api import Run, read_data
 from twofold.config import Config, Graph
-from twofold.data.sources import ARRAY, Data, open_source
+from twofold.data.sources import Data, open_source, own_source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.features import extract, pixels
@@ -134,12 +134,10 @@ def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | N
         raise TwofoldError(f"--layer {layer}: it is pre (the encoder's features) or post (the projector's output)")
     path = path_of(run)
     config = Run(path).config
-    if data is None and config.data == ARRAY:
-        raise TwofoldError(f"{path} was trained on arrays from Python: give them again as DATA (a .npz file, say)")
     finished = (path / "encoder.safetensors").exists()
     if data is not None and not finished:
         raise TwofoldError(f"{path} is not finished: until then it is measured on its own images, without DATA")
-    source = open_source(config.data if data is None else data, data_dir=config.data_dir)
+    source = own_source(config) if data is None else open_source(data, data_dir=config.data_dir)
     read = read_data(config, source, display)
     train, test, classes = read.train, read.test, read.classes
     if test is None or classes is None or train.labels is None or test.labels is None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from twofold import counter
+from twofold.config import Config
 from twofold.data import benchmarks, layouts, lists, shards
 from twofold.data.arrays import ArraySplit, from_arrays, read_array_file
 from twofold.data.datasets import is_dataset, is_splits, read_dataset
@@ -106,6 +107,15 @@ def open_source(
     digests = [train.digest(), b"" if test is None else test.digest()]
     fingerprint = _digest(*digests, repr(classes).encode())
     return Source(name, _location(data), train, test, classes, defaults, chosen, fingerprint)
+
+
+def own_source(config: Config) -> Source:
+    """The images that a run was trained on, found again."""
+    if config.data in (ARRAY, DATASET):
+        raise TwofoldError(
+            "the run's images came from a program, and cannot be found again: give them, as for pretrain"
+        )
+    return open_source(config.data, data_dir=config.data_dir, class_list=config.class_list)
 
 
 def load(

@@ -18,7 +18,7 @@ from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Order
-from twofold.data.sources import ARRAY, Data, load, open_source
+from twofold.data.sources import Data, load, own_source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
@@ -96,10 +96,8 @@ def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> Non
 def record_run(folder: RunFolder, points: int | None, display: Display) -> None:
     """Make the pictures of a finished run once more, from its data and its encoder."""
     config = load_config(folder.config_text(), schema)
-    if config.data == ARRAY:
-        raise TwofoldError("the images came from a program, and cannot be found again")
+    source = own_source(config)
     encoder = load_encoder(folder.path)
-    source = open_source(config.data, data_dir=config.data_dir)
     assert config.image_size is not None
     assert config.channels is not None
     with display.stage("reading images", len(source)) as stage:
