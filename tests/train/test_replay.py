@@ -157,7 +157,7 @@ def gradients(method: str, **overrides: object) -> Tensor:
 
 @CUDA
 @pytest.mark.parametrize(
-    "method", ["frossl", "simclr", "alpha-cl", "vicreg", "byol", "isoloss", "diet", "moco", "swav"]
+    "method", ["frossl", "simclr", "alpha-cl", "vicreg", "byol", "isoloss", "diet", "s-diet", "moco", "swav"]
 )
 def test_a_compiled_step_is_as_exact_as_a_plain_one(method: str) -> None:
     """Both are as far from float32 as bfloat16 is."""

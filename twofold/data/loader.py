@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from twofold import counter
+from twofold.data.gather import gather
 from twofold.data.prefetch import Prefetcher
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
@@ -118,7 +119,7 @@ class Loader:
             rows = self._prefetcher.fill(step, batch.images)
         else:
             rows = self.order.rows(step)
-            torch.index_select(store.images, 0, rows, out=batch.images)
+            gather(store.images, rows, batch.images)
         torch.index_select(store.index, 0, rows, out=batch.index)
         if store.labels is not None and batch.labels is not None:
             torch.index_select(store.labels, 0, rows, out=batch.labels)

@@ -16,6 +16,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from twofold.data.gather import gather
+
 DEPTH = 2  # batches ahead of the one in use
 JOIN_SECONDS = 10  # for a read that does not return, from a disk that went away, an ending process waits no longer
 
@@ -121,8 +123,7 @@ class Slot:
     def gather(self, images: Tensor, rows: Tensor) -> None:
         self.size = len(rows)
         self.rows_N[: self.size].copy_(rows)
-        # With torch's threads; pages of a mapped file that are not in memory are then read side by side.
-        torch.index_select(images, 0, rows, out=self.images_NCHW[: self.size])
+        gather(images, rows, self.images_NCHW[: self.size])
 
     def send(self) -> None:
         """Begin to copy to the device what was gathered."""

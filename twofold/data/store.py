@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from twofold.data.gather import gather
+
 CPU = torch.device("cpu")
 DEVICE_SHARE = 0.6  # of the accelerator's free memory; the rest is for the network
 BLOCK_BYTES = 2**26
@@ -58,12 +60,12 @@ class ImageStore:
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Images and labels of int64 rows, on `device`; rows that are where the images are need no synchronisation."""
         local = rows.to(self.images.device)
-        if self.device.type == "cuda" and not self.images.is_cuda:
-            # From pinned memory the copy runs beside the computation.
-            pinned = torch.empty((len(local), *self.images.shape[1:]), dtype=torch.uint8, pin_memory=True)
-            images = torch.index_select(self.images, 0, local, out=pinned).to(self.device, non_blocking=True)
-        else:
-            images = self.images.index_select(0, local).to(self.device)
+        # From pinned memory the copy runs beside the computation.
+        pinned = self.device.type == "cuda" and not self.images.is_cuda
+        room = torch.empty(
+            (len(local), *self.images.shape[1:]), dtype=torch.uint8, device=self.images.device, pin_memory=pinned
+        )
+        images = gather(self.images, local, room).to(self.device, non_blocking=pinned)
         if self.labels is None:
             return images, None
         return images, self.labels.index_select(0, rows.to(self.labels.device, non_blocking=True))

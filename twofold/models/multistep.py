@@ -6,12 +6,15 @@ and without bias correction. `LazyAdamW` is AdamW itself: any schedule, bias cor
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from twofold.errors import TwofoldError
+
+BLOCK_NUMBERS = 2**15  # from which on torch shares the work of one operation out to threads
 
 
 def multistep_sgd(
@@ -79,6 +82,12 @@ class LazyAdamW:
 
     def catch_up(self, theta: Tensor, m: Tensor, v: Tensor, since: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Rows [R, D] as they stood after step since[R], as they stand after `step`, with no gradient in between."""
+        rows = theta.clone(), m.clone(), v.clone()
+        self.catch_up_(*rows, since, step)
+        return rows
+
+    def catch_up_(self, theta: Tensor, m: Tensor, v: Tensor, since: Tensor, step: int) -> None:
+        """As `catch_up`, in place."""
         since = _checked(since, step, self.steps)
         elapsed = (step - since).double()
         kept = (self._log_kept[step] - self._log_kept[since]).exp()
@@ -88,20 +97,19 @@ class LazyAdamW:
         )
         moves = first > 0  # else no step lies between, or all were of learning rate 0
         safe = torch.where(moves, first, 1.0)
-
-        def rows(x_R: Tensor) -> Tensor:
-            return x_R.to(theta.device, theta.dtype)[:, None]
-
-        eps = rows(torch.where(moves, self.eps * second / safe, self.eps))
-        spread = rows(torch.where(moves, self.eps**2 * third / safe, self.eps**2)) - eps.square()
-        scale = v.sqrt() + eps
-        direction = _ratio(m, scale) * (1 + _ratio(spread, scale.square()))
+        eps = torch.where(moves, self.eps * second / safe, self.eps)
+        spread = torch.where(moves, self.eps**2 * third / safe, self.eps**2) - eps.square()
         beta1, beta2 = self.betas
-        return (
-            rows(kept) * theta - rows(torch.where(moves, first, 0.0)) * direction,
-            rows(beta1**elapsed) * m,
-            rows(beta2**elapsed) * v,
-        )
+        factors = kept, torch.where(moves, first, 0.0), eps, spread, beta1**elapsed, beta2**elapsed
+        for block in blocks(*theta.shape):
+            weights, first_moment, second_moment = theta[block], m[block], v[block]
+            kept, moved, eps, spread, less_m, less_v = (x_R[block, None].to(theta) for x_R in factors)
+            scale = square_root(second_moment).add_(eps)
+            direction = _ratio(first_moment, scale)
+            direction.mul_(_ratio(spread, scale.square_()).add_(1)).mul_(moved)
+            weights.mul_(kept).sub_(direction)
+            first_moment.mul_(less_m)
+            second_moment.mul_(less_v)
 
 
 class LazySGD:
@@ -120,15 +128,31 @@ class LazySGD:
 
     def catch_up(self, theta: Tensor, m: Tensor, since: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Rows [R, D] as they stood after step since[R], as they stand after `step`, with no gradient in between."""
+        rows = theta.clone(), m.clone()
+        self.catch_up_(*rows, since, step)
+        return rows
+
+    def catch_up_(self, theta: Tensor, m: Tensor, since: Tensor, step: int) -> None:
+        """As `catch_up`, in place."""
         since = _checked(since, step, self.steps)
         shrunk = self.momentum ** (step - since).double()
         kept = (self._log_kept[step] - self._log_kept[since]).exp()
         moved = kept * self._table[since] - shrunk * self._table[step]
+        for block in blocks(*theta.shape):
+            by_kept, by_moved, by_shrunk = (x_R[block, None].to(theta) for x_R in (kept, moved, shrunk))
+            theta[block].mul_(by_kept).sub_(by_moved * m[block])
+            m[block].mul_(by_shrunk)
 
-        def rows(x_R: Tensor) -> Tensor:
-            return x_R.to(theta.device, theta.dtype)[:, None]
 
-        return rows(kept) * theta - rows(moved) * m, rows(shrunk) * m
+def blocks(rows: int, dim: int) -> Iterator[slice]:
+    """Of rows, so small that torch works on one in the calling thread, and a processor's cache holds it."""
+    size = max(1, (BLOCK_NUMBERS - 1) // dim)
+    return (slice(at, at + size) for at in range(0, rows, size))
+
+
+def square_root(x: Tensor) -> Tensor:
+    """By numpy on the host: torch shares this one out to threads however small it is."""
+    return torch.from_numpy(np.sqrt(x.numpy())) if x.device.type == "cpu" else x.sqrt()
 
 
 def _backward_table(kept: Sequence[float], pushes: Sequence[float], shrink: float) -> Tensor:

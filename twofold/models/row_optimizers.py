@@ -12,18 +12,18 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from twofold.models.multistep import LazyAdamW, LazySGD, multistep_adamw, multistep_sgd
+from twofold.models.multistep import LazyAdamW, LazySGD, blocks, multistep_adamw, multistep_sgd, square_root
 
 
 class RowOptimizer(Protocol):
     kept: int  # S
 
-    def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> Tensor:
-        """Rows as they stood after the steps `since`, as they stand after `step`, without gradients in between."""
+    def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> None:
+        """Make of rows as they stood after the steps `since` what they are after `step`, without gradients."""
         ...
 
-    def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> Tensor:
-        """Rows as they stood before `step`, as they stand after it."""
+    def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
+        """Make of rows as they stood before `step` what they are after it."""
         ...
 
 
@@ -41,24 +41,24 @@ class RowAdamW:
         self.schedule, self.settings, self.steps_per_epoch = schedule, (weight_decay, betas, eps), steps_per_epoch
         self._lazy = LazyAdamW(schedule, *self.settings) if steps_per_epoch is None else None
 
-    def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> Tensor:
-        if self._lazy is None:
-            return state_RSD
-        theta, m, v = state_RSD.unbind(1)
-        return torch.stack(self._lazy.catch_up(theta, m, v, since_R, step), dim=1)
+    def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> None:
+        if self._lazy is not None:
+            self._lazy.catch_up_(*state_RSD.unbind(1), since_R, step)
 
-    def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> Tensor:
-        theta, m, v = state_RSD.unbind(1)
+    def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
         lr, (weight_decay, (beta1, beta2), eps) = self.schedule[step - 1], self.settings
-        m = beta1 * m + (1 - beta1) * gradient_RD
-        v = beta2 * v + (1 - beta2) * gradient_RD.square()
-        if self.steps_per_epoch is None:
-            scale = v.sqrt() / math.sqrt(1 - beta2**step) + eps
-            theta = (1 - lr * weight_decay) * theta - lr / (1 - beta1**step) * (m / scale)
-        else:
-            theta = (1 - lr * weight_decay) * theta - lr * m / (v.sqrt() + eps)
-            theta, m, v = multistep_adamw(theta, m, v, self.steps_per_epoch - 1, lr, *self.settings)
-        return torch.stack((theta, m, v), dim=1)
+        unbiased, rate = (
+            (math.sqrt(1 - beta2**step), lr / (1 - beta1**step)) if self.steps_per_epoch is None else (1.0, lr)
+        )
+        for block in blocks(*gradient_RD.shape):
+            (theta, m, v), gradient = state_RSD[block].unbind(1), gradient_RD[block]
+            m.mul_(beta1).add_(gradient, alpha=1 - beta1)
+            v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+            scale = square_root(v).div_(unbiased).add_(eps)
+            theta.mul_(1 - lr * weight_decay).addcdiv_(m, scale, value=-rate)
+            if self.steps_per_epoch is not None:
+                ahead = multistep_adamw(theta, m, v, self.steps_per_epoch - 1, lr, *self.settings)
+                state_RSD[block] = torch.stack(ahead, dim=1)
 
 
 class RowSGD:
@@ -72,17 +72,16 @@ class RowSGD:
         self.schedule, self.settings, self.steps_per_epoch = schedule, (weight_decay, momentum), steps_per_epoch
         self._lazy = LazySGD(schedule, *self.settings) if steps_per_epoch is None else None
 
-    def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> Tensor:
-        if self._lazy is None:
-            return state_RSD
-        theta, m = state_RSD.unbind(1)
-        return torch.stack(self._lazy.catch_up(theta, m, since_R, step), dim=1)
+    def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> None:
+        if self._lazy is not None:
+            self._lazy.catch_up_(*state_RSD.unbind(1), since_R, step)
 
-    def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> Tensor:
-        theta, m = state_RSD.unbind(1)
+    def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
         lr, (weight_decay, momentum) = self.schedule[step - 1], self.settings
-        m = momentum * m + gradient_RD
-        theta = (1 - lr * weight_decay) * theta - lr * m
-        if self.steps_per_epoch is not None:
-            theta, m = multistep_sgd(theta, m, self.steps_per_epoch - 1, lr, *self.settings)
-        return torch.stack((theta, m), dim=1)
+        for block in blocks(*gradient_RD.shape):
+            theta, m = state_RSD[block].unbind(1)
+            m.mul_(momentum).add_(gradient_RD[block])
+            theta.mul_(1 - lr * weight_decay).sub_(m, alpha=lr)
+            if self.steps_per_epoch is not None:
+                ahead = multistep_sgd(theta, m, self.steps_per_epoch - 1, lr, *self.settings)
+                state_RSD[block] = torch.stack(ahead, dim=1)

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from twofold.errors import TwofoldError
 
@@ -40,14 +39,14 @@ class MemoryRows:
     """Memory is taken as rows are written to, in pages of the system's size, which may be 2 MiB."""
 
     def __init__(self, rows: int, record_bytes: int):
-        # numpy's zeros are the system's, which torch's are not.
-        self.table = torch.from_numpy(np.zeros((rows, record_bytes), dtype=np.uint8))
+        # numpy's zeros are the system's, which torch's are not; and it copies rows in one thread, this one.
+        self.table = np.zeros((rows, record_bytes), dtype=np.uint8)
 
     def read(self, index_R: np.ndarray) -> np.ndarray:
-        return self.table.index_select(0, torch.from_numpy(index_R)).numpy()
+        return self.table[index_R]
 
     def write(self, index_R: np.ndarray, records: np.ndarray, before: np.ndarray) -> None:  # noqa: ARG002
-        self.table.index_copy_(0, torch.from_numpy(index_R), torch.from_numpy(records))
+        self.table[index_R] = records
 
     def mark(self, step: int) -> None:
         pass

@@ -125,9 +125,11 @@ class SampleHead:
         """Rows as they will stand after `step` steps, if none of those to come uses them."""
         records = self._store.read(index_R)
         since_R, state_RSD = self._decoded(records, index_R)
-        return Loaded(index_R, records, self._optimizer.catch_up(state_RSD, since_R, step), step)
+        self._optimizer.catch_up(state_RSD, since_R, step)
+        return Loaded(index_R, records, state_RSD, step)
 
     def apply(self, loaded: Loaded, gradients: Tensor) -> None:
+        """Moves what was loaded, and writes it back."""
         if loaded.step != self.steps:
             raise TwofoldError(f"rows of step {loaded.step} cannot move in step {self.steps}: steps go one by one")
         if self.steps >= len(self.schedule):
@@ -136,8 +138,8 @@ class SampleHead:
             expected = tuple(loaded.weights.shape)
             raise TwofoldError(f"gradients have shape {tuple(gradients.shape)}, and the rows {expected}")
         following = self.steps + 1
-        state_RSD = self._optimizer.advance(loaded.state_RSD, gradients.detach().to("cpu", self.dtype), following)
-        self._store.write(loaded.index_R, self._encoded(state_RSD, following), loaded.records)
+        self._optimizer.advance(loaded.state_RSD, gradients.detach().to("cpu", self.dtype), following)
+        self._store.write(loaded.index_R, self._encoded(loaded.state_RSD, following), loaded.records)
         self.steps = following
 
     def flush(self) -> None:
@@ -164,13 +166,13 @@ class SampleHead:
         """What a checkpoint keeps: of rows in memory all, of those on disk only which mark is theirs."""
         if isinstance(self._store, DiskRows):
             return {"steps": self.steps}
-        return {"steps": self.steps, "schedule": torch.from_numpy(self.schedule), "rows": self._store.table}
+        return {"steps": self.steps, "schedule": torch.from_numpy(self.schedule), "rows": torch.from_numpy(self._store.table)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Rows in memory, as a checkpoint has them."""
-        if isinstance(self._store, DiskRows) or state["rows"].shape != self._store.table.shape:
+        if isinstance(self._store, DiskRows) or tuple(state["rows"].shape) != self._store.table.shape:
             raise TwofoldError("the checkpoint holds rows of another shape, or this head is on disk")
-        self._store.table.copy_(state["rows"])
+        self._store.table[:] = state["rows"].numpy()
         self.steps = state["steps"]
         self._follow(state["schedule"].numpy(), self.schedule)
 
@@ -201,9 +203,10 @@ class SampleHead:
         return since_R, state_RSD
 
     def _encoded(self, state_RSD: Tensor, step: int) -> np.ndarray:
-        records = np.zeros((len(state_RSD), self._record_bytes), dtype=np.uint8)
+        records = np.empty((len(state_RSD), self._record_bytes), dtype=np.uint8)
         records[:, :STEP_BYTES].view(np.int64)[:] = step
-        records[:, STEP_BYTES : STEP_BYTES + self._width] = state_RSD.flatten(1).contiguous().numpy().view(np.uint8)
+        records[:, STEP_BYTES : STEP_BYTES + self._width] = state_RSD.flatten(1).numpy().view(np.uint8)
+        records[:, STEP_BYTES + self._width :] = 0
         return records
 
 
