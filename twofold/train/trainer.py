@@ -137,12 +137,12 @@ class Trainer:
 
     def compile(self) -> None:
         """Fused and compiled kernels where they pay, and the whole step as one graph."""
-        from twofold.train.lars_kernels import lars_step  # Triton is there only where CUDA is
+        from twofold.train.lars_kernels import FusedStep  # Triton is there only where CUDA is
 
         torch.backends.cudnn.benchmark = True
         fuse(self.method)
         if isinstance(self.optimizer, LARS):
-            self.optimizer.adapted_step = lars_step
+            self.optimizer.move = FusedStep()
         if self.bf16:
             self.narrow = NarrowWeights(self.method, torch.bfloat16)
             if self.pieces is not None:
