@@ -72,7 +72,7 @@ class _GramNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, diagonal: Diagonal) -> Tensor:
-        gram = _smaller_gram(x, diagonal)
+        gram = smaller_gram(x, diagonal)
         ctx.diagonal = diagonal
         ctx.save_for_backward(x, gram)
         return gram.square().sum(dim=(-2, -1))
@@ -82,12 +82,13 @@ class _GramNorm(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         x, gram = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is asked for, and the matrix is a function of x too
-            gram = _smaller_gram(x, ctx.diagonal)
+            gram = smaller_gram(x, ctx.diagonal)
         product = gram @ x if x.shape[-2] < x.shape[-1] else x @ gram
         return product * (4 * gradient)[..., None, None], None
 
 
-def _smaller_gram(x: Tensor, diagonal: Diagonal) -> Tensor:
+def smaller_gram(x: Tensor, diagonal: Diagonal = "as it is") -> Tensor:
+    """xxᵀ where there are fewer samples than dimensions, else xᵀx; batched over leading axes."""
     gram = x @ x.mT if x.shape[-2] < x.shape[-1] else x.mT @ x
     if diagonal == "zero":
         gram.diagonal(dim1=-2, dim2=-1).zero_()

@@ -43,7 +43,8 @@ class RowAdamW:
 
     def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> None:
         if self._lazy is not None:
-            self._lazy.catch_up_(*state_RSD.unbind(1), since_R, step)
+            theta, m, v = state_RSD.unbind(1)
+            self._lazy.catch_up_(theta, m, v, since_R, step)
 
     def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
         lr, (weight_decay, (beta1, beta2), eps) = self.schedule[step - 1], self.settings
@@ -74,7 +75,8 @@ class RowSGD:
 
     def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> None:
         if self._lazy is not None:
-            self._lazy.catch_up_(*state_RSD.unbind(1), since_R, step)
+            theta, m = state_RSD.unbind(1)
+            self._lazy.catch_up_(theta, m, since_R, step)
 
     def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
         lr, (weight_decay, momentum) = self.schedule[step - 1], self.settings

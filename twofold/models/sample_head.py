@@ -166,7 +166,8 @@ class SampleHead:
         """What a checkpoint keeps: of rows in memory all, of those on disk only which mark is theirs."""
         if isinstance(self._store, DiskRows):
             return {"steps": self.steps}
-        return {"steps": self.steps, "schedule": torch.from_numpy(self.schedule), "rows": torch.from_numpy(self._store.table)}
+        schedule, rows = torch.from_numpy(self.schedule), torch.from_numpy(self._store.table)
+        return {"steps": self.steps, "schedule": schedule, "rows": rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Rows in memory, as a checkpoint has them."""

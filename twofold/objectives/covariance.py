@@ -20,8 +20,8 @@ from twofold.linalg import (
     full_precision,
     gram_norm_squared,
     normalized,
-    off_diagonal_norm_squared,
     running_moments,
+    smaller_gram,
     whitened,
 )
 from twofold.objectives.moments import SMALLEST_NORM, Moments, shape_of, spread_of, view_pairs
@@ -102,8 +102,38 @@ def vicreg(
     """
     weights = {"invariance": invariance, "variance": variance, "covariance": covariance, "epsilon": epsilon}
     _, N, _ = shape_of(z)
+    squares_VD, off_diagonal_V = _Variances.apply(z)
+    return _vicreg(N, squares_VD, spread_of(z), off_diagonal_V, **weights)
+
+
+class _Variances(torch.autograd.Function):
+    """Σ_n x_nd² and Σ_{i≠j} (xᵀx)_ij² of x = z − mean, whose gradients are one product together."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> tuple[Tensor, Tensor]:
+        x, squares_VD, gram, own_VD = _variances(z)
+        ctx.save_for_backward(z, x, gram, own_VD)
+        return squares_VD, gram.square().sum(dim=(-2, -1)) - own_VD.square().sum(dim=-1)
+
+    @staticmethod
+    @full_precision
+    def backward(ctx: Any, by_squares_VD: Tensor, by_off_diagonal_V: Tensor) -> Tensor:
+        z, x, gram, own_VD = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is asked for, and these are functions of z too
+            x, _, gram, own_VD = _variances(z)
+        rate_V = 4 * by_off_diagonal_V
+        apart = x * (2 * by_squares_VD - rate_V[:, None] * own_VD)[:, None]
+        factors = (rate_V[:, None, None] * gram, x) if x.shape[-2] < x.shape[-1] else (x, rate_V[:, None, None] * gram)
+        return centred(torch.baddbmm(apart, *factors))
+
+
+def _variances(z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x, Σ_n x_nd², the smaller of xxᵀ and xᵀx, and what of the sums is still in it: of xᵀx the diagonal is 0."""
     x = centred(z)
-    return _vicreg(N, x.square().sum(dim=1), spread_of(z), off_diagonal_norm_squared(x), **weights)
+    squares_VD = x.square().sum(dim=-2)
+    if x.shape[-2] < x.shape[-1]:
+        return x, squares_VD, smaller_gram(x), squares_VD
+    return x, squares_VD, smaller_gram(x, "zero"), torch.zeros_like(squares_VD)
 
 
 def vicreg_of_moments(

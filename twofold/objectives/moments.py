@@ -5,6 +5,7 @@ V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; z[V, N, D].
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,10 +98,28 @@ def moments(z: Tensor, *, within: bool = True, between: bool = False) -> Moments
 
 def spread_of(z: Tensor) -> Tensor:
     """Σ_{v<w} ‖z_v − z_w‖²."""
-    # Views are close to each other, not to 0: their mean would round more than they differ. What is taken from all of
-    # them alike has no gradient.
+    return _Spread.apply(z)
+
+
+class _Spread(torch.autograd.Function):
+    """V Σ_v ‖z_v − mean‖², with the gradient 2V(z_v − mean): what the mean would add to it is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        apart = _apart(z)
+        ctx.save_for_backward(z, apart)
+        return len(z) * apart.square().sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        z, apart = ctx.saved_tensors
+        return 2 * len(z) * gradient * (_apart(z) if torch.is_grad_enabled() else apart)
+
+
+def _apart(z: Tensor) -> Tensor:
+    # Views are close to each other, not to 0: their mean would round more than they differ.
     apart = z - z[:1].detach()
-    return len(z) * (apart - apart.mean(dim=0)).square().sum()
+    return apart - apart.mean(dim=0)
 
 
 def shape_of(z: Tensor) -> tuple[int, int, int]:

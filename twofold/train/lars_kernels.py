@@ -78,7 +78,8 @@ class Plan:
         """Once: a recording repeats the copy from here to the device."""
         weights = [w for group in groups for w in group.weights]
         buffers = [m for group in groups for m in group.buffers]
-        blocks, spans = [], []
+        blocks: list[tuple[int, ...]] = []
+        spans: list[tuple[int, int]] = []
         for number, tensors in enumerate(zip(weights, slopes, buffers, strict=True)):
             n = tensors[0].numel()
             spans.append((len(blocks), triton.cdiv(n, BLOCK)))
