@@ -1,6 +1,7 @@
 """Several processes give the loss, the gradients and the weights of one: for every method of the catalog."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -40,17 +41,33 @@ def trainer(method: str, encoder: nn.Module | None = None, **overrides: Any) -> 
     return Trainer(config, api.read_data(config, source, display), display, encoder)
 
 
+def in_precision(dtype: torch.dtype, made: Trainer) -> Trainer:
+    made.method.to(dtype).train()
+    if made.rows is not None:
+        made.rows = SampleRows(made.config, made.method.head, made.loader.order.on_host())
+    make_views = made.make_views
+    made.make_views = lambda *inputs: [views.to(dtype) for views in make_views(*inputs)]
+    return made
+
+
+@contextmanager
+def comparable() -> Iterator[None]:
+    """Near a ReLU's kink rounding decides on a whole gradient; a smooth function has none. And with pages of their
+    usual size so few rows of a head would all be one process's."""
+    smooth = mock.patch.object(nn.functional, "relu", lambda x, inplace=False: nn.functional.gelu(x))  # noqa: ARG005
+    with smooth, mock.patch.object(row_store, "PAGE", 8):
+        yield
+
+
 def train(case: str, dtype: torch.dtype) -> dict[str, Any]:
     """A few steps: the losses, the gradients of each step, what the method holds at the end, and what was observed."""
     method, overrides, encoder = VARIANTS.get(case, (case, {}, None))
-    made = trainer(method, None if encoder is None else encoder(), **gentle(method, dtype) | overrides)
-    made.method.to(dtype).train()
-    if made.rows is not None:
-        with mock.patch.object(row_store, "PAGE", 8):  # else so few rows would all be one process's
-            made.rows = SampleRows(made.config, made.method.head, made.loader.order.on_host())
+    with comparable():
+        settings = gentle(method, dtype) | overrides
+        made = in_precision(dtype, trainer(method, None if encoder is None else encoder(), **settings))
     if made.exchange is not None:
         assert (made.exchange.of_moments is not None) == case.startswith("moments")
-    make_views, observe = made.make_views, made.observers.observe
+    observe = made.observers.observe
     losses: list[Tensor] = []
     gradients: list[dict[str, Tensor]] = []
 
@@ -58,10 +75,8 @@ def train(case: str, dtype: torch.dtype) -> dict[str, Any]:
         losses.append(loss.total.detach().double())
         observe(embeddings, loss, *others)
 
-    made.make_views = lambda *inputs: [views.to(dtype) for views in make_views(*inputs)]
     made.observers.observe = spy
-    # Near a ReLU's kink rounding decides on a whole gradient; a smooth function has none.
-    with mock.patch.object(torch.nn.functional, "relu", lambda x, inplace=False: torch.nn.functional.gelu(x)):  # noqa: ARG005
+    with comparable():
         for step in range(STEPS):
             made.take_step(step)
             trained = made.method.trained_parameters()
