@@ -124,5 +124,5 @@ def savings(out: Path, wishes: list[tuple[int, int]]) -> list[int]:
 
 
 def test_all_save_when_the_first_wishes(tmp_path: Path) -> None:
-    wishes = [(0, 2), (1, 4), (0, 9), (0, 10), (0, 11), (1, 11), (0, 16)]
+    wishes = [(0, 2), (1, 6), (0, 9), (0, 10), (0, 11), (1, 11), (0, 16)]
     assert in_processes(2, savings, tmp_path, wishes, folder=tmp_path) == [[5, 12, 19]] * 2
