@@ -17,7 +17,7 @@ from twofold import api, dist
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
-WHATS = ("gradients", "embeddings", "moments", "observers", "statistics")
+WHATS = ("gradients", "embeddings", "rows", "moments", "observers", "statistics")
 MIB = 2**20
 CASES: dict[str, tuple[str, dict[str, object]]] = {
     "simclr": ("simclr", {}),
@@ -28,6 +28,7 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "ridge-graph": ("ridge-graph", {}),
     "dino": ("dino", {}),
     "diet": ("diet", {}),
+    "s-diet": ("s-diet", {}),
 }
 
 
