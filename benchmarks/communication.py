@@ -17,7 +17,7 @@ from twofold import api, dist
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
-WHATS = ("gradients", "embeddings", "moments", "observers", "statistics")
+WHATS = ("gradients", "embeddings", "rows", "moments", "observers", "statistics")
 MIB = 2**20
 CASES: dict[str, tuple[str, dict[str, object]]] = {
     "simclr": ("simclr", {}),
@@ -28,13 +28,15 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "ridge-graph": ("ridge-graph", {}),
     "dino": ("dino", {}),
     "diet": ("diet", {}),
+    "s-diet": ("s-diet", {}),
 }
+BATCHES = {"s-diet": 64}  # in the data, where two would not do: processes share rows out in runs of some hundreds
 
 
 def step_traffic(method: str, overrides: dict[str, object], encoder: str, batch_size: int) -> dict[str, float]:
     """MiB that this process sends in the second step; the first makes the optimizer's state and the like."""
     keys = {"encoder": encoder, "batch_size": batch_size, "test_fraction": 0.0, "epochs": 1} | overrides
-    images = 2 * int(str(keys["batch_size"]))
+    images = BATCHES.get(method, 2) * int(str(keys["batch_size"]))
     generator = np.random.default_rng(0)
     data = generator.integers(0, 256, (images, 8, 8, 3), dtype=np.uint8), np.arange(images) % 10
     config, source = api.configure(data, method, keys)

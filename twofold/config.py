@@ -84,9 +84,10 @@ class Graph:
 class Head:
     """Where the rows of a head with one for each image are, and how those move that a step does not use."""
 
-    path: Annotated[str | None, "folder for the rows; none: in memory, or in the run folder if they are too many"] = (
-        None
-    )
+    path: Annotated[
+        str | None,
+        "folder for the rows; none: in memory, or in the run folder if they are too many or several processes train",
+    ] = None
     update: Annotated[
         Literal["exact", "multistep"], "as the optimizer would on the whole head, or the paper's epoch at once"
     ] = "exact"

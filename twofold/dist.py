@@ -248,6 +248,15 @@ def every(tensor: Tensor, what: str) -> Tensor:
     return torch.stack(all_bytes).view(tensor.dtype).view(len(all_bytes), *tensor.shape)
 
 
+def one_after_another(own: Tensor, sizes: Sequence[int], what: str) -> Tensor:
+    """The rows of the first process, then those of the second, …; `sizes` are how many each has. Without gradients."""
+    if _joined is None:
+        return own
+    padded = own.new_zeros(max(sizes), *own.shape[1:])
+    padded[: len(own)] = own
+    return torch.cat([part[:size] for part, size in zip(every(padded, what), sizes, strict=True)])
+
+
 def copy_from_first(tensors: Iterable[Tensor]) -> None:
     """All processes get the first one's values."""
     if _joined is not None:
@@ -286,10 +295,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, shares: Shares, dim: int) -> Tensor:
         ctx.shares, ctx.dim = shares, dim
-        rows = own.movedim(dim, 0)
-        padded = rows.new_zeros(max(shares.sizes), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        found = torch.cat([part[:size] for part, size in zip(every(padded, "embeddings"), shares.sizes, strict=True)])
+        found = one_after_another(own.movedim(dim, 0), shares.sizes, "embeddings")
         return found.index_select(0, shares.order.to(found.device)).movedim(0, dim).contiguous()
 
     @staticmethod

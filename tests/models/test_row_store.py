@@ -150,10 +150,12 @@ def test_stopped_at_every_moment(power: bool, tmp_path: Path) -> None:
     assert moment > 40
 
 
-def test_returning_may_itself_be_stopped(tmp_path: Path) -> None:
-    head = open_head(tmp_path / "head")
-    work(head, 10, marks=(5,))
-    head.close()
+@pytest.mark.parametrize("count", [1, 3])
+def test_returning_may_itself_be_stopped(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_store, "PAGE", 8)
+    heads = open_shares(tmp_path / "head", count)
+    work_together(heads, 10, marks=(5,))
+    close(heads)
     for moment in itertools.count(1):
         path = tmp_path / str(moment)
         shutil.copytree(tmp_path / "head", path)
@@ -166,6 +168,88 @@ def test_returning_may_itself_be_stopped(tmp_path: Path) -> None:
                 pass
         assert torch.equal(open_head(path, step=0).dense(), truth(0)), moment
     assert moment > 10
+
+
+def open_shares(path: Path, count: int, step: int | None = 0) -> list[SampleHead]:
+    """As several processes do it, but all in this one."""
+    whole = open_head(path, step=step)
+    whole.close()
+    return [open_head(path, step=whole.steps, share=(number, count)) for number in range(count)]
+
+
+def work_together(heads: list[SampleHead], until: int, marks: tuple[int, ...]) -> None:
+    """As `work`, each with its own rows."""
+    while heads[0].steps < until:
+        index = torch.randperm(ROWS, generator=torch.Generator().manual_seed(heads[0].steps))[:BATCH]
+        for head in heads:
+            own = index[(index >= head.own.start) & (index < head.own.stop)]
+            head.step(own, head.take(own) + head.steps)
+        if heads[0].steps in marks:
+            for head in heads:
+                head.mark()
+
+
+def close(heads: list[SampleHead]) -> None:
+    for head in heads:
+        head.close()
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power"])
+def test_several_processes_stopped_at_every_moment(
+    power: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then others, of another number, return to the mark of the checkpoint, whoever had made the one after it."""
+    monkeypatch.setattr(row_store, "PAGE", 8)
+    monkeypatch.setattr(row_store, "BUFFER_BYTES", 1)  # a batch
+    begun = tmp_path / "begun"
+    heads = open_shares(begun, 3)
+    assert [len(head.own) for head in heads] == [ROWS // 3] * 3
+    work_together(heads, 8, marks=(3, 8))
+    for head in heads[1:]:  # the first was stopped before it forgot
+        head.forget_older()
+    close(heads)
+    expected, finished, partly_marked = {step: truth(step) for step in (8, 13)}, truth(16), 0
+    for moment in itertools.count(1):
+        path = tmp_path / str(moment)
+        shutil.copytree(begun, path)
+        heads = open_shares(path, 2, step=8)
+        with pytest.MonkeyPatch.context() as patch:
+            disk = Disk(patch, stop_at=moment)
+            try:
+                work_together(heads, 16, marks=(13,))
+                done = True
+            except Stopped:
+                done = False
+            close(heads)
+        if done:
+            break
+        if power:
+            disk.lose(random.Random(moment))
+        marked = {path.name for path in path.glob("undo-13*.bin")}
+        partly_marked += len(marked) == 1
+        copy = tmp_path / f"{moment}-older"
+        shutil.copytree(path, copy)
+        newest = open_head(path)
+        assert newest.steps == (13 if len(marked) == 2 else 8)
+        assert torch.equal(newest.dense(), expected[newest.steps]), moment
+        newest.close()
+        heads = open_shares(copy, 3, step=8)  # the checkpoint of step 13 was never written
+        assert torch.equal(torch.cat([head.dense() for head in heads]), expected[8]), moment
+        work_together(heads, 16, marks=())
+        assert torch.equal(torch.cat([head.dense() for head in heads]), finished), moment
+        close(heads)
+    assert moment > 40
+    assert partly_marked > 1
+
+
+def test_no_two_processes_write_to_one_page() -> None:
+    for rows, record, count in ((1_000_000, 6152, 8), (1438, 200, 3), (50_000, 4096, 7), (34, 104, 2), (1, 8, 4)):
+        edges = row_store.edges(rows, record, count)
+        assert (edges[0], edges[-1], len(edges)) == (0, rows, count + 1)
+        assert edges == sorted(edges)
+        assert all(edge == rows or edge * record % row_store.PAGE == 0 for edge in edges)
+        shares = [end - start for start, end in itertools.pairwise(edges)]
+        assert max(shares) - rows / count <= row_store.PAGE
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -264,3 +348,45 @@ def test_a_head_that_another_process_uses_is_refused(tmp_path: Path) -> None:
             open_head(tmp_path / "head")
         holder.communicate("\n")
     open_head(tmp_path / "head")
+
+
+def test_ranges_are_locked_each_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of one run share a head; another run is refused as long as any of them lives."""
+    monkeypatch.setattr(row_store, "PAGE", 8)
+    path = tmp_path / "head"
+    open_head(path).close()
+    hold = "import sys, test_row_store as t; t.row_store.PAGE = 8; h = t.open_head(t.Path(sys.argv[1]), share=(1, 2))"
+    command = [sys.executable, "-c", f"{hold}; print('held', flush=True); input()", str(path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as holder:
+        assert holder.stdout.readline() == "held\n"
+        for share in ((0, 1), (1, 2), (2, 3)):
+            with pytest.raises(TwofoldError, match="in use by another process"):
+                open_head(path, share=share)
+        open_head(path, share=(0, 2)).close()
+        holder.communicate("\n")
+    open_head(path).close()
+
+
+def test_processes_that_do_not_see_one_disk_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TwofoldError, match="a disk that all processes see"):
+        open_head(tmp_path / "head", step=0, share=(1, 2))
+    assert not (tmp_path / "head").exists()
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["cut short", "marked"])
+def test_rows_move_from_memory_to_disk(ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And do so again, if no checkpoint followed."""
+    monkeypatch.setattr(row_store, "PAGE", 8)
+    memory = SampleHead(ROWS, DIM, schedule=SCHEDULE, dtype=torch.float64)
+    work(memory, 4, ())
+    for attempt in range(3):
+        whole = open_head(tmp_path / "head", step=0)
+        whole.load_state_dict(memory.state_dict())
+        assert torch.equal(whole.dense(), truth(4))
+        whole.close()
+        heads = [open_head(tmp_path / "head", step=4, share=(number, 3)) for number in range(3)]
+        work_together(heads, 9 + attempt, marks=(7,) if ended else ())
+        assert torch.equal(torch.cat([head.dense() for head in heads]), truth(9 + attempt))
+        close(heads)
+    assert torch.equal(open_head(tmp_path / "head", step=4).dense(), truth(4))

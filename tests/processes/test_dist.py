@@ -48,6 +48,7 @@ def together(folder: Path) -> dict[str, Any]:
         "done": dist.spread([lambda number=number: (number, own) for number in range(5)]),
         "narrow": dist.every(torch.full((2, 3), own, dtype=torch.bfloat16), "test"),
         "sum": dist.sum_(torch.tensor([float(own)]), "test"),
+        "runs": dist.one_after_another(torch.full((2 * own, 1), own), [0, 2, 4], "test"),
     }
 
 
@@ -65,6 +66,7 @@ def test_what_three_processes_do_together(tmp_path: Path) -> None:
         assert result["done"] == [(number, number % 3) for number in range(5)]
         assert torch.equal(result["narrow"], torch.arange(3, dtype=torch.bfloat16)[:, None, None].expand(3, 2, 3))
         assert result["sum"] == 3, rank
+        assert result["runs"].tolist() == [[1], [1], [2], [2], [2], [2]]
 
 
 def test_one_process_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,9 @@ class Order:
         self._current: tuple[int, Tensor] | None = None
 
     def on_host(self) -> "Order":
-        """The same order, told without asking the device."""
+        """The same order, of whole batches, told without asking the device."""
         other = copy.copy(self)
-        other.index, other._current = self.index.cpu(), None
+        other.index, other._current, other.share = self.index.cpu(), None, None
         return other
 
     def __call__(self, epoch: int) -> Tensor:

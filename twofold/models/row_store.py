@@ -1,9 +1,10 @@
 """Where the records of a sample head lie: in memory, or in a folder that survives a kill and a loss of power.
 
-    head.json      what the head is; written last when it is made
-    rows.bin       one record for each row, by position; a hole until the row is first written
-    undo-STEP.bin  rows as they were after STEP, each as it is first written to thereafter
-    schedule.bin   learning rates, float64
+    head.json        what the head is; written last when it is made
+    rows.bin         one record for each row, by position; a hole until the row is first written
+    undo-STEP.bin    rows as they were after STEP, each as it is first written to thereafter
+    undo-STEP-P.bin  the same, of process P = 1, 2, …, where several share the head
+    schedule.bin     learning rates, float64
 
 Faults: the process may be killed, and power may be lost, at any moment. The rows then return to a mark, by putting back
 what the undo file holds. It holds a row before that row is overwritten: written rows wait in memory (BUFFER_BYTES), the
@@ -12,14 +13,30 @@ each mark. On disk there may be the head twice, when all of it was used since th
 says it has what it does not have, or that returns what was never written.
 
 A mark is kept until the next one is known to be good (`forget_older`), since a checkpoint may fail after it.
+
+Several processes share one rows.bin: each reads, writes and locks a range of rows of its own, and has undo files of its
+own. Ranges begin at a multiple of PAGE bytes, so that no two processes write to one page, which file systems between
+machines would not keep apart. The file is the same whatever their number. In order:
+1. One process opens the whole head: it locks all of it, puts back the undo files of all processes, however many there
+   were, and closes it. The others wait for that. Then each opens its range, which puts nothing back.
+2. To save: all mark; all wait; the first writes the checkpoint; all wait; each forgets its older marks.
+A kill of any process at any moment ends all of them, and the next begins at 1. The checkpoint is then of step c, and
+- in 1, undo files are removed newest first, each after what it holds is in rows.bin for certain: those that are left
+  still lead to c;
+- before all have marked s > c: those that did have undo files of s and of c, the others of c alone. Both lead to c;
+- between that and the checkpoint of s: all have both;
+- after the checkpoint, which makes c = s: all have undo files of s, and those of older marks that are left are removed.
+A process that is not dead yet, when others begin again, still has its range locked: they are refused.
+
 Records begin with the step of their row's last use, int64; 0: never, and the rest means nothing.
 """
 
 import json
+import math
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,9 +47,19 @@ from twofold.errors import TwofoldError
 
 FORMAT = 1
 BUFFER_BYTES = 2**25
+PAGE = 4096
 HEADER, ROWS, SCHEDULE = "head.json", "rows.bin", "schedule.bin"
 BLOCK = struct.Struct("<8sQQQ")  # name, rows that were never used, rows that were, checksum of what follows
 BLOCK_NAME = b"2fold-01"
+
+
+def edges(rows: int, record_bytes: int, count: int) -> list[int]:
+    """Where the ranges of `count` processes begin, and where the last one ends: about equal, in whole pages.
+
+    Where there are few rows, some processes have none.
+    """
+    unit = PAGE // math.gcd(PAGE, record_bytes)  # rows
+    return [min(rows, unit * round(rows * number / count / unit)) for number in range(count)] + [rows]
 
 
 class MemoryRows:
@@ -61,13 +88,30 @@ class MemoryRows:
 class DiskRows:
     """Files are read and written by position: a memory map would end the process where the disk is full."""
 
-    def __init__(self, path: Path, rows: int, record_bytes: int, header: Mapping[str, Any], step: int | None):
-        """`header` says what the head is, and must be what the folder says; `step` is the mark to return to."""
+    _file = _undo = -1
+
+    def __init__(
+        self,
+        path: Path,
+        rows: int,
+        record_bytes: int,
+        header: Mapping[str, Any],
+        step: int | None,
+        share: tuple[int, int] = (0, 1),
+    ):
+        """`header` says what the head is, and must be what the folder says; `step` is the mark to return to.
+
+        `share` is (number, count): the range of one of several processes. The whole is opened before, at this mark.
+        """
         self.path, self.rows, self.record_bytes = path, rows, record_bytes
+        self._number, count = share
+        self._first, self._end = edges(rows, record_bytes, count)[self._number : self._number + 2]
         self._waiting: dict[int, int] = {}  # rows that are newer than those of the file, and their place in the buffer
         self._buffer = np.empty((max(1, BUFFER_BYTES // record_bytes), record_bytes), dtype=np.uint8)
         with self._errors("opened"):
             if not (path / HEADER).exists():
+                if count > 1:
+                    raise TwofoldError(f"{path} has no rows here: it must be on a disk that all processes see")
                 if step:
                     raise TwofoldError(f"{path} has no rows, and the checkpoint is of step {step}: put them back there")
                 self._create(header)
@@ -76,10 +120,15 @@ class DiskRows:
         try:
             self._lock()
             with self._errors("read"):
-                self.base = self._return_to(step)  # the mark
-                self._undo = os.open(self._undo_path(self.base), os.O_RDWR | os.O_APPEND)
+                self.base = self._known(step)  # the mark
+                if count == 1:
+                    self._return_to(self.base)
+                self._undo = self._open_undo(self.base)
+                _sync_folder(path)
+                if count == 1:
+                    self._remove_undo(lambda _, number: number > 0)  # all of it is put back
         except BaseException:
-            os.close(self._file)
+            self.close()
             raise
         self._unsynced = False
 
@@ -111,34 +160,31 @@ class DiskRows:
         """Make the rows safe as they are, as those of this step. The marks before it stay until `forget_older`."""
         if step == self.base:
             return
-        undo = self._undo_path(step)
         with self._errors("written"):
             self._write_back()
             os.fdatasync(self._file)
-            following = os.open(undo, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC, 0o644)
+            following = self._open_undo(step)
             try:
                 _sync_folder(self.path)
             except OSError:
-                undo.unlink()  # else rows written from now on would be taken for those of this mark
+                os.close(following)
+                self._undo_path(step, self._number).unlink()  # else later rows would be taken for those of this mark
                 raise
         os.close(self._undo)
         self._undo, self.base, self._unsynced = following, step, False
 
     def forget_older(self) -> None:
-        for step in self._marks():
-            if step < self.base:
-                self._undo_path(step).unlink(missing_ok=True)
+        self._remove_undo(lambda mark, number: number == self._number and mark < self.base)
 
     def close(self) -> None:
         """What was written since the last mark is left to be undone."""
-        if self._file >= 0:
-            os.close(self._file)
-            os.close(self._undo)
-            self._file = self._undo = -1
+        files, self._file, self._undo = (self._file, self._undo), -1, -1
+        for file in files:
+            if file >= 0:
+                os.close(file)
 
     def __del__(self) -> None:
-        if getattr(self, "_undo", -1) >= 0:
-            self.close()
+        self.close()
 
     def schedule(self) -> np.ndarray:
         return np.fromfile(self.path / SCHEDULE, dtype="<f8")
@@ -149,11 +195,11 @@ class DiskRows:
 
     def _create(self, header: Mapping[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        ours = {ROWS, SCHEDULE, self._undo_path(0).name}
+        ours = {ROWS, SCHEDULE, self._undo_path(0, 0).name}
         others = [entry.name for entry in self.path.iterdir() if entry.name.removesuffix(".part") not in ours]
         if [name for name in others if name != f"{HEADER}.part"]:
             raise TwofoldError(f"{self.path} is a folder with other files in it: choose an empty or a new one")
-        for name in (ROWS, self._undo_path(0).name, SCHEDULE):
+        for name in (ROWS, self._undo_path(0, 0).name, SCHEDULE):
             (self.path / name).write_bytes(b"")
         os.truncate(self.path / ROWS, self.rows * self.record_bytes)
         _write_whole(self.path / HEADER, (json.dumps(dict(header), indent=1) + "\n").encode())
@@ -179,35 +225,54 @@ class DiskRows:
     def _lock(self) -> None:
         import fcntl  # not everywhere, and only a head on disk needs it
 
+        if self._first == self._end:
+            return  # a length of 0 would mean all
+        start, length = self._first * self.record_bytes, (self._end - self._first) * self.record_bytes
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
         except OSError:
             raise TwofoldError(f"{self.path} is in use by another process") from None
 
-    def _undo_path(self, step: int) -> Path:
-        return self.path / f"undo-{step}.bin"
+    def _undo_path(self, step: int, number: int) -> Path:
+        return self.path / (f"undo-{step}-{number}.bin" if number else f"undo-{step}.bin")
 
-    def _marks(self) -> list[int]:
-        return sorted(int(path.stem.split("-")[1]) for path in self.path.glob("undo-*.bin"))
+    def _open_undo(self, step: int) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+        return os.open(self._undo_path(step, self._number), flags, 0o644)
 
-    def _return_to(self, step: int | None) -> int:
-        """Undo what was written after the mark, newest first; again from the start if that is cut short."""
-        marks = self._marks()
+    def _undo_files(self) -> list[tuple[int, int]]:
+        """Their marks and processes."""
+        names = [path.stem.split("-")[1:] for path in self.path.glob("undo-*.bin")]
+        return sorted((int(step), int(number[0]) if number else 0) for step, *number in names)
+
+    def _remove_undo(self, unwanted: Callable[[int, int], bool]) -> None:
+        for mark, number in self._undo_files():
+            if unwanted(mark, number):
+                self._undo_path(mark, number).unlink(missing_ok=True)
+
+    def _known(self, step: int | None) -> int:
+        """The mark of this step, or the newest that all processes have made."""
+        files = self._undo_files()
+        marks = sorted({mark for mark, _ in files})
         if step is None:
-            step = max(marks, default=0)
+            everyone = {number for _, number in files}
+            step = max((at for at in marks if {number for mark, number in files if mark == at} == everyone), default=0)
         if step not in marks:
             raise TwofoldError(
                 f"{self.path} cannot return to step {step}, only to {', '.join(map(str, marks)) or 'none'}: "
                 "it and the checkpoint are not of one run"
             )
-        for mark in reversed(marks):
+        return step
+
+    def _return_to(self, step: int) -> None:
+        """Undo what was written after the mark, newest first; again from the start if that is cut short."""
+        for mark, number in reversed(self._undo_files()):
             if mark >= step:
-                self._put_back(self._undo_path(mark))
+                self._put_back(self._undo_path(mark, number))
                 os.fdatasync(self._file)
             if mark != step:
-                self._undo_path(mark).unlink()
-        os.truncate(self._undo_path(step), 0)
-        return step
+                self._undo_path(mark, number).unlink()
+        _sync_folder(self.path)  # no newer one may come back when those of this mark are empty
 
     def _put_back(self, undo: Path) -> None:
         for fresh, used, records in _blocks(undo, self.record_bytes):

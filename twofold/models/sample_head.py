@@ -5,7 +5,7 @@ R rows at hand, S tensors kept of each (weights, then the optimizer's moments), 
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -18,7 +18,7 @@ from twofold import counter
 from twofold.config import Head
 from twofold.errors import TwofoldError
 from twofold.models.row_optimizers import RowAdamW, RowOptimizer, RowSGD
-from twofold.models.row_store import FORMAT, DiskRows, MemoryRows
+from twofold.models.row_store import FORMAT, DiskRows, MemoryRows, edges
 
 STEP_BYTES = 8  # at the head of a record
 DENSE_ROWS = 2**14  # at a time
@@ -52,7 +52,8 @@ class SampleHead:
     With a `path` the rows are in that folder, which is continued where it exists; see `row_store` for what may happen
     to the process and the machine. After a kill they are as `flush` last left them, or as they were after `step`,
     where two marks are there. Another `schedule` than before holds from the next step on. `run` is a name that the
-    folder must carry. One object at a time may use a folder.
+    folder must carry. One object at a time may use a folder; or one in each of several processes, whose `share` is
+    (number, count): each then has the rows from edges[number] to edges[number + 1] alone.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class SampleHead:
         dtype: torch.dtype = torch.float32,
         run: str | None = None,
         step: int | None = None,
+        share: tuple[int, int] = (0, 1),
     ):
         """schedule[k], k = 0, 1, …, is the learning rate of the (k+1)-th step. `momentum` is SGD's."""
         if rows < 1 or dim < 1:
@@ -91,6 +93,8 @@ class SampleHead:
         self._settings = (weight_decay, *rest, steps_per_epoch)
         self._width = self._kind.kept * dim * dtype.itemsize
         self._record_bytes = (STEP_BYTES + self._width + 7) // 8 * 8
+        self.edges = edges(rows, self._record_bytes, share[1])
+        self.own = range(*self.edges[share[0] : share[0] + 2])
         self._store: MemoryRows | DiskRows
         given = np.asarray(schedule, dtype=np.float64)
         if path is None:
@@ -101,7 +105,7 @@ class SampleHead:
                 "format": FORMAT, "run": run, "rows": rows, "dim": dim, "dtype": str(dtype), "seed": seed,
                 "optimizer": optimizer, "update": update, "settings": json.loads(json.dumps(self._settings)),
             }  # fmt: skip
-            self._store = DiskRows(Path(path), rows, self._record_bytes, header, step)
+            self._store = DiskRows(Path(path), rows, self._record_bytes, header, step, share)
             self.steps = self._store.base
             before = self._store.schedule()
             self._follow(before, given)
@@ -155,9 +159,9 @@ class SampleHead:
         self._store.forget_older()
 
     def dense(self) -> Tensor:
-        """The whole head [rows, D] as it stands now; nothing changes."""
-        blocks = (np.arange(at, min(at + DENSE_ROWS, self.rows)) for at in range(0, self.rows, DENSE_ROWS))
-        return torch.cat([self.load(index_R, self.steps).weights for index_R in blocks])
+        """The whole head [rows, D] as it stands now, or this process's rows of it; nothing changes."""
+        blocks = [self.load(index_R, self.steps).weights for index_R in _blocks(self.own)]
+        return torch.cat([torch.empty(0, self.dim, dtype=self.dtype), *blocks])
 
     def close(self) -> None:
         self._store.close()
@@ -170,12 +174,21 @@ class SampleHead:
         return {"steps": self.steps, "schedule": schedule, "rows": rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Rows in memory, as a checkpoint has them."""
-        if isinstance(self._store, DiskRows) or tuple(state["rows"].shape) != self._store.table.shape:
-            raise TwofoldError("the checkpoint holds rows of another shape, or this head is on disk")
-        self._store.table[:] = state["rows"].numpy()
+        """Rows that were in memory, as a checkpoint has them. A head on disk must be new, and is marked with them."""
+        if tuple(state["rows"].shape) != (self.rows, self._record_bytes):
+            raise TwofoldError("the checkpoint holds rows of another shape")
+        if isinstance(self._store, MemoryRows):
+            self._store.table[:] = state["rows"].numpy()
+        else:
+            for index_R in _blocks(self.own):
+                records = state["rows"][index_R[0] : index_R[-1] + 1].numpy()
+                used_R = records[:, :STEP_BYTES].any(axis=1)
+                self._store.write(index_R[used_R], records[used_R], before=np.zeros_like(records[used_R]))
         self.steps = state["steps"]
         self._follow(state["schedule"].numpy(), self.schedule)
+        if isinstance(self._store, DiskRows):
+            self._store.set_schedule(self.schedule)
+            self._store.mark(self.steps)
 
     def _follow(self, before: np.ndarray, given: np.ndarray) -> None:
         """Rates that steps were done with stay as they were: rows are caught up over those steps later on."""
@@ -188,8 +201,9 @@ class SampleHead:
         index_R = torch.as_tensor(indices, dtype=torch.int64, device="cpu").contiguous().numpy()
         if index_R.ndim != 1 or len(np.unique(index_R)) != len(index_R):
             raise TwofoldError("indices must be a list of distinct ones: torch.unique gives them, and labels into them")
-        if len(index_R) and not 0 <= index_R.min() <= index_R.max() < self.rows:
-            raise TwofoldError(f"indices from {index_R.min()} to {index_R.max()}: the head has {self.rows} rows")
+        if len(index_R) and not (index_R.min() in self.own and index_R.max() in self.own):
+            here = "" if len(self.own) == self.rows else f", and {self.own.start} to {self.own.stop} are here"
+            raise TwofoldError(f"indices from {index_R.min()} to {index_R.max()}: the head has {self.rows} rows{here}")
         return index_R
 
     def _decoded(self, records: np.ndarray, index_R: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -230,8 +244,8 @@ class BatchRows(nn.Module):
 
     def make_room(self, batch_size: int) -> None:
         first = torch.arange(batch_size)
-        device = next((buffer.device for buffer in self.buffers()), None)
-        rows = initial_rows(0, first, self.dim)
+        former = next(self.buffers(), torch.empty(0))
+        rows, device = initial_rows(0, first, self.dim).to(former.dtype), former.device
         for name, value in {"rows": rows, "labels": first, "gradient": torch.zeros_like(rows)}.items():
             self.register_buffer(name, value.to(device), persistent=False)
 
@@ -244,6 +258,11 @@ class BatchRows(nn.Module):
         """After a backward pass."""
         if self._leaf.grad is not None:
             self.gradient[: len(self._leaf)].copy_(self._leaf.grad)
+
+
+def _blocks(rows: range) -> Iterator[np.ndarray]:
+    for at in range(rows.start, rows.stop, DENSE_ROWS):
+        yield np.arange(at, min(at + DENSE_ROWS, rows.stop))
 
 
 def initial_rows(seed: int, index_R: Tensor, dim: int) -> Tensor:

@@ -6,6 +6,12 @@ travel through a few slots of (pinned) memory that are used over and over, by co
 
 While the device computes step k, the gradient of step k−1 may be on its way. The rows of step k+1 are read meanwhile if
 they are not among those of both; else they are read after these have moved. So no row is ever stale.
+
+Several processes each have a range of the rows, on disk, and never more of the head. All know which images the whole
+batch has. Each reads its own rows of it, they are exchanged (N·D numbers), every process computes the whole loss, and
+moves its own rows by its own copy of their gradient, which all have alike. With the softmax shared out instead, each
+process with the logits of its own rows, the gradient of the embeddings would have to be added up over all processes:
+2·V·N·D numbers, and more messages, that are waited for.
 """
 
 import json
@@ -22,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twofold import dist
 from twofold.config import Config
 from twofold.data.loader import Order
 from twofold.errors import TwofoldError
@@ -38,12 +45,14 @@ MEMORY_SHARE, MOST_MEMORY = 0.25, 2**30  # of what is free, and bytes at most: e
 class Slot:
     """Room for the rows of one step in host memory; the loaded rows themselves stay beside it until they have moved."""
 
-    def __init__(self, batch_size: int, dim: int, device: torch.device):
-        pinned = device.type == "cuda"
-        self.rows = torch.empty(batch_size, dim, pin_memory=pinned)
-        self.labels = torch.empty(batch_size, dtype=torch.int64, pin_memory=pinned)
-        self.gradient = torch.empty(batch_size, dim, pin_memory=pinned)
-        self.size = 0
+    def __init__(self, part: BatchRows):
+        device, pinned = part.rows.device, part.rows.device.type == "cuda"
+        self.rows = torch.empty_like(part.rows, device="cpu", pin_memory=pinned)
+        self.labels = torch.empty_like(part.labels, device="cpu", pin_memory=pinned)
+        self.gradient = torch.empty_like(part.gradient, device="cpu", pin_memory=pinned)
+        self.wish = torch.zeros(1, dtype=torch.int64, pin_memory=pinned)  # of the first process: to save soon
+        self.sizes = [0]  # rows of the batch that each process has
+        self.own = slice(0, 0)  # and where this one's are among all
         self.loaded: Loaded | None = None
         self.read: Future[bool] | None = None  # whether the rows are there
         self.moved: Future[None] | None = None
@@ -51,19 +60,29 @@ class Slot:
         self._sent = torch.cuda.Event() if pinned else None
         self._arrived = torch.cuda.Event() if pinned else None
 
-    def fill(self, loaded: Loaded, labels: Tensor) -> None:
-        self.loaded, self.size = loaded, len(labels)
-        self.rows[: self.size].copy_(loaded.weights)
-        self.labels[: self.size].copy_(labels)
+    def fill(self, loaded: Loaded, labels: Tensor, sizes: list[int]) -> None:
+        self.loaded, self.sizes = loaded, sizes
+        before = sum(sizes[: dist.rank()])
+        self.own = slice(before, before + sizes[dist.rank()])
+        self.rows[self.own].copy_(loaded.weights)
+        self.labels[: sum(sizes)].copy_(labels)
 
     def send(self, part: BatchRows) -> None:
-        for target, source in ((part.rows, self.rows), (part.labels, self.labels)):
-            target[: self.size].copy_(source[: self.size], non_blocking=True)
+        size = sum(self.sizes)
+        part.rows[self.own].copy_(self.rows[self.own], non_blocking=True)
+        part.labels[:size].copy_(self.labels[:size], non_blocking=True)
         if self._sent is not None:
             self._sent.record(torch.cuda.current_stream(self._device))
+        if len(self.sizes) > 1:
+            part.rows[:size].copy_(dist.one_after_another(part.rows[self.own], self.sizes, "rows"))
+
+    def tell(self, wish: bool) -> None:
+        """All processes come to know what the first wishes, when the gradient has arrived."""
+        asked = torch.full((1,), int(wish and dist.is_first()), device=self._device)
+        self.wish.copy_(dist.sum_(asked, "rows"), non_blocking=True)
 
     def receive(self, part: BatchRows) -> None:
-        self.gradient[: self.size].copy_(part.gradient[: self.size], non_blocking=True)
+        self.gradient[self.own].copy_(part.gradient[self.own], non_blocking=True)
         if self._arrived is not None:
             self._arrived.record(torch.cuda.current_stream(self._device))
 
@@ -90,15 +109,18 @@ class SampleRows:
         self.config, self.part, self.order, self.settings = config, part, order, part.settings
         self.total_steps = config.epochs * order.steps_per_epoch
         part.make_room(config.batch_size)
-        self._slots = [Slot(config.batch_size, part.dim, part.rows.device) for _ in range(SLOTS)]
+        self._slots = [Slot(part) for _ in range(SLOTS)]
         self._in_flight: deque[int] = deque()  # steps whose gradients are not yet with the worker
         self._asked: int | None = None  # the step whose rows were asked for ahead
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twofold-rows")
+        self._wish = False  # to save, if this is the first of several processes
         row = self._build(rows=1)  # refuses settings that cannot be
         self.bytes = part.count * row.bytes
-        self.on_disk = self.settings.path is not None or self.bytes > memory_allowed()
-        self.head = row if self.on_disk else self._build()
+        fits = self.settings.path is None and self.bytes <= memory_allowed()
+        self.on_disk = not fits or dist.count() > 1
+        self.head = self._build() if fits else row  # steps of a trial never open it
         self.mark = 0  # of rows on disk: the step of the checkpoint
+        self._from_memory: dict[str, Any] | None = None  # rows of a checkpoint that are to go to disk
 
     def _build(self, rows: int | None = None, **place: Any) -> SampleHead:
         config, steps_per_epoch = self.config, self.order.steps_per_epoch
@@ -113,7 +135,8 @@ class SampleRows:
             betas=config.betas,
             momentum=config.momentum,
             seed=config.seed,
-            **place,
+            dtype=self.part.rows.dtype,
+            **{"share": (dist.rank(), dist.count())} | place,
         )
 
     def send(self, step: int) -> None:
@@ -126,6 +149,8 @@ class SampleRows:
             assert slot.read is not None
             slot.read.result()
         slot.send(self.part)
+        if dist.count() > 1:
+            slot.tell(self._wish)
         if step + 1 < self.total_steps:
             self._ask(step + 1, beside=(*self._in_flight, step))
 
@@ -145,10 +170,12 @@ class SampleRows:
 
     def _read(self, step: int, slot: Slot, taken: list[np.ndarray]) -> bool:
         sorted_R, place_R = self.order.rows(step).sort()
-        index_R = sorted_R.numpy()  # ascending, as a disk likes it; an order has each row once
+        batch_R = sorted_R.numpy()  # ascending, as a disk likes it; an order has each row once
+        ends = np.searchsorted(batch_R, self.head.edges)
+        index_R = batch_R[slice(*ends[dist.rank() :][:2])]
         if any(len(np.intersect1d(index_R, other, assume_unique=True)) for other in taken):
             return False
-        slot.fill(self.head.load(index_R, step), place_R.argsort())
+        slot.fill(self.head.load(index_R, step), place_R.argsort(), np.diff(ends).tolist())
         return True
 
     def _hand_over(self, before: int) -> None:
@@ -157,45 +184,73 @@ class SampleRows:
             slot = self._slots[self._in_flight.popleft() % SLOTS]
             slot.wait_for_gradient()
             assert slot.loaded is not None
-            slot.moved = self._worker.submit(self.head.apply, slot.loaded, slot.gradient[: slot.size])
+            slot.moved = self._worker.submit(self.head.apply, slot.loaded, slot.gradient[slot.own])
+
+    def all_save(self, step: int, wish: bool) -> bool:
+        """Whether to save now, after `step` steps. Several processes all do three steps after the first wished it.
+
+        The wish travels with the rows of a step, and is known to all when its gradient is: nobody waits for it.
+        """
+        if dist.count() == 1:
+            return wish
+        self._wish = wish
+        return bool(self._slots[(step - 3) % SLOTS].wish.item())
 
     def save(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the rows, once all steps so far have moved them."""
+        """What a checkpoint keeps of the rows, once all steps so far have moved them; in all processes."""
         self._hand_over(self.total_steps)
         for slot in self._slots:
             slot.wait_until_free()
+            slot.wish.zero_()
         self._worker.submit(self.head.mark).result()
+        dist.wait()
         return self.head.state_dict()
 
     def saved(self) -> None:
-        """The checkpoint is written: rows need not return to an older one."""
+        """The checkpoint is written, once all processes are here: rows need not return to an older one."""
+        dist.wait()
         self._worker.submit(self.head.forget_older).result()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Of a checkpoint; rows on disk return to it when they are opened. They stay where they were begun."""
-        self.on_disk = "rows" not in state
-        if self.on_disk:
-            self.mark = state["steps"]
-        else:
+        """Of a checkpoint; rows on disk return to it when they are opened. They stay there; so do those in memory,
+        until several processes share them."""
+        self.mark, in_memory = state["steps"], "rows" in state
+        self.on_disk = not in_memory or dist.count() > 1
+        if in_memory and self.on_disk:
+            self._from_memory = state if dist.is_first() else None
+        elif in_memory:
             self.head = self._build()
             self.head.load_state_dict(state)
 
     def refuse_existing(self) -> None:
-        """A new run makes a new head."""
+        """A new run makes a new head, in one process."""
         path = self.settings.path
-        if path is not None and (Path(path) / HEADER).exists():
+        if path is not None and dist.is_first() and (Path(path) / HEADER).exists():
             raise TwofoldError(f"head.path={path} has the rows of another run: choose another folder")
 
     @contextmanager
     def opened(self, folder: Path) -> Iterator[None]:
         if self.on_disk:
             path = folder / "head" if self.settings.path is None else Path(self.settings.path)
-            self.head = self._build(path=path, run=own_name(folder), step=self.mark)
+            self._open({"path": path, "run": dist.from_first(lambda: own_name(folder))})
         try:
             yield
         finally:
             self._worker.shutdown(cancel_futures=True)
             self.head.close()
+
+    def _open(self, place: dict[str, Any]) -> None:
+        """Of several processes the first opens the whole head, which returns to the mark; then each opens its share."""
+        if dist.is_first():
+            mark = self.mark if self._from_memory is None else 0  # whatever came of an earlier attempt is undone
+            self.head = self._build(**place, step=mark, share=(0, 1))
+            if self._from_memory is not None:
+                self.head.load_state_dict(self._from_memory)
+                self._from_memory = None
+        if dist.count() > 1:
+            self.head.close()
+            dist.wait()
+            self.head = self._build(**place, step=self.mark)
 
     def __str__(self) -> str:
         place = (self.settings.path or "the run folder") if self.on_disk else "memory"

@@ -98,8 +98,6 @@ class Trainer:
         self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
         self.rows: SampleRows | None = None  # of a head that is outside the network, and trained beside it
         if isinstance(method.head, BatchRows):
-            if dist.count() > 1:
-                raise TwofoldError(f"{config.method} keeps its rows in one process: start it without torchrun")
             self.rows = SampleRows(config, method.head, self.loader.order.on_host())
         classes = len(data.classes) if data.classes is not None and data.train.labels is not None else None
         with torch.no_grad():
@@ -181,18 +179,18 @@ class Trainer:
             self.measured_from = self.started, self.step
             if self.replay is not None:
                 stage.note(self.step, "compiling: up to a minute the first time, then kept")
+            stop: int | None = None
             while self.step < self.total_steps:
                 self.take_step(self.step)
                 self.step += 1
                 if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
                     self.log(stage)
                 stage(self.step)
-                stop = dist.stop_for(signals)
-                if stop or time.monotonic() - self.last_save >= self.config.checkpoint.seconds:
+                stop = stop or dist.stop_for(signals)
+                if self.step == self.total_steps or self.is_time_to_save(stop):
                     self.save()
-                if stop:
-                    raise Interrupted(folder.path, stop)
-            self.save()
+                    if stop:
+                        raise Interrupted(folder.path, stop)
 
     def take_step(self, step: int) -> None:
         # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout. torch.manual_seed
@@ -350,14 +348,20 @@ class Trainer:
         graph = self.config.parameters.get("graph")
         return self.data.fingerprint + ("" if graph is None else file_fingerprint(graph))
 
-    def state(self) -> dict[str, Any]:
+    def is_time_to_save(self, stop: int | None) -> bool:
+        """Processes with rows of their own save together; else only the first does, and it alone decides."""
+        every = self.config.checkpoint.seconds
+        due = stop is not None or time.monotonic() - self.last_save >= every
+        return due if self.rows is None or every == 0 else self.rows.all_save(self.step, due)
+
+    def state(self, rows: dict[str, Any] | None) -> dict[str, Any]:
         return {
             "fingerprint": self.fingerprint(),
             "method": self.method.state_dict(),
             "optimizer": optimizer_state(self.optimizer),
             "observers": self.observers.state_dict(),
             "records": self.folder.offsets(),
-            "rows": None if self.rows is None else self.rows.save(),
+            "rows": rows,
         }
 
     def save(self) -> None:
@@ -366,8 +370,9 @@ class Trainer:
             raise Diverged(
                 f"the weights are not finite at step {self.step}, and were not saved: lower lr, or set clip=1"
             )
+        rows = None if self.rows is None else self.rows.save()
         if dist.is_first():
-            checkpoint.save(self.folder.path, self.step, self.state(), self.config.checkpoint.keep)
+            checkpoint.save(self.folder.path, self.step, self.state(rows), self.config.checkpoint.keep)
         if self.rows is not None:
             self.rows.saved()
         self.last_save = time.monotonic()
