@@ -99,7 +99,31 @@ def smaller_gram(x: Tensor, diagonal: Diagonal = "as it is") -> Tensor:
 
 def normalized(x: Tensor, minimum: float = 1e-8) -> Tensor:
     """x with rows of unit length; a row shorter than `minimum` is divided by it instead."""
-    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(minimum)
+    unit, _ = _Normalize.apply(x, minimum)
+    return unit
+
+
+class _Normalize(torch.autograd.Function):
+    """y = x/‖x‖, and the norms: ∂y/∂x takes from a gradient its part along y. A short row is divided by a constant."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, minimum: float) -> tuple[Tensor, Tensor]:
+        norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        alive = norms >= minimum
+        norms = norms.clamp_min(minimum)
+        unit = x / norms
+        ctx.save_for_backward(unit, norms, alive)
+        ctx.set_materialize_grads(False)
+        return unit, norms
+
+    @staticmethod
+    def backward(ctx: Any, by_unit: Tensor | None, by_norms: Tensor | None) -> tuple[Tensor, None]:
+        unit, norms, alive = ctx.saved_tensors
+        by_unit = torch.zeros_like(unit) if by_unit is None else by_unit
+        along = (by_unit * unit).sum(dim=-1, keepdim=True)
+        if by_norms is not None:  # of a second derivative, which reads them
+            along = along - by_norms * norms
+        return torch.addcmul(by_unit, unit, along * alive, value=-1) / norms, None
 
 
 SQUARINGS = 26

@@ -83,11 +83,11 @@ class LazyAdamW:
     def catch_up(self, theta: Tensor, m: Tensor, v: Tensor, since: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Rows [R, D] as they stood after step since[R], as they stand after `step`, with no gradient in between."""
         rows = theta.clone(), m.clone(), v.clone()
-        self.catch_up_(*rows, since, step)
+        self.move(*rows, self.lag(since, step).to(theta))
         return rows
 
-    def catch_up_(self, theta: Tensor, m: Tensor, v: Tensor, since: Tensor, step: int) -> None:
-        """As `catch_up`, in place."""
+    def lag(self, since: Tensor, step: int) -> Tensor:
+        """What `move` needs to know of the steps between: float64 [R, 6], on the host."""
         since = _checked(since, step, self.steps)
         elapsed = (step - since).double()
         kept = (self._log_kept[step] - self._log_kept[since]).exp()
@@ -99,11 +99,15 @@ class LazyAdamW:
         safe = torch.where(moves, first, 1.0)
         eps = torch.where(moves, self.eps * second / safe, self.eps)
         spread = torch.where(moves, self.eps**2 * third / safe, self.eps**2) - eps.square()
-        beta1, beta2 = self.betas
-        factors = kept, torch.where(moves, first, 0.0), eps, spread, beta1**elapsed, beta2**elapsed
-        for block in blocks(*theta.shape):
+        (beta1, beta2), moved = self.betas, torch.where(moves, first, 0.0)
+        return torch.stack((kept, moved, eps, spread, beta1**elapsed, beta2**elapsed), dim=1)
+
+    @staticmethod
+    def move(theta: Tensor, m: Tensor, v: Tensor, lag: Tensor) -> None:
+        """Catch rows [R, D] up, in place, wherever they and `lag` [R, 6] lie."""
+        for block in blocks(theta):
             weights, first_moment, second_moment = theta[block], m[block], v[block]
-            kept, moved, eps, spread, less_m, less_v = (x_R[block, None].to(theta) for x_R in factors)
+            kept, moved, eps, spread, less_m, less_v = lag[block, :, None].unbind(1)
             scale = square_root(second_moment).add_(eps)
             direction = _ratio(first_moment, scale)
             direction.mul_(_ratio(spread, scale.square_()).add_(1)).mul_(moved)
@@ -129,25 +133,30 @@ class LazySGD:
     def catch_up(self, theta: Tensor, m: Tensor, since: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Rows [R, D] as they stood after step since[R], as they stand after `step`, with no gradient in between."""
         rows = theta.clone(), m.clone()
-        self.catch_up_(*rows, since, step)
+        self.move(*rows, self.lag(since, step).to(theta))
         return rows
 
-    def catch_up_(self, theta: Tensor, m: Tensor, since: Tensor, step: int) -> None:
-        """As `catch_up`, in place."""
+    def lag(self, since: Tensor, step: int) -> Tensor:
+        """What `move` needs to know of the steps between: float64 [R, 3], on the host."""
         since = _checked(since, step, self.steps)
         shrunk = self.momentum ** (step - since).double()
         kept = (self._log_kept[step] - self._log_kept[since]).exp()
-        moved = kept * self._table[since] - shrunk * self._table[step]
-        for block in blocks(*theta.shape):
-            by_kept, by_moved, by_shrunk = (x_R[block, None].to(theta) for x_R in (kept, moved, shrunk))
-            theta[block].mul_(by_kept).sub_(by_moved * m[block])
-            m[block].mul_(by_shrunk)
+        return torch.stack((kept, kept * self._table[since] - shrunk * self._table[step], shrunk), dim=1)
+
+    @staticmethod
+    def move(theta: Tensor, m: Tensor, lag: Tensor) -> None:
+        """Catch rows [R, D] up, in place, wherever they and `lag` [R, 3] lie."""
+        for block in blocks(theta):
+            kept, moved, shrunk = lag[block, :, None].unbind(1)
+            theta[block].mul_(kept).sub_(moved * m[block])
+            m[block].mul_(shrunk)
 
 
-def blocks(rows: int, dim: int) -> Iterator[slice]:
-    """Of rows, so small that torch works on one in the calling thread, and a processor's cache holds it."""
-    size = max(1, (BLOCK_NUMBERS - 1) // dim)
-    return (slice(at, at + size) for at in range(0, rows, size))
+def blocks(rows: Tensor) -> Iterator[slice]:
+    """Of rows [R, D]: on the host so small that torch works on one in the calling thread, and a cache holds it."""
+    count, dim = rows.shape
+    size = max(1, (BLOCK_NUMBERS - 1) // dim) if rows.device.type == "cpu" else max(1, count)
+    return (slice(at, at + size) for at in range(0, count, size))
 
 
 def square_root(x: Tensor) -> Tensor:

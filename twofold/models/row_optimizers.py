@@ -18,8 +18,12 @@ from twofold.models.multistep import LazyAdamW, LazySGD, blocks, multistep_adamw
 class RowOptimizer(Protocol):
     kept: int  # S
 
-    def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> None:
-        """Make of rows as they stood after the steps `since` what they are after `step`, without gradients."""
+    def lag(self, since_R: Tensor, step: int) -> Tensor:
+        """What `catch_up` needs to know to bring rows from the steps `since` to `step`: float64 [R, …], on the host."""
+        ...
+
+    def catch_up(self, state_RSD: Tensor, lag: Tensor) -> None:
+        """Make of rows as they stood what they are now, without gradients in between; `lag` lies where they do."""
         ...
 
     def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
@@ -41,17 +45,20 @@ class RowAdamW:
         self.schedule, self.settings, self.steps_per_epoch = schedule, (weight_decay, betas, eps), steps_per_epoch
         self._lazy = LazyAdamW(schedule, *self.settings) if steps_per_epoch is None else None
 
-    def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> None:
+    def lag(self, since_R: Tensor, step: int) -> Tensor:
+        return torch.empty(len(since_R), 0) if self._lazy is None else self._lazy.lag(since_R, step)
+
+    def catch_up(self, state_RSD: Tensor, lag: Tensor) -> None:
         if self._lazy is not None:
             theta, m, v = state_RSD.unbind(1)
-            self._lazy.catch_up_(theta, m, v, since_R, step)
+            self._lazy.move(theta, m, v, lag)
 
     def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
         lr, (weight_decay, (beta1, beta2), eps) = self.schedule[step - 1], self.settings
         unbiased, rate = (
             (math.sqrt(1 - beta2**step), lr / (1 - beta1**step)) if self.steps_per_epoch is None else (1.0, lr)
         )
-        for block in blocks(*gradient_RD.shape):
+        for block in blocks(gradient_RD):
             (theta, m, v), gradient = state_RSD[block].unbind(1), gradient_RD[block]
             m.mul_(beta1).add_(gradient, alpha=1 - beta1)
             v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
@@ -73,14 +80,17 @@ class RowSGD:
         self.schedule, self.settings, self.steps_per_epoch = schedule, (weight_decay, momentum), steps_per_epoch
         self._lazy = LazySGD(schedule, *self.settings) if steps_per_epoch is None else None
 
-    def catch_up(self, state_RSD: Tensor, since_R: Tensor, step: int) -> None:
+    def lag(self, since_R: Tensor, step: int) -> Tensor:
+        return torch.empty(len(since_R), 0) if self._lazy is None else self._lazy.lag(since_R, step)
+
+    def catch_up(self, state_RSD: Tensor, lag: Tensor) -> None:
         if self._lazy is not None:
             theta, m = state_RSD.unbind(1)
-            self._lazy.catch_up_(theta, m, since_R, step)
+            self._lazy.move(theta, m, lag)
 
     def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
         lr, (weight_decay, momentum) = self.schedule[step - 1], self.settings
-        for block in blocks(*gradient_RD.shape):
+        for block in blocks(gradient_RD):
             theta, m = state_RSD[block].unbind(1)
             m.mul_(momentum).add_(gradient_RD[block])
             theta.mul_(1 - lr * weight_decay).sub_(m, alpha=lr)

@@ -29,11 +29,12 @@ Optimizer: TypeAlias = Literal["adamw", "sgd"]
 
 @dataclass(frozen=True)
 class Loaded:
-    """Rows of one step: as they lie in the store, and as they stand when the step begins."""
+    """Rows of one step: as they lie in the store, and as they are brought from there to the end of the step."""
 
     index_R: np.ndarray
     records: np.ndarray
     state_RSD: Tensor
+    lag: Tensor  # of `state`, behind the steps done before this one: for RowOptimizer.catch_up
     step: int  # steps done before
 
     @property
@@ -127,24 +128,36 @@ class SampleHead:
 
     def load(self, index_R: np.ndarray, step: int) -> Loaded:
         """Rows as they will stand after `step` steps, if none of those to come uses them."""
+        loaded = self.read(index_R, step)
+        self.optimizer.catch_up(loaded.state_RSD, loaded.lag)
+        return loaded
+
+    def read(self, index_R: np.ndarray, step: int) -> Loaded:
+        """As `load`, for who lets the optimizer catch them up, on whatever device."""
         records = self._store.read(index_R)
         since_R, state_RSD = self._decoded(records, index_R)
-        self._optimizer.catch_up(state_RSD, since_R, step)
-        return Loaded(index_R, records, state_RSD, step)
+        return Loaded(index_R, records, state_RSD, self.optimizer.lag(since_R, step).to(self.dtype), step)
 
     def apply(self, loaded: Loaded, gradients: Tensor) -> None:
-        """Moves what was loaded, and writes it back."""
+        """Move what was loaded, and write it back."""
+        self._refuse_out_of_turn(loaded)
+        if gradients.shape != loaded.weights.shape:
+            expected = tuple(loaded.weights.shape)
+            raise TwofoldError(f"gradients have shape {tuple(gradients.shape)}, and the rows {expected}")
+        self.optimizer.advance(loaded.state_RSD, gradients.detach().to("cpu", self.dtype), loaded.step + 1)
+        self.write(loaded)
+
+    def write(self, loaded: Loaded) -> None:
+        """Write back what the optimizer has moved."""
+        self._refuse_out_of_turn(loaded)
+        self._store.write(loaded.index_R, self._encoded(loaded.state_RSD, self.steps + 1), loaded.records)
+        self.steps += 1
+
+    def _refuse_out_of_turn(self, loaded: Loaded) -> None:
         if loaded.step != self.steps:
             raise TwofoldError(f"rows of step {loaded.step} cannot move in step {self.steps}: steps go one by one")
         if self.steps >= len(self.schedule):
             raise TwofoldError(f"the schedule has {len(self.schedule)} steps, and all are done: give a longer one")
-        if gradients.shape != loaded.weights.shape:
-            expected = tuple(loaded.weights.shape)
-            raise TwofoldError(f"gradients have shape {tuple(gradients.shape)}, and the rows {expected}")
-        following = self.steps + 1
-        self._optimizer.advance(loaded.state_RSD, gradients.detach().to("cpu", self.dtype), following)
-        self._store.write(loaded.index_R, self._encoded(loaded.state_RSD, following), loaded.records)
-        self.steps = following
 
     def flush(self) -> None:
         """Make the rows safe as they are now: after a kill or a loss of power, this is where they will be."""
@@ -195,7 +208,7 @@ class SampleHead:
         if len(before) < self.steps:
             raise TwofoldError(f"{self.steps} steps are done, and only the rates of {len(before)} are known")
         self.schedule = np.concatenate([before[: self.steps], given[self.steps :]])
-        self._optimizer: RowOptimizer = self._kind(self.schedule.tolist(), *self._settings)
+        self.optimizer: RowOptimizer = self._kind(self.schedule.tolist(), *self._settings)
 
     def _checked(self, indices: Tensor | Sequence[int]) -> np.ndarray:
         index_R = torch.as_tensor(indices, dtype=torch.int64, device="cpu").contiguous().numpy()

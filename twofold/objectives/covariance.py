@@ -50,12 +50,16 @@ class _Standardize(torch.autograd.Function):
         norms = squares.clamp_min(SMALLEST_NORM**2).sqrt()
         columns /= norms
         ctx.save_for_backward(columns, norms, squares >= SMALLEST_NORM**2)
+        ctx.set_materialize_grads(False)
         return columns, norms
 
     @staticmethod
-    def backward(ctx: Any, by_columns: Tensor, by_norms: Tensor) -> tuple[Tensor, None]:
-        columns, norms, alive = ctx.saved_tensors  # by_norms is 0, except in a second derivative, which reads them
-        along = (by_columns * columns).sum(dim=-2, keepdim=True) - by_norms * norms
+    def backward(ctx: Any, by_columns: Tensor | None, by_norms: Tensor | None) -> tuple[Tensor, None]:
+        columns, norms, alive = ctx.saved_tensors
+        by_columns = torch.zeros_like(columns) if by_columns is None else by_columns
+        along = (by_columns * columns).sum(dim=-2, keepdim=True)
+        if by_norms is not None:  # of a second derivative, which reads them
+            along = along - by_norms * norms
         return centred(torch.addcmul(by_columns, columns, along * alive, value=-1)) / norms, None
 
 

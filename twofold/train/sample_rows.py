@@ -2,7 +2,8 @@
 
 One thread beside the training reads the rows of the next step and writes those of the last ones. Which rows they are is
 known, since an order is a function of (seed, step). The thread makes no call to the accelerator; rows and gradients
-travel through a few slots of (pinned) memory that are used over and over, by copies that nobody waits for.
+travel through a few slots of (pinned) memory that are used over and over, by copies that nobody waits for. CUDA also
+catches rows up and moves them, on streams beside the computation's.
 
 While the device computes step k, the gradient of step k−1 may be on its way. The rows of step k+1 are read meanwhile if
 they are not among those of both; else they are read after these have moved. So no row is ever stale.
@@ -19,14 +20,12 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from twofold import dist
 from twofold.config import Config
@@ -34,67 +33,12 @@ from twofold.data.loader import Order
 from twofold.errors import TwofoldError
 from twofold.models import BatchRows, SampleHead
 from twofold.models.row_store import HEADER
-from twofold.models.sample_head import Loaded
 from twofold.train.checkpoint import write_atomically
 from twofold.train.optim import learning_rates
+from twofold.train.row_slots import Slot, slot_kind
 
 SLOTS = 4  # of the step in progress, the two before, whose rows are moved meanwhile, and the one after
 MEMORY_SHARE, MOST_MEMORY = 0.25, 2**30  # of what is free, and bytes at most: each checkpoint writes them all
-
-
-class Slot:
-    """Room for the rows of one step in host memory; the loaded rows themselves stay beside it until they have moved."""
-
-    def __init__(self, part: BatchRows):
-        device, pinned = part.rows.device, part.rows.device.type == "cuda"
-        self.rows = torch.empty_like(part.rows, device="cpu", pin_memory=pinned)
-        self.labels = torch.empty_like(part.labels, device="cpu", pin_memory=pinned)
-        self.gradient = torch.empty_like(part.gradient, device="cpu", pin_memory=pinned)
-        self.wish = torch.zeros(1, dtype=torch.int64, pin_memory=pinned)  # of the first process: to save soon
-        self.sizes = [0]  # rows of the batch that each process has
-        self.own = slice(0, 0)  # and where this one's are among all
-        self.loaded: Loaded | None = None
-        self.read: Future[bool] | None = None  # whether the rows are there
-        self.moved: Future[None] | None = None
-        self._device = device
-        self._sent = torch.cuda.Event() if pinned else None
-        self._arrived = torch.cuda.Event() if pinned else None
-
-    def fill(self, loaded: Loaded, labels: Tensor, sizes: list[int]) -> None:
-        self.loaded, self.sizes = loaded, sizes
-        before = sum(sizes[: dist.rank()])
-        self.own = slice(before, before + sizes[dist.rank()])
-        self.rows[self.own].copy_(loaded.weights)
-        self.labels[: sum(sizes)].copy_(labels)
-
-    def send(self, part: BatchRows) -> None:
-        size = sum(self.sizes)
-        part.rows[self.own].copy_(self.rows[self.own], non_blocking=True)
-        part.labels[:size].copy_(self.labels[:size], non_blocking=True)
-        if self._sent is not None:
-            self._sent.record(torch.cuda.current_stream(self._device))
-        if len(self.sizes) > 1:
-            part.rows[:size].copy_(dist.one_after_another(part.rows[self.own], self.sizes, "rows"))
-
-    def tell(self, wish: bool) -> None:
-        """All processes come to know what the first wishes, when the gradient has arrived."""
-        asked = torch.full((1,), int(wish and dist.is_first()), device=self._device)
-        self.wish.copy_(dist.sum_(asked, "rows"), non_blocking=True)
-
-    def receive(self, part: BatchRows) -> None:
-        self.gradient[self.own].copy_(part.gradient[self.own], non_blocking=True)
-        if self._arrived is not None:
-            self._arrived.record(torch.cuda.current_stream(self._device))
-
-    def wait_for_gradient(self) -> None:
-        if self._arrived is not None:
-            self._arrived.synchronize()
-
-    def wait_until_free(self) -> None:
-        if self.moved is not None:
-            self.moved.result()
-        if self._sent is not None:
-            self._sent.synchronize()
 
 
 class SampleRows:
@@ -109,12 +53,12 @@ class SampleRows:
         self.config, self.part, self.order, self.settings = config, part, order, part.settings
         self.total_steps = config.epochs * order.steps_per_epoch
         part.make_room(config.batch_size)
-        self._slots = [Slot(part) for _ in range(SLOTS)]
         self._in_flight: deque[int] = deque()  # steps whose gradients are not yet with the worker
         self._asked: int | None = None  # the step whose rows were asked for ahead
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twofold-rows")
         self._wish = False  # to save, if this is the first of several processes
         row = self._build(rows=1)  # refuses settings that cannot be
+        self._slots = [slot_kind(part.rows.device)(part, row) for _ in range(SLOTS)]
         self.bytes = part.count * row.bytes
         fits = self.settings.path is None and self.bytes <= memory_allowed()
         self.on_disk = not fits or dist.count() > 1
@@ -148,7 +92,7 @@ class SampleRows:
             slot = self._ask(step)
             assert slot.read is not None
             slot.read.result()
-        slot.send(self.part)
+        slot.send(self.head)
         if dist.count() > 1:
             slot.tell(self._wish)
         if step + 1 < self.total_steps:
@@ -156,7 +100,7 @@ class SampleRows:
 
     def receive(self, step: int) -> None:
         """Begin to bring back the gradient that the step left."""
-        self._slots[step % SLOTS].receive(self.part)
+        self._slots[step % SLOTS].receive(self.head)
         self._in_flight.append(step)
 
     def _ask(self, step: int, beside: tuple[int, ...] = ()) -> Slot:
@@ -175,16 +119,15 @@ class SampleRows:
         index_R = batch_R[slice(*ends[dist.rank() :][:2])]
         if any(len(np.intersect1d(index_R, other, assume_unique=True)) for other in taken):
             return False
-        slot.fill(self.head.load(index_R, step), place_R.argsort(), np.diff(ends).tolist())
+        slot.fill(self.head, index_R, step, place_R.argsort(), np.diff(ends).tolist())
         return True
 
     def _hand_over(self, before: int) -> None:
         """Gradients of steps before this one go to the worker; the host waits for those that are on their way."""
         while self._in_flight and self._in_flight[0] < before:
             slot = self._slots[self._in_flight.popleft() % SLOTS]
-            slot.wait_for_gradient()
-            assert slot.loaded is not None
-            slot.moved = self._worker.submit(self.head.apply, slot.loaded, slot.gradient[slot.own])
+            slot.arrived.wait()
+            slot.moved = self._worker.submit(slot.apply, self.head)
 
     def all_save(self, step: int, wish: bool) -> bool:
         """Whether to save now, after `step` steps. Several processes all do three steps after the first wished it.
