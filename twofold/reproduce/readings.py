@@ -49,6 +49,7 @@ def probed(name: str, title: str) -> Column:
 
 EFFECTIVE_RANK = Column("effective rank", lambda record: record["last"].get("effective_rank"), ".1f")
 MEMORY = Column("memory, MiB", lambda record: record["results"].get("memory"), ",.0f")
+MINUTES = Column("training, minutes", lambda record: record["seconds"] / 60)
 
 
 def _spectrum(record: Record) -> dict[str, Any] | None:
