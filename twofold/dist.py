@@ -108,12 +108,17 @@ def _join(name: str) -> Processes:
         store, own, world = _found
         store = torch_dist.PrefixStore(name, store)
         group = torch_dist.PrefixStore("group", store)
-        torch_dist.init_process_group(store=group, rank=own, world_size=world, timeout=TIMEOUT)
+        torch_dist.init_process_group(_backend(), store=group, rank=own, world_size=world, timeout=TIMEOUT)
     except (RuntimeError, ValueError, OSError) as error:
         raise TwofoldError(
             f"the processes did not find each other: {_first_line(error)}; start them by torchrun"
         ) from None
     return Processes(own, world, torch_dist.PrefixStore("twofold", store))
+
+
+def _backend() -> str:
+    """Named, since torch would make only the GPUs' where there are any, and features are gathered on the host."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
 def _part(processes: Processes) -> None:

@@ -24,7 +24,7 @@ from twofold.train import checkpoint, sample_rows
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder
 from twofold.train.replay import Replay
-from twofold.train.row_slots import DeviceSlot, Slot
+from twofold.train.row_slots import device_slots
 from twofold.train.sample_rows import SampleRows
 from twofold.train.trainer import Trainer
 
@@ -50,11 +50,12 @@ def feeding(batches: list[Tensor]) -> SampleRows:
     return SampleRows(config, BatchRows(30, 4, Head()), FixedOrder(batches))
 
 
-@pytest.mark.parametrize("kind", [Slot, DeviceSlot])
+@pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("slow", [None, "read", "write"])
-def test_no_row_is_stale(kind: type[Slot], slow: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_is_stale(on_device: bool, slow: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches that share rows with the next one, with the next but one, with both, and with none; and a short one."""
-    monkeypatch.setattr(sample_rows, "slot_kind", lambda _: kind)
+    if on_device:
+        monkeypatch.setattr(sample_rows, "make_slots", device_slots)
     generator = torch.Generator().manual_seed(0)
     batches = [torch.randperm(30, generator=generator)[:5] for _ in range(20)]
     batches += [torch.arange(5), torch.arange(5), torch.arange(5, 10), torch.arange(3, 8), torch.arange(20, 25)]

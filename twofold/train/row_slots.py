@@ -15,36 +15,33 @@ from twofold.models.sample_head import Loaded
 
 
 class Slot:
-    """Room for the rows of one step; what was loaded stays beside it until it has moved. The host moves the rows."""
+    """Room for the rows of one step; what was loaded stays in it until it has moved.
 
-    def __init__(self, part: BatchRows, head: SampleHead):  # noqa: ARG002 — another kind needs the head
+    `fill` and `apply` are for the worker's thread, the rest for the training's.
+    """
+
+    def __init__(self, part: BatchRows):
         self.part, self.device = part, part.rows.device
-        self.pinned = self.device.type == "cuda"
-        self.rows, self.labels, self.gradient = (
-            self.room(like.shape, like.dtype) for like in (part.rows, part.labels, part.gradient)
-        )
+        self.labels = self.room(part.labels.shape, torch.int64)
         self.wish = self.room((1,), torch.int64).zero_()  # of the first process: to save soon
         self.sizes = [0]  # rows of the batch that each process has
         self.own = slice(0, 0)  # and where this one's are among all
         self.loaded: Loaded | None = None
         self.read: Future[bool] | None = None  # whether the rows are there
         self.moved: Future[None] | None = None
-        self.sent = Moment(self.device)
-        self.arrived = Moment(self.device)
+        self.sent, self.arrived = Moment(self.device), Moment(self.device)
 
     def room(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        return torch.empty(tuple(shape), dtype=dtype, pin_memory=self.pinned)
+        return torch.empty(tuple(shape), dtype=dtype, pin_memory=self.device.type == "cuda")
 
     def fill(self, head: SampleHead, index_R: np.ndarray, step: int, labels: Tensor, sizes: list[int]) -> None:
-        """From the head, in the worker's thread."""
         before = sum(sizes[: dist.rank()])
         self.sizes, self.own = sizes, slice(before, before + sizes[dist.rank()])
         self.labels[: sum(sizes)].copy_(labels)
         self.load(head, index_R, step)
 
     def load(self, head: SampleHead, index_R: np.ndarray, step: int) -> None:
-        self.loaded = head.load(index_R, step)
-        self.rows[self.own].copy_(self.loaded.weights)
+        raise NotImplementedError
 
     def send(self, head: SampleHead) -> None:
         """Rows and labels to where the step reads them."""
@@ -53,25 +50,21 @@ class Slot:
         if len(self.sizes) > 1:
             self.part.rows[:size].copy_(dist.one_after_another(self.part.rows[self.own], self.sizes, "rows"))
 
-    def put(self, head: SampleHead, rows: Tensor, labels: Tensor) -> None:  # noqa: ARG002
-        rows.copy_(self.rows[self.own], non_blocking=True)
-        labels.copy_(self.labels[: len(labels)], non_blocking=True)
-        self.sent.record()
+    def put(self, head: SampleHead, rows: Tensor, labels: Tensor) -> None:
+        raise NotImplementedError
 
     def tell(self, wish: bool) -> None:
         """All processes come to know what the first wishes, when the gradient has arrived."""
         asked = torch.full((1,), int(wish and dist.is_first()), device=self.device)
         self.wish.copy_(dist.sum_(asked, "rows"), non_blocking=True)
 
-    def receive(self, head: SampleHead) -> None:  # noqa: ARG002
+    def receive(self, head: SampleHead) -> None:
         """Begin to bring back what the step left."""
-        self.gradient[self.own].copy_(self.part.gradient[self.own], non_blocking=True)
-        self.arrived.record()
+        raise NotImplementedError
 
     def apply(self, head: SampleHead) -> None:
-        """To the head, in the worker's thread, once that has arrived."""
-        assert self.loaded is not None
-        head.apply(self.loaded, self.gradient[self.own])
+        """To the head, once that has arrived."""
+        raise NotImplementedError
 
     def wait_until_free(self) -> None:
         if self.moved is not None:
@@ -79,22 +72,51 @@ class Slot:
         self.sent.wait()
 
 
+class HostSlot(Slot):
+    """The worker moves the rows. They go to the device, and their gradient comes back."""
+
+    def __init__(self, part: BatchRows):
+        super().__init__(part)
+        self.rows, self.gradient = (self.room(like.shape, like.dtype) for like in (part.rows, part.gradient))
+
+    def load(self, head: SampleHead, index_R: np.ndarray, step: int) -> None:
+        self.loaded = head.load(index_R, step)
+        self.rows[self.own].copy_(self.loaded.weights)
+
+    def put(self, head: SampleHead, rows: Tensor, labels: Tensor) -> None:  # noqa: ARG002
+        rows.copy_(self.rows[self.own], non_blocking=True)
+        labels.copy_(self.labels[: len(labels)], non_blocking=True)
+        self.sent.record()
+
+    def receive(self, head: SampleHead) -> None:  # noqa: ARG002
+        self.gradient[self.own].copy_(self.part.gradient[self.own], non_blocking=True)
+        self.arrived.record()
+
+    def apply(self, head: SampleHead) -> None:
+        assert self.loaded is not None
+        head.apply(self.loaded, self.gradient[self.own])
+
+
+class Workbench:
+    """Where the device moves the rows of a step: places that no recorded step reads from or writes to."""
+
+    def __init__(self, part: BatchRows, nobody: Loaded):
+        count, device = len(part.rows), part.rows.device
+        self.state, self.lag = (
+            torch.empty(count, *like.shape[1:], dtype=like.dtype, device=device)
+            for like in (nobody.state_RSD, nobody.lag)
+        )
+        self.labels, self.gradient = torch.empty_like(part.labels), torch.empty_like(part.gradient)
+        self.free = Moment(device)
+
+
 class DeviceSlot(Slot):
-    """The device moves the rows, beside the steps before and after: the host is too slow for it, and only copies.
+    """The device moves the rows, beside the steps before and after: the host is too slow for it, and only copies."""
 
-    Whatever a recorded step reads and writes is copied from and to places of our own, within the device, so that a
-    step never waits for the host's memory.
-    """
-
-    def __init__(self, part: BatchRows, head: SampleHead):
-        super().__init__(part, head)
-        nobody = head.read(np.empty(0, dtype=np.int64), 0)
-        state_shape = (len(part.rows), *nobody.state_RSD.shape[1:])
-        self.state = self.room(state_shape, nobody.state_RSD.dtype)
-        self.lag = self.room((len(part.rows), nobody.lag.shape[1]), nobody.lag.dtype)
-        host = (self.state, self.lag, self.labels, self.gradient)
-        self.there = [torch.empty_like(tensor, device=self.device, pin_memory=False) for tensor in host]
-        self.inward, self.outward = Way(self.device), Way(self.device)
+    def __init__(self, part: BatchRows, bench: Workbench, ways: tuple["Way", "Way"]):
+        super().__init__(part)
+        self.bench, (self.inward, self.outward) = bench, ways
+        self.state, self.lag = (self.room(like.shape, like.dtype) for like in (bench.state, bench.lag))
         self.left = Moment(self.device)
 
     def load(self, head: SampleHead, index_R: np.ndarray, step: int) -> None:
@@ -104,27 +126,31 @@ class DeviceSlot(Slot):
         self.loaded = dataclasses.replace(loaded, state_RSD=self.state[:rows])
 
     def put(self, head: SampleHead, rows: Tensor, labels: Tensor) -> None:
-        state, lag, places, _ = self.there
-        with self.inward.after(self.arrived):
-            for target, source in ((state, self.state), (lag, self.lag)):
-                target[: len(rows)].copy_(source[: len(rows)], non_blocking=True)
-            places[: len(labels)].copy_(self.labels[: len(labels)], non_blocking=True)
-            head.optimizer.catch_up(state[: len(rows)], lag[: len(rows)])
+        state, lag, places = (
+            self.bench.state[: len(rows)],
+            self.bench.lag[: len(rows)],
+            self.bench.labels[: len(labels)],
+        )
+        with self.inward.after(self.bench.free):
+            for target, source in ((state, self.state), (lag, self.lag), (places, self.labels)):
+                target.copy_(source[: len(target)], non_blocking=True)
+            head.optimizer.catch_up(state, lag)
             self.sent.record()
         self.sent.hold_back()
-        rows.copy_(state[: len(rows), 0])
-        labels.copy_(places[: len(labels)])
+        rows.copy_(state[:, 0])
+        labels.copy_(places)
 
     def receive(self, head: SampleHead) -> None:
         assert self.loaded is not None
         own = self.part.gradient[self.own]
-        state, gradient = (self.there[place][: len(own)] for place in (0, 3))
+        state, gradient = self.bench.state[: len(own)], self.bench.gradient[: len(own)]
         gradient.copy_(own)
         self.left.record()
         with self.outward.after(self.left):
             head.optimizer.advance(state, gradient, self.loaded.step + 1)
             self.state[: len(own)].copy_(state, non_blocking=True)
             self.arrived.record()
+            self.bench.free.record()
 
     def apply(self, head: SampleHead) -> None:
         assert self.loaded is not None
@@ -165,5 +191,16 @@ class Way:
             yield
 
 
-def slot_kind(device: torch.device) -> type[Slot]:
-    return DeviceSlot if device.type == "cuda" else Slot
+def make_slots(count: int, part: BatchRows, head: SampleHead) -> list[Slot]:
+    """`head` is one like that whose rows they will hold."""
+    if part.rows.device.type != "cuda":
+        return [HostSlot(part) for _ in range(count)]
+    return device_slots(count, part, head)
+
+
+def device_slots(count: int, part: BatchRows, head: SampleHead) -> list[Slot]:
+    """Two benches, since the rows of one step are caught up while those of the step before are in use."""
+    nobody = head.read(np.empty(0, dtype=np.int64), 0)
+    benches = Workbench(part, nobody), Workbench(part, nobody)
+    ways = Way(part.rows.device), Way(part.rows.device)
+    return [DeviceSlot(part, benches[number % 2], ways) for number in range(count)]

@@ -35,7 +35,7 @@ from twofold.models import BatchRows, SampleHead
 from twofold.models.row_store import HEADER
 from twofold.train.checkpoint import write_atomically
 from twofold.train.optim import learning_rates
-from twofold.train.row_slots import Slot, slot_kind
+from twofold.train.row_slots import Slot, make_slots
 
 SLOTS = 4  # of the step in progress, the two before, whose rows are moved meanwhile, and the one after
 MEMORY_SHARE, MOST_MEMORY = 0.25, 2**30  # of what is free, and bytes at most: each checkpoint writes them all
@@ -58,7 +58,7 @@ class SampleRows:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twofold-rows")
         self._wish = False  # to save, if this is the first of several processes
         row = self._build(rows=1)  # refuses settings that cannot be
-        self._slots = [slot_kind(part.rows.device)(part, row) for _ in range(SLOTS)]
+        self._slots = make_slots(SLOTS, part, row)
         self.bytes = part.count * row.bytes
         fits = self.settings.path is None and self.bytes <= memory_allowed()
         self.on_disk = not fits or dist.count() > 1
