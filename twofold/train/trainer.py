@@ -211,6 +211,7 @@ class Trainer:
 
     def training_step(self, batch: Batch, views: list[Tensor]) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
+        self.optimizer.zero_grad()  # here, so that the last step's gradients take no room beside what the network keeps
         with tf32_products(self.bf16):
             embeddings = self.embed(views, batch)
             if self.exchange is None:
@@ -223,7 +224,6 @@ class Trainer:
                 samples = None if self.exchange is None else self.exchange.samples
                 self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr, samples)
 
-            self.optimizer.zero_grad()
             loss.total.backward()
             if self.pieces is not None:
                 self.pieces.backward()

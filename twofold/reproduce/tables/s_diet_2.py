@@ -30,5 +30,10 @@ TABLE = Table(
         for encoder, values in IN_PRINT.items()
         for size, value in values.items()
     ],
+    findings=(
+        "Batch cross entropy is as near to full cross entropy as the paper says, and nearer than "
+        "√((1−1/b)/(1−1/n)), which is for the gradient of the embeddings alone; one of eight cosines is below the "
+        "printed one, by less than a thousandth. At initialisation sampled softmax changes nothing."
+    ),
     differs=("the paper's is on CIFAR-100",),
 )
