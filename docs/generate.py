@@ -218,7 +218,7 @@ def paper_results(paper: str, left: dict[str, Record]) -> list[str]:
     found = {name for table in tables for row in table.rows for name in records_of(table, row, everything)}
     for name in found & left.keys():
         del left[name]
-    words = [table.findings for table in tables if table.findings]
+    words = [f"**{table.number}.** {table.findings}" for table in tables if table.findings]
     if not tables:
         words = ["Theory alone: see `twofold verify birth`."]
     elif not found:
@@ -229,7 +229,7 @@ def paper_results(paper: str, left: dict[str, Record]) -> list[str]:
     for table in tables:
         lines = lines_of_measurements(table, BENCHMARKS) if table.benchmark else lines_of_records(table, everything)
         sections += ["", *markdown(table, lines)]
-    return [" ".join(words), *sections]
+    return ["\n\n".join(words), *sections]
 
 
 def readme() -> str:

@@ -33,6 +33,6 @@ TABLE = Table(
             probes=PROJECTED,
         ),
     ],
-    findings=("The features before the projector are the better ones, by about as much as in print."),
+    findings=("As in print, the features before the projector are the better ones."),
     differs=("ours on CIFAR-10, 100 epochs; the paper on CIFAR-100, 5000 epochs",),
 )
