@@ -75,3 +75,14 @@ def trained(method: str, out: Path, **overrides: object) -> twofold.Run:
     return twofold.pretrain(
         {"data": "digits", **quick(method, **overrides)}, method=method, out=out, encoder=SmallEncoder()
     )
+
+
+class Own(nn.Module):
+    """A module that Twofold does not know, for digits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1)).relu()

@@ -9,10 +9,9 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits
-from torch import nn
 
 import twofold
-from running import small
+from running import Own, small
 from twofold import api
 from twofold.config import RUN_KEYS, resolve
 from twofold.data.decode import decode
@@ -99,15 +98,6 @@ def test_memory_is_of_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(api, "evaluate", evaluate)
     run = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl", epochs=1))
     assert run.results["memory"] == 0
-
-
-class Own(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 20)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x.flatten(1)).relu()
 
 
 def test_any_module_is_an_encoder(tmp_path: Path) -> None:

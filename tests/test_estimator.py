@@ -15,9 +15,9 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
-from torch import nn
 
 import twofold
+from running import Own
 
 DIGITS = load_digits()
 IMAGES = (DIGITS.images[:120] / 16).astype(np.float32)
@@ -178,15 +178,6 @@ def test_nothing_is_left_behind_unless_asked_for(
     estimator.set_params(out=tmp_path / "runs").fit(IMAGES[:40]).fit(IMAGES[:40])
     assert sorted(os.listdir(tmp_path / "runs")) == ["frossl-1", "frossl-2"]
     assert estimator.run_.report.exists()
-
-
-class Own(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 20)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x.flatten(1)).relu()
 
 
 def test_a_module_of_ones_own_stays_as_it_was_given() -> None:

@@ -20,7 +20,7 @@ from twofold import dist
 from twofold.config import RUN_KEYS, Config, Head, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data.datasets import is_splits
-from twofold.data.sources import ARRAY, DATASET, Data, Source, load, open_source
+from twofold.data.sources import ARRAY, DATASET, Data, Source, load_as, open_source
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import Row, compare
@@ -250,16 +250,8 @@ def go_on(
 
 
 def read_data(config: Config, source: Source, display: Display) -> Data:
-    assert config.image_size is not None
-    assert config.channels is not None
     with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
-        data = load(
-            source,
-            image_size=config.image_size,
-            channels=config.channels,
-            test_fraction=config.test_fraction,
-            progress=stage,
-        )
+        data = load_as(config, source, stage)
     dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
     return data
 

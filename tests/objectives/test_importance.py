@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
 
+from trials import SPOILS, spoiled
 from twofold.errors import TwofoldError
 from twofold.objectives.contrastive import contrastive, family, info_nce
 from twofold.objectives.importance import RULES, alpha_cl, contrastive_covariance, energy, importance
@@ -242,7 +243,7 @@ def test_the_energy_of_a_linear_network_is_that_of_its_input_s_covariance() -> N
 @given(
     scale=st.sampled_from([1e-4, 1.0, 1e4]),
     shape=st.sampled_from([(2, 2, 1), (2, 2, 3), (3, 5, 4)]),
-    spoil=st.sampled_from(["nothing", "identical", "zero row", "all zero", "flat view"]),
+    spoil=st.sampled_from(SPOILS),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
     through=st.booleans(),
     seed=st.integers(0, 100),
@@ -250,15 +251,7 @@ def test_the_energy_of_a_linear_network_is_that_of_its_input_s_covariance() -> N
 def test_always_finite(
     scale: float, shape: tuple[int, int, int], spoil: str, dtype: torch.dtype, through: bool, seed: int
 ) -> None:
-    z = scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-    if spoil == "identical":
-        z[:] = z[0, 0]
-    elif spoil == "zero row":
-        z[0, 0] = 0
-    elif spoil == "all zero":
-        z[:] = 0
-    elif spoil == "flat view":
-        z[1] = z[1, 0]
+    z = spoiled(spoil, scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed)))
     z = z.to(dtype).requires_grad_()
     cases = [(rule, {}) for rule in RULES] + [("direct", {"normalized": False}), ("direct", {"exponent": 1.0})]
     for rule, parameters in cases:

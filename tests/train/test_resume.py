@@ -15,6 +15,7 @@ from twofold.methods import CATALOG
 from twofold.train import checkpoint
 
 COMPARED = ("metrics.jsonl", "spectrum.jsonl")
+LAST_STEP = 33
 
 
 def words(method: str, out: Path, **overrides: object) -> list[str]:
@@ -39,22 +40,35 @@ def assert_same_run(a: Path, b: Path) -> None:
     assert table[0] == table[1]
 
 
-def kill_and_resume(method: str, folder: Path, moments: list[float]) -> int:
-    """Start, kill after each of the moments (seconds after the folder appeared), resume; how many kills hit."""
-    hits = 0
+def kept_step(folder: Path) -> int:
+    name = checkpoint.latest_name(folder / "checkpoints")
+    return 0 if name is None else int(name.partition("-")[2])
+
+
+def kill_and_resume(method: str, folder: Path, moments: random.Random, kills: int) -> list[int]:
+    """Start, kill, resume and so on; the steps of the checkpoints that the kills left.
+
+    A resumed process first spends seconds on imports: every third kill hits it there, the others after a step to come.
+    """
+    left = []
     process = start(*words(method, folder))
-    for moment in moments:
-        deadline = time.monotonic() + 60
-        while not (folder / "config.json").exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
-        time.sleep(moment)
-        hits += process.poll() is None
-        process.kill()
+    for kill in range(kills):
+        if kill % 3 == 2:
+            time.sleep(moments.uniform(0, 4))
+        else:
+            step = moments.randint(min(kept_step(folder) + 1, LAST_STEP), LAST_STEP)
+            deadline = time.monotonic() + 120
+            while kept_step(folder) < step and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.005)
+            time.sleep(moments.uniform(0, 0.5))
+        if process.poll() is None:
+            process.kill()
+            left.append(kept_step(folder))
         process.communicate()
         process = start("resume", str(folder))
     _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    return hits
+    return left
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +87,8 @@ def uninterrupted(method: str, reference: dict[str, Path]) -> Path:
 
 def check_kills(method: str, reference: dict[str, Path], tmp_path: Path, seed: int, kills: int) -> None:
     whole = uninterrupted(method, reference)
-    moments = random.Random(seed)
-    hits = kill_and_resume(method, tmp_path / "killed", [moments.uniform(0, 4) for _ in range(kills)])
-    assert hits > 0, "no kill hit the process: the test shows nothing"
+    left = kill_and_resume(method, tmp_path / "killed", random.Random(seed), kills)
+    assert any(0 < step < LAST_STEP for step in left), f"no kill hit the training, but {left}: the test shows nothing"
     assert_same_run(whole, tmp_path / "killed")
 
 
@@ -103,7 +116,7 @@ def test_asked_to_stop_saves_first_and_says_how_to_go_on(
     assert process.returncode == code, err
     assert f"twofold resume {folder}" in err
     step, _ = checkpoint.load_latest(folder)
-    assert 0 < step < 33
+    assert 0 < step < LAST_STEP
     finished = run("resume", str(folder))
     assert finished.returncode == 0, finished.stderr
     # The configurations differ in checkpoint.seconds alone, which must not change a bit of the result.

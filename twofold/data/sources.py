@@ -118,6 +118,19 @@ def own_source(config: Config) -> Source:
     return open_source(config.data, data_dir=config.data_dir, class_list=config.class_list)
 
 
+def load_as(config: Config, source: Source, progress: Progress | None = None) -> Data:
+    """The source's images as a run's configuration wants them."""
+    assert config.image_size is not None
+    assert config.channels is not None
+    return load(
+        source,
+        image_size=config.image_size,
+        channels=config.channels,
+        test_fraction=config.test_fraction,
+        progress=progress,
+    )
+
+
 def load(
     source: Source, *, image_size: int, channels: int, test_fraction: float, progress: Progress | None = None
 ) -> Data:

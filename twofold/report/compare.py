@@ -84,7 +84,7 @@ def render_comparison(folders: Sequence[RunFolder]) -> str:
     drawn = [each for group in sections.values() for each in group] + maps
     return page(
         "compare.html",
-        title=f"{len(runs)} runs",
+        title=f"{len(runs)} runs compared",
         table=table(runs),
         differences=differences(runs),
         runs=runs,

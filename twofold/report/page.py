@@ -9,7 +9,7 @@ from shlex import quote
 from statistics import median
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from twofold.errors import TwofoldError, how_to_resume
@@ -103,12 +103,13 @@ def page(template: str, **words: Any) -> str:
     style = "\n".join(resource(name) for name in STYLES)
     script = "\n".join(resource(f"scripts/{name}") for name in SCRIPTS)
     wrapped = f'(() => {{\n"use strict";\n{script}}})();\n'
-    html = environment().from_string(resource(template)).render(style=style, script=wrapped, **words)
+    html = environment().get_template(template).render(style=style, script=wrapped, **words)
     return html.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def environment() -> Environment:
-    made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    loader = FunctionLoader(resource)
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 

@@ -18,7 +18,7 @@ from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Order
-from twofold.data.sources import Data, load, own_source
+from twofold.data.sources import Data, load_as, own_source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
@@ -98,19 +98,12 @@ def record_run(folder: RunFolder, points: int | None, display: Display) -> None:
     config = load_config(folder.config_text(), schema)
     source = own_source(config)
     encoder = load_encoder(folder.path)
-    assert config.image_size is not None
-    assert config.channels is not None
     with display.stage("reading images", len(source)) as stage:
-        data = load(
-            source,
-            image_size=config.image_size,
-            channels=config.channels,
-            test_fraction=config.test_fraction,
-            progress=stage,
-        )
+        data = load_as(config, source, stage)
     device = choose_device("auto")
     preprocess: Any = encoder.preprocess
     eye = Eye(encoder.to(device), preprocess, device, autocast_of(config, device))
+    assert config.image_size is not None
     augment = Augmenter(
         config.augment,
         views=config.views,

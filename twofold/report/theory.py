@@ -61,8 +61,9 @@ def write_page(path: Path, results: Sequence[Checked], pictures: Sequence[tuple[
     ]
     html = (
         environment()
-        .from_string(resource("theory.html"))
+        .get_template("theory.html")
         .render(
+            title="The theory, checked",
             papers=[paper for paper in papers if paper["rows"]],
             counts=counts(results),
             style=resource("style.css"),

@@ -71,18 +71,21 @@ def orthonormality(view: int) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda w, x: linalg.distance_from_orthonormal(x[view] @ w[view].T)
 
 
-def of_each(formula: Callable[[Tensor, Tensor, int], Tensor], given: list[Instance], views: tuple[int, ...]) -> Tensor:
-    return flat([formula(w, x, view) for w, x in given for view in views])
-
-
 def by_autograd(loss: Callable[[Tensor, Tensor], Tensor], given: list[Instance], views: tuple[int, ...]) -> Tensor:
     return flat([gradient(loss, w, x)[view] for w, x in given for view in views])
 
 
+def compared(
+    loss: Callable[[Tensor, Tensor], Tensor], formula: Callable[[Tensor, Tensor, int], Tensor], *views: int
+) -> Sides:
+    """The loss's gradient to the networks of these views, and the formula's."""
+    given = instances()
+    return Sides(by_autograd(loss, given, views), flat([formula(w, x, view) for w, x in given for view in views]))
+
+
 @claim("frossl", "eq 22, 23", "∇_{W₁}‖Z₁ − Z₂‖² = 2W₁Γ₁ − 2W₂X₂ᵀX₁, and with 1 and 2 swapped", tolerance=1e-12)
 def gradient_of_invariance() -> Sides:
-    given = instances()
-    return Sides(by_autograd(spread, given, (0, 1)), of_each(invariance_gradient, given, (0, 1)))
+    return compared(spread, invariance_gradient, 0, 1)
 
 
 def invariance_gradient(w: Tensor, x: Tensor, v: int) -> Tensor:
@@ -96,14 +99,12 @@ def variance_gradient(w: Tensor, x: Tensor, v: int) -> Tensor:
 
 @claim("frossl", "eq 24", "∇_{W₁}‖W₁Γ₁W₁ᵀ − I‖² = +4(W₁Γ₁W₁ᵀ − I)W₁Γ₁", tolerance=1e-12)
 def gradient_of_variance() -> Sides:
-    given = instances()
-    return Sides(by_autograd(orthonormality(0), given, (0,)), of_each(variance_gradient, given, (0,)))
+    return compared(orthonormality(0), variance_gradient, 0)
 
 
 @gradient_of_variance.printed("−4(W₁Γ₁W₁ᵀ − I)W₁Γ₁")
 def _() -> Sides:
-    given = instances()
-    return Sides(by_autograd(orthonormality(0), given, (0,)), -of_each(variance_gradient, given, (0,)))
+    return compared(orthonormality(0), lambda w, x, v: -variance_gradient(w, x, v), 0)
 
 
 @claim("frossl", "eq 25, 26", "∇_{W₂}‖W₁Γ₁W₁ᵀ − I‖² = 0 and ∇_{W₁}‖W₂Γ₂W₂ᵀ − I‖² = 0", tolerance=0)
@@ -115,8 +116,7 @@ def gradients_that_vanish() -> Sides:
 
 @claim("frossl", "eq 27", "∇_{W₂}‖W₂Γ₂W₂ᵀ − I‖² = +4(W₂Γ₂W₂ᵀ − I)W₂Γ₂", tolerance=1e-12)
 def gradient_of_other_variance() -> Sides:
-    given = instances()
-    return Sides(by_autograd(orthonormality(1), given, (1,)), of_each(variance_gradient, given, (1,)))
+    return compared(orthonormality(1), variance_gradient, 1)
 
 
 @gradient_of_other_variance.printed("−4(W₂Γ₁W₂ᵀ − I)W₂Γ₂: the sign, and Γ₁ for Γ₂")
@@ -125,8 +125,7 @@ def _() -> Sides:
         first, second = x.mT @ x
         return -4 * (w[1] @ first @ w[1].T - torch.eye(w.shape[1], dtype=w.dtype)) @ w[1] @ second
 
-    given = instances()
-    return Sides(by_autograd(orthonormality(1), given, (1,)), of_each(printed, given, (1,)))
+    return compared(orthonormality(1), printed, 1)
 
 
 def whole_gradient(w: Tensor, x: Tensor, v: int) -> Tensor:
@@ -141,26 +140,22 @@ def printed_gradient(w: Tensor, x: Tensor, v: int) -> Tensor:
 
 @claim("frossl", "eq 12", "∇_{W₁}L = −2(W₁Γ₁ + W₂X₂ᵀX₁ − 2W₁Γ₁W₁ᵀW₁Γ₁)", tolerance=1e-12)
 def gradient_of_first() -> Sides:
-    given = instances()
-    return Sides(by_autograd(frossl_variant, given, (0,)), of_each(whole_gradient, given, (0,)))
+    return compared(frossl_variant, whole_gradient, 0)
 
 
 @gradient_of_first.printed("−2(W₁Γ₁ + 2W₂X₂ᵀX₁ + 2W₁Γ₁W₁ᵀW₁Γ₁)")
 def _() -> Sides:
-    given = instances()
-    return Sides(by_autograd(frossl_variant, given, (0,)), of_each(printed_gradient, given, (0,)))
+    return compared(frossl_variant, printed_gradient, 0)
 
 
 @claim("frossl", "eq 13", "∇_{W₂}L = −2(W₂Γ₂ + W₁X₁ᵀX₂ − 2W₂Γ₂W₂ᵀW₂Γ₂)", tolerance=1e-12)
 def gradient_of_second() -> Sides:
-    given = instances()
-    return Sides(by_autograd(frossl_variant, given, (1,)), of_each(whole_gradient, given, (1,)))
+    return compared(frossl_variant, whole_gradient, 1)
 
 
 @gradient_of_second.printed("−2(W₂Γ₂ + 2W₁X₁ᵀX₂ + 2W₂Γ₂W₂ᵀW₂Γ₂)")
 def _() -> Sides:
-    given = instances()
-    return Sides(by_autograd(frossl_variant, given, (1,)), of_each(printed_gradient, given, (1,)))
+    return compared(frossl_variant, printed_gradient, 1)
 
 
 def sum_of_terms(w: Tensor, x: Tensor, v: int) -> Tensor:
@@ -173,26 +168,22 @@ def printed_sum(w: Tensor, x: Tensor, v: int) -> Tensor:
 
 @claim("frossl", "eq 28", "∇_{W₁}L = 2W₁Γ₁ − 2W₂X₂ᵀX₁ + 4(W₁Γ₁W₁ᵀ − I)W₁Γ₁", tolerance=1e-12)
 def combined_first() -> Sides:
-    given = instances()
-    return Sides(by_autograd(frossl_variant, given, (0,)), of_each(sum_of_terms, given, (0,)))
+    return compared(frossl_variant, sum_of_terms, 0)
 
 
 @combined_first.printed("2W₁Γ₁ − 2W₂X₂ᵀX₁ − 4(W₁Γ₁W₁ᵀ − I)W₁Γ₁ (and its second line is not equal to it)")
 def _() -> Sides:
-    given = instances()
-    return Sides(by_autograd(frossl_variant, given, (0,)), of_each(printed_sum, given, (0,)))
+    return compared(frossl_variant, printed_sum, 0)
 
 
 @claim("frossl", "eq 29", "∇_{W₂}L = 2W₂Γ₂ − 2W₁X₁ᵀX₂ + 4(W₂Γ₂W₂ᵀ − I)W₂Γ₂", tolerance=1e-12)
 def combined_second() -> Sides:
-    given = instances()
-    return Sides(by_autograd(frossl_variant, given, (1,)), of_each(sum_of_terms, given, (1,)))
+    return compared(frossl_variant, sum_of_terms, 1)
 
 
 @combined_second.printed("2W₂Γ₂ − 2W₁X₁ᵀX₂ − 4(W₂Γ₂W₂ᵀ − I)W₂Γ₂ (and its second line is not equal to it)")
 def _() -> Sides:
-    given = instances()
-    return Sides(by_autograd(frossl_variant, given, (1,)), of_each(printed_sum, given, (1,)))
+    return compared(frossl_variant, printed_sum, 1)
 
 
 def loss_after(velocity: Callable[[Tensor, Tensor, int], Tensor], given: list[Instance]) -> Tensor:
