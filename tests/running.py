@@ -1,8 +1,11 @@
 """Small runs for tests: a few hundred tiny images and networks that train in a second or two."""
 
 import os
+import random
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from torch import Tensor, nn
 import twofold
 from twofold import api
 from twofold.methods import schema
+from twofold.train import checkpoint
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
@@ -44,6 +48,45 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     process = start(*words, cwd=cwd)
     out, err = process.communicate(timeout=300)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def kept_step(folder: Path) -> int:
+    """Of the newest checkpoint; 0 where there is none."""
+    name = checkpoint.latest_name(folder / "checkpoints")
+    return 0 if name is None else int(name.partition("-")[2])
+
+
+def kill_and_resume(
+    launch: Callable[[], "subprocess.Popen[str]"],
+    folder: Path,
+    moments: random.Random,
+    kills: int,
+    last_step: int,
+    pause: float = 0.5,
+) -> None:
+    """Launch, kill, launch again and so on, to the end. At least one kill is between the first step and the last.
+
+    A resumed process first spends seconds on imports: every third kill hits it there, the others after a step to come.
+    """
+    left = []
+    process = launch()
+    for kill in range(kills):
+        if kill % 3 == 2:
+            time.sleep(moments.uniform(0, 4))
+        else:
+            step = moments.randint(min(kept_step(folder) + 1, last_step - 1), last_step - 1)
+            deadline = time.monotonic() + 120
+            while kept_step(folder) < step and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.005)
+            time.sleep(moments.uniform(0, pause))
+        if process.poll() is None:
+            process.kill()
+            left.append(kept_step(folder))
+        process.communicate()
+        process = launch()
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert any(0 < step < last_step for step in left), f"no kill hit the training, but {left}: this shows nothing"
 
 
 QUICK: dict[str, object] = {"epochs": 15, "lr": 0.01, "projector": (128, 64), "predictor_width": 64, "map_points": 0}

@@ -15,6 +15,7 @@ from running import Own, small
 from twofold import api
 from twofold.config import RUN_KEYS, resolve
 from twofold.data.decode import decode
+from twofold.train.record import RunFolder
 from twofold.train.weights import Preprocess
 
 DIGITS = load_digits()
@@ -125,6 +126,17 @@ def test_a_run_on_arrays_resumes_with_the_arrays(tmp_path: Path) -> None:
     (whole.path / "results.json").unlink()
     with pytest.raises(twofold.TwofoldError, match="have changed"):
         twofold.resume(whole, data=(PIXELS[::-1].copy(), DIGITS.target))
+
+
+def test_a_run_that_another_process_trains_is_left_alone(tmp_path: Path) -> None:
+    run = twofold.pretrain("digits", method="simclr", out=tmp_path / "run", **small("simclr", epochs=1))
+    (run.path / "results.json").unlink()
+    written = (run.path / "metrics.jsonl").read_bytes() + b"{}\n"
+    (run.path / "metrics.jsonl").write_bytes(written)
+    with RunFolder.open(run.path).held(), pytest.raises(twofold.TwofoldError, match="in use by another process"):
+        twofold.resume(run)
+    assert (run.path / "metrics.jsonl").read_bytes() == written
+    assert twofold.resume(run).results is not None
 
 
 def test_a_config_is_used_as_it_is() -> None:

@@ -174,13 +174,14 @@ def start(
     if trainer.rows is not None:
         trainer.rows.refuse_existing()
     folder = RunFolder.create(path, dump(config)) if dist.is_first() else Bystander(path)
-    if weights is not None and dist.is_first():
-        initial.keep(folder.path, weights)
-    if data.skipped:
-        folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
-        display.say(f"{len(data.skipped)} images could not be read; they are listed in {folder.path / 'skipped.txt'}")
-    announce(trainer, folder, display)
-    return complete(trainer, folder, display)
+    with folder.held():
+        if weights is not None and dist.is_first():
+            initial.keep(folder.path, weights)
+        if data.skipped:
+            folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
+            display.say(f"{len(data.skipped)} images could not be read; {folder.path / 'skipped.txt'} lists them")
+        announce(trainer, folder, display)
+        return complete(trainer, folder, display)
 
 
 def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
@@ -243,10 +244,11 @@ def go_on(
         asked = config.data if data is None else data
         source = open_source(asked, data_dir=config.data_dir, class_list=config.class_list)
     weights = None if config.init is None else initial.kept(path)
-    trainer = Trainer(config, read_data(config, source, display), display, encoder, weights)
-    trainer.restore(folder)
-    display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
-    return complete(trainer, folder, display)
+    with folder.held():
+        trainer = Trainer(config, read_data(config, source, display), display, encoder, weights)
+        trainer.restore(folder)
+        display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
+        return complete(trainer, folder, display)
 
 
 def read_data(config: Config, source: Source, display: Display) -> Data:

@@ -242,6 +242,11 @@ def sum_(tensor: Tensor, what: str) -> Tensor:
     return tensor
 
 
+def meet() -> None:
+    """Go on when all are here, in the middle of training: one that was killed is missed at once, unlike by `wait`."""
+    sum_(torch.zeros(1), "meetings")
+
+
 def every(tensor: Tensor, what: str) -> Tensor:
     """[processes, ...]: the tensors of all processes, which have one shape; without gradients."""
     if _joined is None:

@@ -286,32 +286,17 @@ def start(run: Path, rows: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
-def kill_and_resume(run: Path, rows: Path, moments: list[float]) -> int:
-    process, hits = start(run, rows), 0
-    for moment in moments:
-        while not (run / "config.json").exists() and process.poll() is None:
-            time.sleep(0.005)
-        time.sleep(moment)
-        hits += process.poll() is None
-        process.kill()
-        process.communicate()
-        process = start(run, rows)
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    return hits
-
-
-def check_kills(whole: Path, tmp_path: Path, moments: list[float]) -> None:
-    assert kill_and_resume(tmp_path / "run", tmp_path / "rows", moments) > 0
-    assert_same(whole, tmp_path / "run")
+def check_kills(whole: Path, tmp_path: Path, seed: int, kills: int) -> None:
+    run, rows = tmp_path / "run", tmp_path / "rows"
+    running.kill_and_resume(lambda: start(run, rows), run, random.Random(seed), kills, last_step=22, pause=0.05)
+    assert_same(whole, run)
 
 
 def test_killed_and_resumed_ends_bit_by_bit_as_if_not(whole: Path, tmp_path: Path) -> None:
-    check_kills(whole, tmp_path, [0.4])
+    check_kills(whole, tmp_path, seed=0, kills=1)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(10))
 def test_killed_at_many_moments(seed: int, whole: Path, tmp_path: Path) -> None:
-    moments = random.Random(seed)
-    check_kills(whole, tmp_path, [moments.uniform(0, 3) for _ in range(4)])
+    check_kills(whole, tmp_path, seed, kills=4)

@@ -26,11 +26,7 @@ from twofold.reproduce.table import Job
 from twofold.train.device import choose_device
 from twofold.train.guards import ask_to_stop
 from twofold.train.progress import Display
-
-try:
-    import fcntl
-except ImportError:  # Windows: nobody else is asked
-    fcntl = None  # type: ignore[assignment]
+from twofold.train.record import hold
 
 LEAST_SECONDS = 45.0  # with less than this left a run would compile, and stop
 
@@ -165,10 +161,4 @@ def claimed(path: Path) -> Iterator[bool]:
     """Whether this process alone is at it; the claim ends with the block, or with the process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
+        yield hold(file)

@@ -9,11 +9,18 @@ report.html · tensorboard/ where it was asked for
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.train.checkpoint import sync, write_atomically
+
+try:
+    import fcntl
+except ImportError:  # Windows: nobody else is asked
+    fcntl = None  # type: ignore[assignment]
 
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")
 
@@ -47,6 +54,14 @@ class RunFolder:
         if not (path / "config.json").exists():
             raise TwofoldError(f"{path} is not a run folder: it has no config.json")
         return cls(path)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While one process trains in it, another would write into the same records."""
+        with (self.path / "config.json").open() as file:
+            if not hold(file):
+                raise TwofoldError(f"{self.path} is in use by another process, which is training it")
+            yield
 
     def config_text(self) -> str:
         return (self.path / "config.json").read_text()
@@ -107,6 +122,10 @@ class RunFolder:
 class Bystander(RunFolder):
     """The run folder as processes other than the first see it: they write nothing."""
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        yield
+
     def _append(self, name: str, line: str) -> None:
         pass
 
@@ -118,6 +137,18 @@ class Bystander(RunFolder):
 
     def write(self, name: str, text: str) -> Path:  # noqa: ARG002 — the signature is the folder's
         return self.path / name
+
+
+def hold(file: IO[Any]) -> bool:
+    """Take a file until it is closed or the process ends; False where another process has it."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system that knows no locks
+        pass
+    return True
 
 
 def next_free(parent: Path, stem: str) -> Path:

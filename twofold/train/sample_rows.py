@@ -146,12 +146,12 @@ class SampleRows:
             slot.wait_until_free()
             slot.wish.zero_()
         self._worker.submit(self.head.mark).result()
-        dist.wait()
+        dist.meet()
         return self.head.state_dict()
 
     def saved(self) -> None:
         """The checkpoint is written, once all processes are here: rows need not return to an older one."""
-        dist.wait()
+        dist.meet()
         self._worker.submit(self.head.forget_older).result()
 
     def restore(self, state: dict[str, Any]) -> None:
