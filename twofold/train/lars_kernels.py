@@ -7,11 +7,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from twofold.train.optim import Weights
+from twofold.train.optim import Weights, lars_step
 
 BLOCK = 4096  # numbers that one program works on
 SUMS = 1024  # of blocks that are added at once
 ALIGNED = 16  # bytes: whatever torch has allocated is
+KEPT = 8  # plans of steps that are not recorded
 
 
 @triton.jit
@@ -64,7 +65,7 @@ class Plan:
     """Where the numbers of all weights lie, for programs that look it up."""
 
     def __init__(self, groups: Sequence[Weights]):
-        """Room for it: neither may be asked for while a step is recorded."""
+        """Room for it, which cannot be asked for while a step is recorded."""
         weights = [w for group in groups for w in group.weights]
         blocks = sum(triton.cdiv(w.numel(), BLOCK) for w in weights)
         tables = ((blocks, 5), torch.int64), ((len(weights), 2), torch.int32), ((len(weights), 2), torch.float32)
@@ -98,25 +99,33 @@ class FusedStep:
     def __init__(self) -> None:
         self._plans: dict[tuple[int, ...], Plan] = {}  # by where tensors lie, which is often where they lay before
         self._spare: list[Plan] = []  # for a recording
+        self._recorded: list[Plan] = []  # which it goes on to read
 
     def __call__(self, groups: Sequence[Weights], lr: Tensor, momentum: float) -> None:
         pairs = [pair for group in groups for pair in zip(group.weights, group.slopes, strict=True)]
         slopes = [g if g.stride() == w.stride() else torch.empty_like(w).copy_(g) for w, g in pairs]
-        plan = self._plan(groups, slopes)
+        tensors = [tensor for group in groups for tensor in (*group.weights, *group.buffers)]
+        addresses = tuple(tensor.data_ptr() for tensor in (*tensors, *slopes))
+        if any(address % ALIGNED for address in addresses):  # a view of something, perhaps
+            lars_step(list(groups), lr, momentum)
+            return
+        plan = self._plan(addresses, groups, slopes)
         total = plan.sums.shape[1]
         _squares[(total,)](plan.blocks, plan.sums, total, BLOCK, num_warps=8)
         _ratios[(len(slopes),)](plan.spans, plan.settings, plan.sums, total, lr, plan.ratios, SUMS)
         _move[(total,)](plan.blocks, plan.settings, plan.ratios, lr, momentum, BLOCK, num_warps=8)
 
-    def _plan(self, groups: Sequence[Weights], slopes: Sequence[Tensor]) -> Plan:
-        tensors = [tensor for group in groups for tensor in (*group.weights, *group.buffers)]
-        addresses = tuple(tensor.data_ptr() for tensor in (*tensors, *slopes))
-        if any(address % ALIGNED for address in addresses):
-            raise RuntimeError("a weight, gradient or momentum begins at an odd place in memory")
+    def _plan(self, addresses: tuple[int, ...], groups: Sequence[Weights], slopes: Sequence[Tensor]) -> Plan:
+        if torch.cuda.is_current_stream_capturing():
+            plan = self._spare.pop()
+            self._recorded.append(plan)
+            plan.tell(groups, slopes)
+            return plan
         if addresses not in self._plans:
-            recording = torch.cuda.is_current_stream_capturing()
-            if not recording and not self._spare:
+            if not self._spare:
                 self._spare = [Plan(groups)]
-            self._plans[addresses] = self._spare.pop() if recording else Plan(groups)
+            if len(self._plans) == KEPT:
+                self._plans.pop(next(iter(self._plans)))
+            self._plans[addresses] = Plan(groups)
             self._plans[addresses].tell(groups, slopes)
         return self._plans[addresses]
