@@ -104,31 +104,39 @@ def vicreg(
     c: Σ of the squared off-diagonal covariances / D. For V views s is the mean over pairs, and v and c are 2/V times
     their sums, so that V = 2 is the paper's value. (The authors' code halves v, as if variance were 12.5.)
     """
-    weights = {"invariance": invariance, "variance": variance, "covariance": covariance, "epsilon": epsilon}
-    _, N, _ = shape_of(z)
-    squares_VD, off_diagonal_V = _Variances.apply(z)
-    return _vicreg(N, squares_VD, spread_of(z), off_diagonal_V, **weights)
+    weights = {"invariance": invariance, "variance": variance, "covariance": covariance}
+    V, N, D = shape_of(z)
+    _at_least_two(N, "vicreg")
+    missing, off_diagonal = _Variances.apply(z, epsilon)
+    return _vicreg(V, N, D, missing, spread_of(z), off_diagonal, **weights)
 
 
 class _Variances(torch.autograd.Function):
-    """Σ_n x_nd² and Σ_{i≠j} (xᵀx)_ij² of x = z − mean, whose gradients are one product together."""
+    """Σ of max(0, 1 − √(Var + epsilon)) and Σ_{i≠j} (xᵀx)_ij² of x = z − mean: their gradients are one product."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, z: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         x, squares_VD, gram, own_VD = _variances(z)
-        ctx.save_for_backward(z, x, gram, own_VD)
-        return squares_VD, gram.square().sum(dim=(-2, -1)) - own_VD.square().sum(dim=-1)
+        ctx.save_for_backward(z, x, squares_VD, gram, own_VD)
+        ctx.epsilon = epsilon
+        return _missing(squares_VD, z.shape[1], epsilon), gram.square().sum() - own_VD.square().sum()
 
     @staticmethod
     @full_precision
-    def backward(ctx: Any, by_squares_VD: Tensor, by_off_diagonal_V: Tensor) -> Tensor:
-        z, x, gram, own_VD = ctx.saved_tensors
+    def backward(ctx: Any, by_missing: Tensor, by_off_diagonal: Tensor) -> tuple[Tensor, None]:
+        z, x, squares_VD, gram, own_VD = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is asked for, and these are functions of z too
-            x, _, gram, own_VD = _variances(z)
-        rate_V = 4 * by_off_diagonal_V
-        apart = x * (2 * by_squares_VD - rate_V[:, None] * own_VD)[:, None]
-        factors = (rate_V[:, None, None] * gram, x) if x.shape[-2] < x.shape[-1] else (x, rate_V[:, None, None] * gram)
-        return centred(torch.baddbmm(apart, *factors))
+            x, squares_VD, gram, own_VD = _variances(z)
+        rate, count = 4 * by_off_diagonal, z.shape[1] - 1
+        steepness_VD = (squares_VD / count + ctx.epsilon).rsqrt()  # above 1 where variance is missing
+        slope_VD = torch.where(steepness_VD > 1, steepness_VD, 0) * (by_missing / count)
+        apart = x * torch.addcmul(slope_VD, own_VD, rate).neg()[:, None]
+        factors = (rate * gram, x) if x.shape[-2] < x.shape[-1] else (x, rate * gram)
+        return centred(torch.baddbmm(apart, *factors)), None
+
+
+def _missing(squares_VD: Tensor, count: int, epsilon: float) -> Tensor:
+    return torch.relu(1 - (squares_VD / (count - 1) + epsilon).sqrt()).sum()
 
 
 def _variances(z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -144,28 +152,29 @@ def vicreg_of_moments(
     moments: Moments, *, invariance: float, variance: float, covariance: float, epsilon: float
 ) -> LossTerms:
     """The same loss from D×D moments."""
+    _at_least_two(moments.count, "vicreg")
+    weights = {"invariance": invariance, "variance": variance, "covariance": covariance}
     squares_VD = moments.cross_VVD.diagonal().mT
-    off_diagonal_V = _off_diagonal(_within(moments)).square().sum(dim=(1, 2))
-    return _vicreg(moments.count, squares_VD, moments.spread, off_diagonal_V, invariance, variance, covariance, epsilon)
+    missing, (V, D) = _missing(squares_VD, moments.count, epsilon), squares_VD.shape
+    off_diagonal = _off_diagonal(_within(moments)).square().sum()
+    return _vicreg(V, moments.count, D, missing, moments.spread, off_diagonal, **weights)
 
 
 def _vicreg(
-    count: int,
-    squares_VD: Tensor,
+    V: int,
+    N: int,
+    D: int,
+    missing: Tensor,
     spread: Tensor,
-    off_diagonal_V: Tensor,
+    off_diagonal: Tensor,
     invariance: float,
     variance: float,
     covariance: float,
-    epsilon: float,
 ) -> LossTerms:
-    _at_least_two(count, "vicreg")
-    V, D = squares_VD.shape
-    hinge_VD = torch.relu(1 - (squares_VD / (count - 1) + epsilon).sqrt())
     return _total(
-        invariance=invariance * spread / (V * (V - 1) / 2 * count * D),
-        variance=variance * (2 / V) / D * hinge_VD.sum(),
-        covariance=covariance * (2 / V) * off_diagonal_V.sum() / ((count - 1) ** 2 * D),
+        invariance=invariance / (V * (V - 1) / 2 * N * D) * spread,
+        variance=variance * (2 / V) / D * missing,
+        covariance=covariance * (2 / V) / ((N - 1) ** 2 * D) * off_diagonal,
     )
 
 
