@@ -119,11 +119,21 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_unit: Tensor | None, by_norms: Tensor | None) -> tuple[Tensor, None]:
         unit, norms, alive = ctx.saved_tensors
-        by_unit = torch.zeros_like(unit) if by_unit is None else by_unit
-        along = (by_unit * unit).sum(dim=-1, keepdim=True)
-        if by_norms is not None:  # of a second derivative, which reads them
-            along = along - by_norms * norms
-        return torch.addcmul(by_unit, unit, along * alive, value=-1) / norms, None
+        return by_unit_length(by_unit, by_norms, unit, norms, alive, dim=-1), None
+
+
+def by_unit_length(
+    by_unit: Tensor | None, by_norms: Tensor | None, unit: Tensor, norms: Tensor, alive: Tensor, dim: int
+) -> Tensor:
+    """The gradient of x along `dim`, from those of unit = x/norms and of the norms; either may be None for 0.
+
+    Where not `alive`, the norm was a constant.
+    """
+    by_unit = torch.zeros_like(unit) if by_unit is None else by_unit
+    along = (by_unit * unit).sum(dim=dim, keepdim=True)
+    if by_norms is not None:  # of a second derivative, which reads them
+        along = along - by_norms * norms
+    return torch.addcmul(by_unit, unit, along * alive, value=-1) / norms
 
 
 SQUARINGS = 26

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from twofold.errors import TwofoldError
 from twofold.linalg import (
+    by_unit_length,
     centred,
     cholesky,
     double,
@@ -56,11 +57,7 @@ class _Standardize(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_columns: Tensor | None, by_norms: Tensor | None) -> tuple[Tensor, None]:
         columns, norms, alive = ctx.saved_tensors
-        by_columns = torch.zeros_like(columns) if by_columns is None else by_columns
-        along = (by_columns * columns).sum(dim=-2, keepdim=True)
-        if by_norms is not None:  # of a second derivative, which reads them
-            along = along - by_norms * norms
-        return centred(torch.addcmul(by_columns, columns, along * alive, value=-1)) / norms, None
+        return centred(by_unit_length(by_columns, by_norms, columns, norms, alive, dim=-2)), None
 
 
 @full_precision
