@@ -17,7 +17,8 @@ from twofold.types import Batch, Embeddings
 # On digits the weights of all pairs alike leave few dimensions, as Theorem 3 of α-CL lets expect; the others keep most.
 LEAST_RANK = {"quadratic": 3.0}
 # DIET sees one view in a step, Barlow Twins first spends its time on the correlations, SwAV on finding clusters.
-EPOCHS = {"diet": 30, "barlow-twins": 25, "swav": 30}
+# After 15 epochs FroSSL is so near to where it began that rounding decides.
+EPOCHS = {"diet": 30, "barlow-twins": 25, "swav": 30, "frossl": 30}
 # DINO is slow to start: after 20 epochs its embeddings have an effective rank of 6, and it would be right to say so.
 DEFAULT_EPOCHS = {"dino": 40}
 
