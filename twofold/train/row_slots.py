@@ -1,6 +1,7 @@
 """Room for the rows of a few steps on their way between a sample head and the device."""
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
@@ -14,7 +15,7 @@ from twofold.models import BatchRows, SampleHead
 from twofold.models.sample_head import Loaded
 
 
-class Slot:
+class Slot(ABC):
     """Room for the rows of one step; what was loaded stays in it until it has moved.
 
     `fill` and `apply` are for the worker's thread, the rest for the training's.
@@ -40,8 +41,9 @@ class Slot:
         self.labels[: sum(sizes)].copy_(labels)
         self.load(head, index_R, step)
 
+    @abstractmethod
     def load(self, head: SampleHead, index_R: np.ndarray, step: int) -> None:
-        raise NotImplementedError
+        """What `apply` will need of these rows."""
 
     def send(self, head: SampleHead) -> None:
         """Rows and labels to where the step reads them."""
@@ -50,21 +52,22 @@ class Slot:
         if len(self.sizes) > 1:
             self.part.rows[:size].copy_(dist.one_after_another(self.part.rows[self.own], self.sizes, "rows"))
 
+    @abstractmethod
     def put(self, head: SampleHead, rows: Tensor, labels: Tensor) -> None:
-        raise NotImplementedError
+        """This process's rows, and all labels, into these tensors."""
 
     def tell(self, wish: bool) -> None:
         """All processes come to know what the first wishes, when the gradient has arrived."""
         asked = torch.full((1,), int(wish and dist.is_first()), device=self.device)
         self.wish.copy_(dist.sum_(asked, "rows"), non_blocking=True)
 
+    @abstractmethod
     def receive(self, head: SampleHead) -> None:
         """Begin to bring back what the step left."""
-        raise NotImplementedError
 
+    @abstractmethod
     def apply(self, head: SampleHead) -> None:
         """To the head, once that has arrived."""
-        raise NotImplementedError
 
     def wait_until_free(self) -> None:
         if self.moved is not None:
