@@ -4,9 +4,9 @@
     python -m benchmarks.throughput --data digits --device cpu --steps 5 --rounds 31
 
 The ceiling is the same network, with the same batch and precision, doing nothing but forward, backward and SGD on
-views that lie ready, on CUDA as one graph; a teacher's forward passes are part of it where the method has one. The
-product step is all that `twofold pretrain` does in a step; with `--data digits` it is the demo's, as configured there.
-Both are timed in turn, since others may use the machine too, and kept under benchmarks/results.
+views that lie ready, on CUDA as one graph; a teacher's forward passes are part of it where the method has one, and so
+is a linear head. The product step is all that `twofold pretrain` does in a step; with `--data digits` it is the demo's,
+as configured there. Both are timed in turn, since others may use the machine too, and kept under benchmarks/results.
 """
 
 import argparse
@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.results import Table, keep
 from twofold.api import configure, read_data
 from twofold.config import RUN_KEYS
 from twofold.data import store
+from twofold.train.precision import tf32_products
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
@@ -78,11 +80,15 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
     batch = trainer.loader.batch(0)
 
     def step() -> None:
-        with trainer.autocast():
-            embeddings = (trainer.narrow or method)(views, batch)
-        output = embeddings.z if embeddings.prediction is None else embeddings.prediction
         optimizer.zero_grad()
-        output.float().square().mean().backward()
+        with tf32_products(trainer.bf16):
+            with trainer.autocast():
+                embeddings = (trainer.narrow or method)(views, batch)
+            output = embeddings.z if embeddings.prediction is None else embeddings.prediction
+            output = output.float()
+            if isinstance(method.head, nn.Linear):
+                output = method.head(output)
+            output.square().mean().backward()
         if trainer.narrow is not None:
             trainer.narrow.collect_gradients()
         optimizer.step()

@@ -148,8 +148,11 @@ def largest_eigenvalue(a: Tensor) -> Tensor:
     """
     tiny = torch.finfo(a.dtype).tiny
     power = a
-    for _ in range(SQUARINGS):
-        power = power / power.trace().clamp_min(tiny)
+    # With a trace of 1 the largest eigenvalue is at least 1/D: it can be squared some times before it is scaled again.
+    at_once = int(math.log2(-0.5 * math.log2(tiny) / max(math.log2(a.shape[-1]), 1)))
+    for number in range(SQUARINGS):
+        if number % at_once == 0:
+            power = power / power.trace().clamp_min(tiny)
         power = power @ power
     return (a * power).sum() / power.trace().clamp_min(tiny)
 

@@ -93,3 +93,18 @@ def test_too_large_a_batch_names_one_that_fits() -> None:
 
 def test_suggested_batch_sizes() -> None:
     assert [suggested_batch_size(n) for n in (2, 3, 4, 7, 8, 255, 256, 511, 512)] == [2, 2, 2, 2, 4, 64, 128, 128, 256]
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_the_device_finds_the_same_batches(drop_last: bool) -> None:
+    """By a step that it counts itself; what it finds in place of a short batch is not used."""
+    loader = Loader(store(), batch_size=5, seed=7, drop_last=drop_last)
+    room = loader.batch(0)
+    for step in [0, 1, 2, 3, 4, 5, 9, 2, 12]:
+        loader.turn_to(step)
+        loader.fill_at(torch.tensor(step), room)
+        expected = loader.batch(step)
+        if len(expected.images) == 5:
+            assert torch.equal(room.images, expected.images)
+            assert torch.equal(room.index, expected.index)
+            assert torch.equal(room.labels, expected.labels)

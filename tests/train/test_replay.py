@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import running
+from twofold.data.loader import Loader
 from twofold.errors import TwofoldError
 from twofold.models import build_encoder
 from twofold.train import optim, replay
@@ -66,9 +67,15 @@ def weights_after(trainer: Trainer, steps: list[int]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize(("can_record", "waits"), [(True, False), (False, False), (True, True)])
-def test_looking_ahead_changes_no_number(drop_last: bool, can_record: bool, waits: bool) -> None:
+@pytest.mark.parametrize(
+    ("can_record", "waits", "on_device"),
+    [(True, False, True), (False, False, True), (True, True, True), (True, False, False)],
+)
+def test_looking_ahead_changes_no_number(
+    drop_last: bool, can_record: bool, waits: bool, on_device: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two epochs; with drop_last=false a short batch ends each, and its successor cannot have been looked ahead to."""
+    monkeypatch.setattr(Loader, "on_device", on_device)
     streams = AtOnce(can_record, waits)
     keys = {"batch_size": 256, "drop_last": drop_last}
     fast, plain = replaying(streams, **keys), running.trainer("byol", **keys)
@@ -136,23 +143,43 @@ def test_narrow_weights_are_those_of_autocast() -> None:
         return {name: parameter.grad for name, parameter in network.named_parameters()}
 
     expected = {name: None if grad is None else grad.clone() for name, grad in gradients(network).items()}
-    narrow = NarrowWeights(network, torch.bfloat16)
+    narrow = NarrowWeights(network, [network], torch.bfloat16)
     for _ in range(2):  # nothing is left from one step for the next
         for name, gradient in gradients(narrow).items():
             assert (gradient is None) == (expected[name] is None) == name.startswith("1.")
             assert gradient is None or torch.equal(gradient, expected[name])
 
 
+def test_copies_that_an_optimizer_wrote_are_good_until_torch_changes_the_weight() -> None:
+    linear = nn.Linear(3, 2, bias=False)
+    narrow = NarrowWeights(linear, [linear], torch.bfloat16)
+    copy, x = narrow.copy_of(linear.weight), torch.eye(3, dtype=torch.bfloat16)
+    assert copy is not None
+    assert torch.equal(narrow(x), linear.weight.T.bfloat16())
+    copy.grad = torch.ones_like(copy)
+    copy.detach().view(torch.int16).numpy()[:] = 0  # as a kernel does that torch does not know of
+    assert torch.equal(narrow(x), linear.weight.T.bfloat16())
+    copy.detach().view(torch.int16).numpy()[:] = 0
+    narrow.moved()
+    assert copy.grad is None
+    assert not narrow(x).any()
+    with torch.no_grad():
+        linear.weight.mul_(2)
+    assert torch.equal(narrow(x), linear.weight.T.bfloat16())
+    assert narrow.copy_of(nn.Parameter(linear.weight.data)) is None
+
+
 def gradients(method: str, **overrides: object) -> Tensor:
-    """Of all weights, at a step that is replayed where there is a recording; the weights have not moved until then."""
-    keys = {"device": "cuda", "batch_size": 256, "epochs": 20, "encoder": "resnet18", "optimizer": "sgd", "lr": 1e-12}
+    """Of all weights, as momentum has them, over steps of which the last are replayed where there is a recording; the
+    weights have not moved until then."""
+    keys = {"device": "cuda", "batch_size": 256, "epochs": 20, "encoder": "resnet18", "lr": 1e-12}
+    keys |= {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.0}
     trainer = running.trainer(method, **keys | overrides)
     trainer.method.train()
     for step in range(WARM_UP + 2):
         trainer.take_step(step)
     assert trainer.replay is None or trainer.replay.refused is None
-    grads = [weight.grad for _, weight in trainer.method.trained_parameters()]
-    return torch.cat([grad.double().flatten() for grad in grads if grad is not None])
+    return torch.cat([state["momentum_buffer"].double().flatten() for state in trainer.optimizer.state.values()])
 
 
 @CUDA
@@ -192,29 +219,56 @@ def test_a_step_never_waits_for_the_device() -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-@CUDA
-def test_the_fused_step_of_lars_is_the_plain_one() -> None:
-    from twofold.train import lars_kernels
+class Layers(nn.Module):
+    """Weights of all kinds that a step meets: large, tiny, with the channels innermost, zero, and without a copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Conv2d(3, 64, 3), nn.Conv2d(64, 32, 1), nn.Linear(300, 70), nn.BatchNorm1d(7)])
+        self.large = nn.Parameter(torch.randn(3, 12_345))
+        self.zero = nn.Parameter(torch.zeros(4, 4))
+
+
+def after_steps(optimizer: str, weight_decay: float, fused: bool) -> list[Tensor]:
+    """Weights, moments and copies after four steps by made-up gradients; the last one has two for a weight."""
+    from twofold.train.fused_step import FusedStep
 
     torch.manual_seed(0)
-    shapes = [(64, 3, 3, 3), (300, 70), (4, 4), (3, 2 * lars_kernels.BLOCK * lars_kernels.SUMS // 3 + 5), (7,)]
-    weights = [torch.randn(shape, device="cuda") for shape in shapes]
-    weights[0] = weights[0].contiguous(memory_format=torch.channels_last)
-    weights[2].zero_()
-    slopes, buffers = [torch.randn(shape, device="cuda") for shape in shapes], [torch.randn_like(w) for w in weights]
-    lr = torch.tensor(0.3, device="cuda")
-    results = []
-    for step in (optim.lars_step, lars_kernels.FusedStep()):
-        moved, momenta = [w.clone() for w in weights], [m.clone() for m in buffers]
-        groups = [
-            optim.Weights(moved[:-1], slopes[:-1], momenta[:-1], weight_decay=1e-2, eta=0.02),
-            optim.Weights(moved[-1:], slopes[-1:], momenta[-1:], weight_decay=0.1, eta=None),
-        ]
-        for _ in range(2):
-            step(groups, lr, 0.9)
-        results.append([*moved, *momenta])
-    for plain, fused in zip(*results, strict=True):
-        torch.testing.assert_close(fused, plain, rtol=2e-6, atol=1e-6)
+    layers = Layers().cuda().to(memory_format=torch.channels_last)
+    config = running.trainer(optimizer=optimizer, weight_decay=weight_decay, decay_all=True).config
+    built = optim.build_optimizer(config, list(layers.named_parameters()), torch.device("cuda"))
+    narrow = NarrowWeights(layers, [layers], torch.bfloat16)
+    step = FusedStep(built, narrow)
+    for number in range(4):
+        narrow.refresh(list(narrow.wide) if number == 0 else [])
+        layers.zero_grad()
+        for weight in layers.parameters():
+            copy = narrow.copy_of(weight)
+            target = weight if copy is None else copy
+            target.grad = torch.randn(weight.shape, device="cuda").to(target.dtype).contiguous()
+        if number == 3:
+            layers.parts[2].bias.grad = torch.ones(70, device="cuda")
+        optim.set_learning_rate(built, torch.tensor(0.3 / (number + 1), device="cuda"))
+        if fused:
+            step()
+        else:
+            narrow.collect_gradients()
+            built.step()
+            narrow.refresh(narrow.trained)
+        assert all(copy.grad is None for copy in narrow.narrow.values())
+    moments = [value for state in built.state.values() for value in state.values()]
+    for name, copy in narrow.narrow.items():
+        assert torch.equal(copy, narrow.wide[name].bfloat16())
+    return [*layers.parameters(), *moments]
+
+
+@CUDA
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+@pytest.mark.parametrize("optimizer", ["lars", "sgd", "adam", "adamw"])
+def test_the_fused_step_is_the_optimizers_own(optimizer: str, weight_decay: float) -> None:
+    plain, fused = (after_steps(optimizer, weight_decay, fused) for fused in (False, True))
+    for one, other in zip(plain, fused, strict=True):
+        torch.testing.assert_close(other, one, rtol=2e-6, atol=1e-6)
 
 
 @CUDA

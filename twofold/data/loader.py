@@ -89,9 +89,30 @@ class Loader:
         self.order = Order(index, batch_size=batch_size, seed=seed, drop_last=drop_last, share=share)
         self.steps_per_epoch = self.order.steps_per_epoch
         self.last_batch_size = self.order.last_batch_size
+        self._rows: Tensor | None = None  # an epoch's, at a place where a recorded step finds them
+        self._epoch: int | None = None
         self._prefetcher: Prefetcher | None = None
         if images_travel(store):
             self._prefetcher = Prefetcher(store.images, self.order.rows, batch_size, store.device)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the device can find a batch by itself: `turn_to` the epoch, then `fill_at`."""
+        return self._prefetcher is None and self.order.share is None
+
+    def turn_to(self, step: int) -> None:
+        """Let `fill_at` find the batches of the step's epoch."""
+        epoch = step // self.steps_per_epoch
+        if self._epoch != epoch:
+            rows = self.order(epoch)
+            self._rows = rows.clone() if self._rows is None else self._rows.copy_(rows)
+            self._epoch = epoch
+
+    def fill_at(self, step: Tensor, batch: Batch) -> None:
+        """`fill` with the full batch of a step that only the device knows; for a short one, with anything."""
+        assert self._rows is not None, "turn to the epoch first"
+        place = step.remainder(self.steps_per_epoch) * self.order.batch_size + batch.position
+        self._put(self._rows.index_select(0, place.clamp(max=len(self._rows) - 1)), batch)
 
     def batch(self, step: int) -> Batch:
         store, size = self.store, self.order.size(step)
@@ -109,16 +130,20 @@ class Loader:
 
         The device is never waited for, except where images travel to it and it is some steps behind.
         """
-        store, size = self.store, self.order.size(step)
+        size = self.order.size(step)
         if len(batch.images) != size:
             raise TwofoldError(
                 f"step {step} has {size} images and the batch to fill has room for {len(batch.images)}; "
                 "use batch(step) for a short last batch"
             )
         if self._prefetcher is not None:
-            rows = self._prefetcher.fill(step, batch.images)
+            self._put(self._prefetcher.fill(step, batch.images), batch, images=False)
         else:
-            rows = self.order.rows(step)
+            self._put(self.order.rows(step), batch)
+
+    def _put(self, rows: Tensor, batch: Batch, images: bool = True) -> None:
+        store = self.store
+        if images:
             gather(store.images, rows, batch.images)
         torch.index_select(store.index, 0, rows, out=batch.index)
         if store.labels is not None and batch.labels is not None:

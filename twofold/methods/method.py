@@ -79,8 +79,7 @@ class Method(nn.Module):
         self.of_moments = of_moments
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
-        networks = (self.encoder, self.projector, self.predictor, self.teacher)
-        self.together = all(may_go_together(network) for network in networks if network is not None)
+        self.together = all(may_go_together(network) for network in self.networks())
 
     def forward(
         self,
@@ -115,8 +114,12 @@ class Method(nn.Module):
             return together(network, x_VN)
         return torch.stack([network(x_N) for x_N in x_VN])
 
+    def networks(self) -> list[nn.Module]:
+        """Those that `forward` runs."""
+        return [*self.trained_networks(), *(() if self.teacher is None else (self.teacher,))]
+
     def trained_networks(self) -> list[nn.Module]:
-        """Those that `forward` runs with gradients."""
+        """Those that it runs with gradients."""
         return [network for network in (self.encoder, self.projector, self.predictor) if network is not None]
 
     def gradients(self) -> tuple[list[Tensor], list[Tensor]]:

@@ -1,9 +1,10 @@
 """bfloat16 copies of the weights, made by one kernel: what autocast does with a kernel for each, twice a step."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class NarrowWeights:
@@ -12,23 +13,31 @@ class NarrowWeights:
     Numbers are those of autocast, which narrows the same tensors.
     """
 
-    def __init__(self, module: nn.Module, dtype: torch.dtype):
+    def __init__(self, module: nn.Module, networks: Iterable[nn.Module], dtype: torch.dtype):
+        """`networks` are the parts of the module that its `forward` runs."""
         self.module = module
+        run = {part for network in networks for part in network.modules()}
         self.wide: dict[str, nn.Parameter] = {}
         for path, part in module.named_modules():
-            if type(part) in (nn.Conv2d, nn.Linear):
-                prefix = f"{path}." if path else ""
-                self.wide |= {prefix + name: parameter for name, parameter in part.named_parameters(recurse=False)}
+            if part in run and type(part) in (nn.Conv2d, nn.Linear):
+                self.wide |= dict(part.named_parameters(path, recurse=False))
+        self._names = {id(weight): name for name, weight in self.wide.items()}
+        self.wide = {name: self.wide[name] for name in self._names.values()}  # one name for a weight that two parts use
         self.narrow = {
             name: torch.empty_like(weight, dtype=dtype).requires_grad_(weight.requires_grad)
             for name, weight in self.wide.items()
         }
         self.trained = [name for name, weight in self.wide.items() if weight.requires_grad]
+        self._written: dict[str, int] = {}  # copies that an optimizer wrote, with the versions of their weights
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        with torch.no_grad():
-            torch._foreach_copy_(list(self.narrow.values()), list(self.wide.values()))
+        self.refresh([name for name, weight in self.wide.items() if self._written.get(name) != weight._version])
         return torch.func.functional_call(self.module, self.narrow, inputs, options)
+
+    @torch.no_grad()
+    def refresh(self, names: Sequence[str]) -> None:
+        if names:
+            torch._foreach_copy_([self.narrow[name] for name in names], [self.wide[name] for name in names])
 
     @torch.no_grad()
     def collect_gradients(self) -> None:
@@ -40,3 +49,16 @@ class NarrowWeights:
         for name, target in targets.items():
             before, self.narrow[name].grad = self.wide[name].grad, None
             self.wide[name].grad = target if before is None else before + target
+
+    def copy_of(self, weight: Tensor) -> Tensor | None:
+        """Where the weight's copy lies, and what gradient it got; None if there is no copy."""
+        name = self._names.get(id(weight))
+        return None if name is None else self.narrow[name]
+
+    def moved(self) -> None:
+        """An optimizer has moved the trained weights, and written their copies: they are good until torch changes one.
+
+        What it does is unknown to torch, and so are the replays of a recording, which repeat it.
+        """
+        for name in self.trained:
+            self._written[name], self.narrow[name].grad = self.wide[name]._version, None

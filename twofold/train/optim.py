@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,17 +9,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from twofold.config import Config
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Of one parameter group, those that have a gradient; lists of one length."""
-
-    weights: list[Tensor]
-    slopes: list[Tensor]  # the gradients
-    buffers: list[Tensor]  # the momenta
-    weight_decay: float
-    eta: float | None  # None: plain momentum steps
 
 
 class LARS(Optimizer):
@@ -32,38 +20,32 @@ class LARS(Optimizer):
 
     def __init__(self, params: Iterable[dict[str, Any]], lr: Tensor | float, momentum: float, eta: float):
         super().__init__(params, {"lr": lr, "momentum": momentum, "eta": eta, "weight_decay": 0.0, "adapt": True})
-        self.move: Callable[[list[Weights], Tensor, float], None] = lars_step  # on CUDA fused kernels take its place
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None, "LARS takes one step for one backward pass"
-        groups = [self._weights(group) for group in self.param_groups]
-        first = self.param_groups[0]
-        self.move([group for group in groups if group.weights], first["lr"], first["momentum"])
+        for group in self.param_groups:
+            self._move([w for w in group["params"] if w.grad is not None], group)
 
-    def _weights(self, group: dict[str, Any]) -> Weights:
-        weights: list[Tensor] = [w for w in group["params"] if w.grad is not None]
+    def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """m ← momentum · m + g, w ← w − lr · m."""
+        if not weights:
+            return
         for w in weights:
             if "momentum" not in self.state[w]:
                 self.state[w]["momentum"] = torch.zeros_like(w)
         slopes = [w.grad for w in weights if w.grad is not None]
         buffers = [self.state[w]["momentum"] for w in weights]
-        return Weights(weights, slopes, buffers, group["weight_decay"], group["eta"] if group["adapt"] else None)
-
-
-def lars_step(groups: list[Weights], lr: Tensor, momentum: float) -> None:
-    """m ← momentum · m + ratio · (∇ + λw), w ← w − lr · m, with the ratio min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1)."""
-    for group in groups:
-        gradients = torch._foreach_add(group.slopes, group.weights, alpha=group.weight_decay)
-        if group.eta is not None:
-            size, slope = (torch.stack(torch._foreach_norm(tensors)) for tensors in (group.weights, group.slopes))
-            ratio = group.eta * size / (slope + group.weight_decay * size + 1e-12)
+        gradients = torch._foreach_add(slopes, weights, alpha=group["weight_decay"])
+        if group["adapt"]:
+            size, slope = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, slopes))
+            ratio = group["eta"] * size / (slope + group["weight_decay"] * size + 1e-12)
             # A weight or gradient of exactly 0 has no direction to scale: it takes the plain step.
-            ratio = torch.where((size > 0) & (slope > 0), (ratio / lr).clamp(max=1), 1.0)
+            ratio = torch.where((size > 0) & (slope > 0), (ratio / group["lr"]).clamp(max=1), 1.0)
             torch._foreach_mul_(gradients, list(ratio.unbind()))
-        torch._foreach_mul_(group.buffers, momentum)
-        torch._foreach_add_(group.buffers, gradients)
-        torch._foreach_sub_(group.weights, torch._foreach_mul(group.buffers, lr))
+        torch._foreach_mul_(buffers, group["momentum"])
+        torch._foreach_add_(buffers, gradients)
+        torch._foreach_sub_(weights, torch._foreach_mul(buffers, group["lr"]))
 
 
 def parameter_groups(config: Config, parameters: Iterable[tuple[str, nn.Parameter]]) -> list[dict[str, Any]]:

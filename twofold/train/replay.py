@@ -97,6 +97,7 @@ class Streams:
         except RuntimeError as error:
             torch.cuda.synchronize()
             raise CannotRecord(str(error).splitlines()[0]) from None
+        torch.cuda.synchronize()  # for what was done beside the recording, and is no part of it
         return graph.replay
 
 
@@ -131,10 +132,12 @@ class Replay:
         if self.ready != step:
             self.loader.fill(step, self.batch)
             self._keep(self.make_views(self.batch.images, self.batch.position, self.clock))
-        self.ready = None
-        if size(step + 1) == len(self.batch.images):
+        full = size(step + 1) == len(self.batch.images)
+        if self.loader.on_device:
+            self.loader.turn_to(step + 1 if full else step)
+        elif full:
             self.loader.fill(step + 1, self.ahead)
-            self.ready = step + 1
+        self.ready = step + 1 if full else None
         self.calls += 1
         if self.calls < WARM_UP:
             self.streams.first(self._train_and_look_ahead)
@@ -149,6 +152,8 @@ class Replay:
     def _train_and_look_ahead(self) -> None:
         position, next_clock = self.ahead.position, self.clock + 1
         with self.streams.beside():
+            if self.loader.on_device:
+                self.loader.fill_at(next_clock, self.ahead)
             views = self.make_views(self.ahead.images, position, next_clock)
         self.train(self.batch, self.views)
         self.streams.join()

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -30,7 +30,6 @@ from twofold.train.guards import lost_processes, memory_errors, own_randomness, 
 from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
 from twofold.train.optim import (
-    LARS,
     build_optimizer,
     learning_rates,
     load_optimizer_state,
@@ -95,6 +94,7 @@ class Trainer:
         if dist.count() > 1:
             share_statistics(self.method)
         self.optimizer = build_optimizer(config, method.trained_parameters(), self.device)
+        self.move_weights: Callable[[], None] = self.optimizer.step
         self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
         self.rows: SampleRows | None = None  # of a head that is outside the network, and trained beside it
         if isinstance(method.head, BatchRows):
@@ -135,16 +135,15 @@ class Trainer:
 
     def compile(self) -> None:
         """Fused and compiled kernels where they pay, and the whole step as one graph."""
-        from twofold.train.lars_kernels import FusedStep  # Triton is there only where CUDA is
+        from twofold.train.fused_step import FusedStep  # Triton is there only where CUDA is
 
         torch.backends.cudnn.benchmark = True
         fuse(self.method)
-        if isinstance(self.optimizer, LARS):
-            self.optimizer.move = FusedStep()
         if self.bf16:
-            self.narrow = NarrowWeights(self.method, torch.bfloat16)
+            self.narrow = NarrowWeights(self.method, self.method.networks(), torch.bfloat16)
             if self.pieces is not None:
                 self.pieces.collect = self.narrow.collect_gradients
+        self.move_weights = FusedStep(self.optimizer, self.narrow)
         self.make_views = torch.compile(self.make_views, dynamic=False)  # type: ignore[method-assign]
         self.streams = Streams(self.device)
         if (
@@ -227,7 +226,7 @@ class Trainer:
             loss.total.backward()
             if self.pieces is not None:
                 self.pieces.backward()
-            elif self.narrow is not None:
+            elif self.narrow is not None and self.config.clip > 0:
                 self.narrow.collect_gradients()
             if self.exchange is not None:
                 self.exchange.sum_gradients()
@@ -236,7 +235,7 @@ class Trainer:
                     (parameter for _, parameter in self.method.trained_parameters()), self.config.clip
                 )
             set_learning_rate(self.optimizer, rate)
-            self.optimizer.step()
+            self.move_weights()
             self.clock += 1
             self.method.update(embeddings, self.clock / self.total_steps)
             self.join()
