@@ -1,5 +1,5 @@
 """`python docs/generate.py` writes docs/methods.md from the catalog, docs/errata.md from the theory's claims, and
-docs/results.md and README's numbers from reproduce/records.
+docs/results.md with its figures and README's numbers from reproduce/records.
 
 Tests check that they are up to date.
 """
@@ -14,9 +14,10 @@ from twofold.config import resolve
 from twofold.keys import parameter_keys, shown
 from twofold.methods import CATALOG, Entry, schema
 from twofold.report.theory import errata
+from twofold.reproduce.maps import side_by_side
 from twofold.reproduce.measured import lines_of_measurements
 from twofold.reproduce.record import has_todays_defaults, read_records
-from twofold.reproduce.show import lines_of_records, markdown
+from twofold.reproduce.show import lines_of_records, markdown, panels_of
 from twofold.reproduce.table import records_of
 from twofold.reproduce.tables import TABLES
 from twofold.theory import check, claims
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "methods.md"
 RESULTS = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
+FIGURES = ROOT / "docs" / "figures"
 ERRATA = ROOT / "docs" / "errata.md"
 RECORDS = ROOT / "reproduce" / "records"
 BENCHMARKS = ROOT / "benchmarks" / "results"
@@ -232,6 +234,13 @@ def paper_results(paper: str, left: dict[str, Record]) -> list[str]:
     return ["\n\n".join(words), *sections]
 
 
+def figures() -> dict[Path, str]:
+    """Pictures of the tables that have any."""
+    everything = read_records(RECORDS)
+    found = {name: panels_of(table, lines_of_records(table, everything)) for name, table in TABLES.items()}
+    return {FIGURES / f"{name}.svg": side_by_side(panels) for name, panels in found.items() if panels}
+
+
 def readme() -> str:
     text = README.read_text(encoding="utf-8")
     before, rest = text.split(START)
@@ -247,4 +256,7 @@ if __name__ == "__main__":
     ERRATA.write_text(errata_page(), encoding="utf-8")
     RESULTS.write_text(results_page(), encoding="utf-8")
     README.write_text(readme(), encoding="utf-8")
+    for path, picture in figures().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(picture, encoding="utf-8")
     print(PAGE, ERRATA, RESULTS, README)

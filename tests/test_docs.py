@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -77,8 +78,9 @@ def test_commands_of_the_pages(desk: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.full
-def test_torchrun_of_the_pages(desk: Path) -> None:
+def test_torchrun_of_the_pages(desk: Path, tmp_path: Path) -> None:
     """Those on one machine, with two processes."""
+    own = shutil.copytree(desk, tmp_path / "desk", ignore=shutil.ignore_patterns("runs"))
     ran = 0
     for line in "\n".join(blocks(ROOT / "docs" / "scaling.md", "")).splitlines():
         words = shlex.split(line, comments=True)
@@ -88,7 +90,7 @@ def test_torchrun_of_the_pages(desk: Path) -> None:
             command = [*launcher, "-m", "twofold", *shortened(words[start:])]
             environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
             result = subprocess.run(
-                command, cwd=desk, env=environment, capture_output=True, text=True, timeout=300, check=False
+                command, cwd=own, env=environment, capture_output=True, text=True, timeout=300, check=False
             )
             assert result.returncode == 0, f"{line}\n{result.stderr}"
             ran += 1
@@ -155,3 +157,5 @@ def test_generated_pages_are_up_to_date() -> None:
     assert generate.ERRATA.read_text(encoding="utf-8") == generate.errata_page(), "run: python docs/generate.py"
     assert generate.RESULTS.read_text(encoding="utf-8") == generate.results_page(), "run: python docs/generate.py"
     assert generate.README.read_text(encoding="utf-8") == generate.readme(), "run: python docs/generate.py"
+    for path, picture in generate.figures().items():
+        assert path.read_text(encoding="utf-8") == picture, "run: python docs/generate.py"

@@ -20,6 +20,7 @@ from twofold.data.benchmarks import NAMED
 from twofold.evaluate.metrics import dimensions_above, shannon_entropy
 from twofold.keys import shown
 from twofold.methods import CATALOG, schema
+from twofold.reproduce.maps import kept_map
 from twofold.train.checkpoint import write_atomically
 from twofold.train.observers import log_spaced
 
@@ -71,6 +72,7 @@ def recorded(run: Path, results: dict[str, Any], machine: str, commit: str) -> R
         "online_accuracy": {line["epoch"]: line["online_accuracy"] for line in metrics if "online_accuracy" in line},
         "last": metrics[-1] if metrics else {},  # with the effective ranks at the end
         "spectrum": spectrum_summary(spectrum),
+        "map": kept_map(run),
         "steady_images_per_second": steady_rate(timing) if timing else None,
         "seconds": wall_clock(timing, results["seconds"]),
     }

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
+from twofold.reproduce.maps import Map
 from twofold.reproduce.readings import Column
 from twofold.reproduce.record import Record
 from twofold.reproduce.table import Job, Printed, Row, Table, records_of
@@ -112,12 +113,22 @@ def seeds_text(line: Line) -> str:
     return ", ".join(map(str, line.seeds)) or "—"
 
 
+def panels_of(table: Table, found: Sequence[Line]) -> list[tuple[str, Map]]:
+    """The maps of a table that shows them: of the first record of each row that has one."""
+    panels = []
+    for line in found if table.maps else ():
+        maps = [record["map"] for record in line.records.values() if record.get("map")]
+        panels += [(f"{line.name}, {line.epochs} epochs", maps[0])] if maps else []
+    return panels
+
+
 def markdown(table: Table, found: Sequence[Line]) -> list[str]:
-    """A section of docs/results.md."""
+    """A section of docs/results.md, which stands beside a folder of figures."""
     titles = heads(table)
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     lines += [f"| {' | '.join(texts(table, line))} |" for line in found]
-    return [f"### {table.name}: {table.number}. {table.title}", "", *lines, "", *differences(table)]
+    figure = ["", f"![{table.title}](figures/{table.name}.svg)"] if panels_of(table, found) else []
+    return [f"### {table.name}: {table.number}. {table.title}", "", *lines, *figure, "", *differences(table)]
 
 
 def differences(table: Table) -> list[str]:

@@ -74,6 +74,7 @@ class Table:
     data: str = "cifar10"
     benchmark: str = ""  # in whose results the rows are found, by their settings, where they are not runs
     command: str = ""  # that measures them
+    maps: bool = False  # whether the rows' maps are shown side by side
 
     def is_printed(self, column: Column) -> bool:
         """Whether there is anything in print to set beside ours."""

@@ -21,6 +21,7 @@ from twofold.reproduce.tables import (
     s_diet_4,
     s_diet_5,
     s_diet_6,
+    s_diet_figure_2,
     s_diet_minutes,
 )
 
@@ -36,6 +37,7 @@ MODULES = (
     s_diet_4,
     s_diet_5,
     s_diet_6,
+    s_diet_figure_2,
     s_diet_minutes,
     frossl_online,
     frossl_spectrum,
