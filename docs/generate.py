@@ -200,7 +200,12 @@ def results_page() -> str:
     for name in ("untrained", "raw pixels") if baseline else ():
         methods.add(name, baseline, name)
     lines = [RESULTS_HEAD, "## All methods, CIFAR-10, ResNet-18, 30 epochs", ""]
-    lines += ["Each method with its defaults, in the order of the catalog.", "", *methods.lines]
+    catalog, longer = TABLES["catalog"], TABLES["catalog-longer"]
+    everything = read_records(RECORDS)
+    lines += ["Each method with its defaults, in the order of the catalog.", "", *methods.lines, "", catalog.findings]
+    lines += ["", *markdown(longer, lines_of_records(longer, everything))]
+    for name in {name for row in longer.rows for name in records_of(longer, row, everything)} & left.keys():
+        del left[name]
     for paper, title in PAPERS.items():
         lines += ["", f"## {title}", "", *paper_results(paper, left)]
     digits = {name: left.pop(name) for name in records("digits-*.json")}

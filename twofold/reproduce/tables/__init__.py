@@ -7,6 +7,7 @@ from twofold.reproduce.tables import (
     alpha_cl_3,
     alpha_cl_4,
     catalog,
+    catalog_longer,
     frossl_appendix_c,
     frossl_online,
     frossl_spectrum,
@@ -27,6 +28,7 @@ from twofold.reproduce.tables import (
 
 MODULES = (
     catalog,
+    catalog_longer,
     alpha_cl_1,
     alpha_cl_3,
     alpha_cl_4,
