@@ -24,6 +24,7 @@ from benchmarks.results import Table, keep
 from twofold.api import configure, read_data
 from twofold.config import RUN_KEYS
 from twofold.data import store
+from twofold.reproduce.runner import forget
 from twofold.train.precision import tf32_products
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
@@ -216,7 +217,7 @@ def main() -> None:
         store.DEVICE_SHARE = 0.0
     table = Table("method", "views/s", "ceiling", "share", "start-up s", "MiB")
     for method in options.methods.split(","):
-        torch._dynamo.reset()
+        forget()
         table.add(measure(method, options))
     if options.lightly:
         from benchmarks.lightly_pipeline import measure_lightly

@@ -149,10 +149,12 @@ def carried_out(job: Job, path: Path, display: Display, machine: str, commit: st
 
 
 def forget() -> None:
-    """What a run leaves in the process: compiled code, of which torch keeps few versions, graphs and their memory."""
+    """What a run leaves in the process: compiled code, of which torch keeps few versions, graphs and their memory, and
+    what cuBLAS works in, for every stream that there was."""
     torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_available():
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
 
 

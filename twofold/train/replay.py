@@ -53,6 +53,7 @@ class Streams:
 
     def __init__(self, device: torch.device):
         self.side = torch.cuda.Stream(device)
+        self.own = torch.cuda.Stream(device)  # of recordings; cuBLAS keeps 32 MiB for each stream that it has seen
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -66,12 +67,11 @@ class Streams:
         torch.cuda.current_stream().wait_stream(self.side)
 
     def first(self, step: Callable[[], None]) -> None:
-        """On a stream of its own, as a recording is: autograd remembers where a parameter was first used."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        """On the stream of recordings: autograd remembers where a parameter was first used."""
+        self.own.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.own):
             step()
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self.own)
 
     def waits(self, step: Callable[[], None]) -> bool:
         """Take a step, and say whether the host waited for the device in it, which no recording can repeat."""
@@ -92,7 +92,7 @@ class Streams:
         torch.cuda.empty_cache()  # what the first steps used: a graph has memory of its own
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, stream=self.own, capture_error_mode="thread_local"):
                 step()
         except RuntimeError as error:
             torch.cuda.synchronize()
