@@ -79,6 +79,11 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
     parameters = [parameter for _, parameter in method.trained_parameters()]
     optimizer = torch.optim.SGD(parameters, lr=torch.tensor(1e-4, device=device), momentum=0.9, fused=True)
     batch = trainer.loader.batch(0)
+    move_weights: Callable[[], None] = optimizer.step
+    if trainer.replay is not None:
+        from twofold.train.fused_step import FusedStep
+
+        move_weights = FusedStep(optimizer, trainer.narrow)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -90,9 +95,7 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
             if isinstance(method.head, nn.Linear):
                 output = method.head(output)
             output.square().mean().backward()
-        if trainer.narrow is not None:
-            trainer.narrow.collect_gradients()
-        optimizer.step()
+        move_weights()
 
     return step if device.type != "cuda" else graphed(step)
 

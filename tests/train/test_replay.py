@@ -144,6 +144,7 @@ def test_narrow_weights_are_those_of_autocast() -> None:
 
     expected = {name: None if grad is None else grad.clone() for name, grad in gradients(network).items()}
     narrow = NarrowWeights(network, [network], torch.bfloat16)
+    narrow.collect_gradients()  # of nothing: they may have been collected before
     for _ in range(2):  # nothing is left from one step for the next
         for name, gradient in gradients(narrow).items():
             assert (gradient is None) == (expected[name] is None) == name.startswith("1.")
@@ -206,6 +207,22 @@ def test_a_step_that_waits_for_the_device_is_not_recorded_but_taken() -> None:
 
 
 @CUDA
+@pytest.mark.parametrize("keys", [{}, {"clip": 1.0}, {"pieces": 2}, {"optimizer": "sgd", "momentum": 0.0, "clip": 1.0}])
+def test_copies_follow_their_weights_through_replays_and_short_batches(keys: dict[str, object]) -> None:
+    """At a learning rate at which they move."""
+    trainer = running.trainer("byol", device="cuda", compile=True, batch_size=256, drop_last=False, epochs=20, **keys)
+    trainer.method.train()
+    for step in range(3 * trainer.loader.steps_per_epoch):
+        trainer.take_step(step)
+    assert trainer.replay is not None
+    assert trainer.replay.refused is None
+    assert trainer.narrow is not None
+    for name in trainer.narrow.trained:
+        assert torch.equal(trainer.narrow.narrow[name], trainer.narrow.wide[name].bfloat16()), name
+    assert trainer.observers.means.read()["loss"] == pytest.approx(0, abs=10)
+
+
+@CUDA
 def test_a_step_never_waits_for_the_device() -> None:
     trainer = running.trainer("byol", device="cuda", compile=True)
     trainer.method.train()
@@ -222,21 +239,21 @@ def test_a_step_never_waits_for_the_device() -> None:
 class Layers(nn.Module):
     """Weights of all kinds that a step meets: large, tiny, with the channels innermost, zero, and without a copy."""
 
-    def __init__(self) -> None:
+    def __init__(self, large: int) -> None:
         super().__init__()
         self.parts = nn.ModuleList([nn.Conv2d(3, 64, 3), nn.Conv2d(64, 32, 1), nn.Linear(300, 70), nn.BatchNorm1d(7)])
-        self.large = nn.Parameter(torch.randn(3, 12_345))
+        self.large = nn.Parameter(torch.randn(3, large))
         self.zero = nn.Parameter(torch.zeros(4, 4))
 
 
-def after_steps(optimizer: str, weight_decay: float, device: str) -> list[Tensor]:
+def after_steps(optimizer: str, weight_decay: float, device: str, large: int) -> list[Tensor]:
     """Weights, moments and copies after four steps by made-up gradients; the last one has two for a weight.
 
     On CUDA by the fused step. On a CPU by torch's own, which has factors such as 1 − β^t in float64, where its CUDA
     kernel has them in float32.
     """
     torch.manual_seed(0)
-    layers = Layers().to(device, memory_format=torch.channels_last)
+    layers = Layers(large).to(device, memory_format=torch.channels_last)
     config = running.trainer(optimizer=optimizer, weight_decay=weight_decay, decay_all=True).config
     built = optim.build_optimizer(config, list(layers.named_parameters()), torch.device(device))
     narrow = NarrowWeights(layers, [layers], torch.bfloat16)
@@ -255,6 +272,7 @@ def after_steps(optimizer: str, weight_decay: float, device: str) -> list[Tensor
         assert all(copy.grad is None for copy in narrow.narrow.values())
     for name, copy in narrow.narrow.items():
         assert torch.equal(copy, narrow.wide[name].bfloat16())
+    assert device == "cpu" or step._plans  # else the kernels had nothing to do with it
     moments = [value for state in built.state.values() for value in state.values()]
     return [tensor.detach().cpu() for tensor in (*layers.parameters(), *moments)]
 
@@ -278,7 +296,10 @@ def own_step(built: torch.optim.Optimizer, narrow: NarrowWeights) -> Callable[[]
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
 @pytest.mark.parametrize("optimizer", ["lars", "sgd", "adam", "adamw"])
 def test_the_fused_step_is_the_optimizers_own(optimizer: str, weight_decay: float) -> None:
-    plain, fused = (after_steps(optimizer, weight_decay, device) for device in ("cpu", "cuda"))
+    from twofold.train.fused_step import BLOCK, SUMS
+
+    large = 2 * BLOCK * SUMS // 3 + 5  # more blocks than are added at once
+    plain, fused = (after_steps(optimizer, weight_decay, device, large) for device in ("cpu", "cuda"))
     for one, other in zip(plain, fused, strict=True):
         torch.testing.assert_close(other, one, rtol=2e-6, atol=1e-6)
 

@@ -183,10 +183,13 @@ class Plan:
         self.blocks, self.spans, self.settings, self.steps = self._tables
         self.sums = torch.empty(2, blocks, device=device)
         self.ratios = torch.ones(weights, 2, device=device)
-        self._way = torch.cuda.Stream(device)
+
+    def fits(self, parts: Sequence[Part]) -> bool:
+        blocks = sum(triton.cdiv(part.weight.numel(), BLOCK) for part in parts)
+        return (blocks, len(parts)) == (len(self.blocks), len(self.spans))
 
     def tell(self, parts: Sequence[Part]) -> None:
-        """Once, and at once: a recording in progress does not take it up."""
+        """Once, on the current stream."""
         blocks: list[tuple[int, ...]] = []
         spans: list[tuple[int, int]] = []
         for number, part in enumerate(parts):
@@ -197,20 +200,15 @@ class Plan:
         steps = [0 if part.count is None else part.count.data_ptr() for part in parts]
         for told, values in zip(self._told, (blocks, spans, settings, steps), strict=True):
             told.copy_(torch.tensor(values, dtype=told.dtype))
-        with torch.cuda.stream(self._way):
-            for table, told in zip(self._tables, self._told, strict=True):
-                table.copy_(told, non_blocking=True)
-
-    def hold_back(self) -> None:
-        """The current stream goes on when the device has been told."""
-        torch.cuda.current_stream().wait_stream(self._way)
+        for table, told in zip(self._tables, self._told, strict=True):
+            table.copy_(told, non_blocking=True)
 
 
 class FusedStep:
     """In place of an optimizer's `step`, for float32 weights on one CUDA device.
 
-    Its own takes the first step, which makes the moments, and all where the moments or gradients are not such as the
-    kernels know.
+    Its own takes the first step, which makes the moments, and all where a weight, its moments or its gradient are not
+    such as the kernels know.
     """
 
     def __init__(self, optimizer: Optimizer, narrow: NarrowWeights | None):
@@ -219,6 +217,7 @@ class FusedStep:
         self._plans: dict[tuple[int, ...], Plan] = {}  # by where tensors lie, which is often where they lay before
         self._spare: list[Plan] = []  # for a recording
         self._recorded: list[Plan] = []  # which it goes on to read
+        self._beside = torch.cuda.Stream()  # to tell a recording's plan at once, and not in every replay
         first = optimizer.param_groups[0]
         self._logarithms: Tensor | None = None
         if "betas" in first:
@@ -250,8 +249,8 @@ class FusedStep:
                     continue
                 state = self.optimizer.state[weight]
                 moments = [state.get(name) for name in self.moments or ()]
-                known = moments and all(moment is not None for moment in moments)
-                if not known or (slope is not weight.grad and weight.grad is not None):
+                known = bool(moments) and all(moment is not None for moment in moments)
+                if not (known and simple(weight)) or (slope is not weight.grad and weight.grad is not None):
                     return []
                 eta = group["eta"] if group.get("adapt") else 0.0
                 slope = slope if same_order(slope, weight) else torch.empty_like(weight, dtype=slope.dtype).copy_(slope)
@@ -287,20 +286,27 @@ class FusedStep:
 
     def _plan(self, parts: Sequence[Part]) -> Plan:
         if torch.cuda.is_current_stream_capturing():
+            if not (self._spare and self._spare[0].fits(parts)):
+                raise RuntimeError("the first steps had gradients for other weights than the recorded one")
             plan = self._spare.pop()
             self._recorded.append(plan)
-            plan.tell(parts)
+            with torch.cuda.stream(self._beside):
+                plan.tell(parts)
             return plan
         addresses = tuple(address for part in parts for address in part.addresses())
         if addresses not in self._plans:
-            if not self._spare:
-                self._spare = [Plan(parts)]
+            self._spare = self._spare if self._spare and self._spare[0].fits(parts) else [Plan(parts)]
             if len(self._plans) == KEPT:
                 self._plans.pop(next(iter(self._plans)))
             self._plans[addresses] = Plan(parts)
             self._plans[addresses].tell(parts)
-            self._plans[addresses].hold_back()
         return self._plans[addresses]
+
+
+def simple(weight: Tensor) -> bool:
+    """Whether a weight is float32 that lies in one piece, as the kernels take for granted."""
+    dense = weight.is_contiguous() or (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last))
+    return dense and weight.dtype == torch.float32
 
 
 def same_order(x: Tensor, y: Tensor) -> bool:

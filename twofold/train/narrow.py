@@ -44,6 +44,8 @@ class NarrowWeights:
         """After a backward pass: add what the copies got to the weights' gradients; an unused weight gets nothing."""
         got = {name: self.narrow[name].grad for name in self.trained}
         gradients = {name: gradient for name, gradient in got.items() if gradient is not None}
+        if not gradients:
+            return
         targets = {name: torch.empty_like(self.wide[name]) for name in gradients}
         torch._foreach_copy_(list(targets.values()), list(gradients.values()))
         for name, target in targets.items():
@@ -55,10 +57,16 @@ class NarrowWeights:
         name = self._names.get(id(weight))
         return None if name is None else self.narrow[name]
 
+    def zero_grad(self) -> None:
+        """A step that was broken off may have left some."""
+        for name in self.trained:
+            self.narrow[name].grad = None
+
     def moved(self) -> None:
         """An optimizer has moved the trained weights, and written their copies: they are good until torch changes one.
 
-        What it does is unknown to torch, and so are the replays of a recording, which repeat it.
+        What it does is unknown to torch, and so are the replays of a recording, which repeat it. A recording takes for
+        granted that nobody else changes a trained weight between them.
         """
-        for name in self.trained:
-            self._written[name], self.narrow[name].grad = self.wide[name]._version, None
+        self.zero_grad()
+        self._written = {name: self.wide[name]._version for name in self.trained}

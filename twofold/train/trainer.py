@@ -211,6 +211,8 @@ class Trainer:
     def training_step(self, batch: Batch, views: list[Tensor]) -> None:
         """One step, entirely on the device: nothing in it asks the host for a value."""
         self.optimizer.zero_grad()  # here, so that the last step's gradients take no room beside what the network keeps
+        if self.narrow is not None:
+            self.narrow.zero_grad()
         with tf32_products(self.bf16):
             embeddings = self.embed(views, batch)
             if self.exchange is None:
