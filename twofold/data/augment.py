@@ -194,7 +194,11 @@ class Augmenter:
         if not self.drawn and not noisy:
             return {}
         places = counter.key(self.seed, step, position, self.view)
-        draws = dict(zip(self.drawn, counter.uniform(counter.extend(places, self.purpose)).unbind(), strict=True))
+        values = counter.uniform(counter.extend(places, self.purpose))
+        draws = dict(zip(self.drawn, values.unbind(), strict=True))
+        for name in ("crop.area", "crop.ratio") if self.crops else ():
+            first = self.drawn.index(f"{name}.0")
+            draws[name] = values[first : first + resample.CROP_ATTEMPTS]
         if noisy:
             draws["noise"] = counter.extend(places[..., None], self.noise, self.element)
         return draws
@@ -210,10 +214,9 @@ class Augmenter:
                 x = torch.where(self._chosen("flip", draws).view(-1, 1, 1, 1), x.flip(-1), x)
             return x
         height, width = images.shape[2:]
-        attempts = range(resample.CROP_ATTEMPTS)
         top, left, crop_height, crop_width = resample.crop_boxes(
-            torch.stack([draws[f"crop.area.{attempt}"] for attempt in attempts]),
-            torch.stack([draws[f"crop.ratio.{attempt}"] for attempt in attempts]),
+            draws["crop.area"],
+            draws["crop.ratio"],
             draws["crop.top"],
             draws["crop.left"],
             size=(height, width),
