@@ -31,12 +31,15 @@ def side_by_side(panels: Sequence[tuple[str, Map]]) -> str:
     width = len(panels) * (SIDE + GAP) + GAP
     classes = panels[0][1]["classes"] or []
     parts = [panel(title, found, GAP + number * (SIDE + GAP)) for number, (title, found) in enumerate(panels)]
-    each = (width - 2 * GAP) / max(len(classes), 1)
+    x, y = GAP, TITLE + SIDE + GAP
     for number, name in enumerate(classes):
-        x, y = GAP + number * each, TITLE + SIDE + GAP
-        parts.append(f'<rect x="{x:.0f}" y="{y - 8}" width="9" height="9" fill="{colour(number, len(classes))}"/>')
-        parts.append(f'<text x="{x + 13:.0f}" y="{y}" font-size="11">{escape(name)}</text>')
-    height = TITLE + SIDE + 2 * GAP
+        room = 30 + 6 * len(name)  # a square, and about as much as the letters need
+        if x + room > width and x > GAP:
+            x, y = GAP, y + 18
+        parts.append(f'<rect x="{x}" y="{y - 8}" width="9" height="9" fill="{colour(number, len(classes))}"/>')
+        parts.append(f'<text x="{x + 13}" y="{y}" font-size="11">{escape(name)}</text>')
+        x += room
+    height = y + GAP
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'font-family="system-ui, sans-serif" fill="#222">\n'
