@@ -6,6 +6,7 @@ log points. All state is in buffers, so a checkpoint carries it and a resumed ru
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -199,6 +200,13 @@ class Observers:
         self, embeddings: Embeddings, loss: LossTerms, batch: Batch, lr_factor: Tensor, samples: int | None = None
     ) -> None:
         """`samples`: how many all processes have together, where these are the share of one."""
+        features, z, prediction = embeddings.features, embeddings.z, embeddings.prediction
+        embeddings = replace(  # widened once for all who look at them
+            embeddings,
+            features=features.detach().float(),
+            z=z.detach().float(),
+            prediction=None if prediction is None else prediction.detach().float(),
+        )
         values = {"loss": loss.total} | {f"loss/{name}": value for name, value in loss.terms.items()}
         values |= geometry(embeddings, batch.position, samples)
         if self.probe is not None and batch.labels is not None:
