@@ -33,36 +33,63 @@ def _entry(blocks, column: tl.constexpr):
 @triton.jit
 def _wide(blocks, column: tl.constexpr):
     """Where the program's part of a float32 tensor begins."""
-    return tl.multiple_of(_entry(blocks, column), 16).to(tl.pointer_type(tl.float32))
+    return tl.multiple_of(_entry(blocks, column).to(tl.pointer_type(tl.float32)), 16)
 
 
 @triton.jit
 def _narrow(blocks, column: tl.constexpr):
-    return tl.multiple_of(_entry(blocks, column), 16).to(tl.pointer_type(tl.bfloat16))
+    # 8 bytes of what is more: four numbers a load, as of wide ones, else they would change places between threads.
+    return tl.multiple_of(_entry(blocks, column).to(tl.pointer_type(tl.bfloat16)), 8)
 
 
 @triton.jit
-def _slopes(blocks, at, inside):
-    if _entry(blocks, 7) != 0:
-        g = tl.load(_narrow(blocks, 1) + at, inside, 0.0).to(tl.float32)
+def _read(start, at, count, FULL: tl.constexpr):
+    """The numbers from `start` on. Of a full block four at once, which a mask would prevent."""
+    if FULL:
+        x = tl.load(start + at)
     else:
-        g = tl.load(_wide(blocks, 1) + at, inside, 0.0)
+        x = tl.load(start + at, at < count, 0.0)
+    return x.to(tl.float32)
+
+
+@triton.jit
+def _write(start, at, count, x, FULL: tl.constexpr):
+    if FULL:
+        tl.store(start + at, x)
+    else:
+        tl.store(start + at, x, at < count)
+
+
+@triton.jit
+def _slopes(blocks, at, count, FULL: tl.constexpr):
+    if _entry(blocks, 7) != 0:
+        g = _read(_narrow(blocks, 1), at, count, FULL)
+    else:
+        g = _read(_wide(blocks, 1), at, count, FULL)
     return g
 
 
 @triton.jit
-def _store(blocks, at, inside, w):
-    tl.store(_wide(blocks, 0) + at, w, inside)
+def _set_weights(blocks, at, count, w, FULL: tl.constexpr):
+    _write(_wide(blocks, 0), at, count, w, FULL)
     if _entry(blocks, 4) != 0:
-        tl.store(_narrow(blocks, 4) + at, w.to(tl.bfloat16), inside)
+        _write(_narrow(blocks, 4), at, count, w.to(tl.bfloat16), FULL)
 
 
 @triton.jit
 def _squares(blocks, sums, total, BLOCK: tl.constexpr):
+    count = _entry(blocks, 5)
+    if count == BLOCK:
+        _add_squares(blocks, sums, total, count, BLOCK, True)
+    else:
+        _add_squares(blocks, sums, total, count, BLOCK, False)
+
+
+@triton.jit
+def _add_squares(blocks, sums, total, count, BLOCK: tl.constexpr, FULL: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    inside = at < _entry(blocks, 5)
-    w = tl.load(_wide(blocks, 0) + at, inside, 0.0)
-    g = _slopes(blocks, at, inside)
+    w = _read(_wide(blocks, 0), at, count, FULL)
+    g = _slopes(blocks, at, count, FULL)
     tl.store(sums + tl.program_id(0), tl.sum(w * w))
     tl.store(sums + total + tl.program_id(0), tl.sum(g * g))
 
@@ -86,15 +113,23 @@ def _ratios(spans, settings, sums, total, lr, ratios, SUMS: tl.constexpr):
 
 @triton.jit
 def _move_by_momentum(blocks, settings, ratios, lr, momentum, BLOCK: tl.constexpr):
+    count = _entry(blocks, 5)
+    if count == BLOCK:
+        _by_momentum(blocks, settings, ratios, lr, momentum, count, BLOCK, True)
+    else:
+        _by_momentum(blocks, settings, ratios, lr, momentum, count, BLOCK, False)
+
+
+@triton.jit
+def _by_momentum(blocks, settings, ratios, lr, momentum, count, BLOCK: tl.constexpr, FULL: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    inside = at < _entry(blocks, 5)
     weight = _entry(blocks, 6)
     weight_decay, ratio = tl.load(settings + 2 * weight), tl.load(ratios + 2 * weight)
-    buffers = _wide(blocks, 2)
-    w = tl.load(_wide(blocks, 0) + at, inside)
-    m = momentum * tl.load(buffers + at, inside) + ratio * (_slopes(blocks, at, inside) + weight_decay * w)
-    tl.store(buffers + at, m, inside)
-    _store(blocks, at, inside, w - tl.load(lr) * m)
+    w = _read(_wide(blocks, 0), at, count, FULL)
+    g = _slopes(blocks, at, count, FULL)
+    m = momentum * _read(_wide(blocks, 2), at, count, FULL) + ratio * (g + weight_decay * w)
+    _write(_wide(blocks, 2), at, count, m, FULL)
+    _set_weights(blocks, at, count, w - tl.load(lr) * m, FULL)
 
 
 @triton.jit
@@ -114,23 +149,44 @@ def _rates(steps, logarithms, lr, ratios):
 def _move_by_moments(
     blocks, settings, ratios, lr, beta1, new1, beta2, new2, eps, DECOUPLED: tl.constexpr, BLOCK: tl.constexpr
 ):
+    count = _entry(blocks, 5)
+    if count == BLOCK:
+        _by_moments(blocks, settings, ratios, lr, beta1, new1, beta2, new2, eps, count, DECOUPLED, BLOCK, True)
+    else:
+        _by_moments(blocks, settings, ratios, lr, beta1, new1, beta2, new2, eps, count, DECOUPLED, BLOCK, False)
+
+
+@triton.jit
+def _by_moments(
+    blocks,
+    settings,
+    ratios,
+    lr,
+    beta1,
+    new1,
+    beta2,
+    new2,
+    eps,
+    count,
+    DECOUPLED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    FULL: tl.constexpr,
+):
     at = tl.arange(0, BLOCK)
-    inside = at < _entry(blocks, 5)
     weight = _entry(blocks, 6)
     weight_decay = tl.load(settings + 2 * weight)
     rate, unbiased = tl.load(ratios + 2 * weight), tl.load(ratios + 2 * weight + 1)
-    firsts, seconds = _wide(blocks, 2), _wide(blocks, 3)
-    w = tl.load(_wide(blocks, 0) + at, inside)
-    g = _slopes(blocks, at, inside)
+    w = _read(_wide(blocks, 0), at, count, FULL)
+    g = _slopes(blocks, at, count, FULL)
     if DECOUPLED:
         w -= tl.load(lr) * weight_decay * w
     else:
         g += weight_decay * w
-    m = beta1 * tl.load(firsts + at, inside) + new1 * g
-    v = beta2 * tl.load(seconds + at, inside) + new2 * g * g
-    tl.store(firsts + at, m, inside)
-    tl.store(seconds + at, v, inside)
-    _store(blocks, at, inside, w - rate * m / (tl.sqrt_rn(v) / unbiased + eps))
+    m = beta1 * _read(_wide(blocks, 2), at, count, FULL) + new1 * g
+    v = beta2 * _read(_wide(blocks, 3), at, count, FULL) + new2 * g * g
+    _write(_wide(blocks, 2), at, count, m, FULL)
+    _write(_wide(blocks, 3), at, count, v, FULL)
+    _set_weights(blocks, at, count, w - rate * m / (tl.sqrt_rn(v) / unbiased + eps), FULL)
 
 
 @dataclass(frozen=True)
@@ -264,19 +320,10 @@ class FusedStep:
         if self._logarithms is not None:
             beta1, beta2 = first["betas"]
             _rates[(weights,)](plan.steps, self._logarithms, lr, plan.ratios)
+            factors = beta1, 1 - beta1, beta2, 1 - beta2, first["eps"]
+            decoupled = isinstance(self.optimizer, AdamW)
             _move_by_moments[(blocks,)](
-                plan.blocks,
-                plan.settings,
-                plan.ratios,
-                lr,
-                beta1,
-                1 - beta1,
-                beta2,
-                1 - beta2,
-                first["eps"],
-                isinstance(self.optimizer, AdamW),
-                BLOCK,
-                num_warps=8,
+                plan.blocks, plan.settings, plan.ratios, lr, *factors, decoupled, BLOCK, num_warps=8
             )
             return
         if isinstance(self.optimizer, LARS):
