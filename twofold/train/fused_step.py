@@ -221,13 +221,17 @@ class Part:
         ]
 
 
+def count_of_blocks(parts: Sequence[Part]) -> int:
+    return sum(triton.cdiv(part.weight.numel(), BLOCK) for part in parts)
+
+
 class Plan:
     """Where the numbers of all weights lie, for programs that look it up."""
 
     def __init__(self, parts: Sequence[Part]):
         """Room for it, which cannot be asked for while a step is recorded."""
         device, weights = parts[0].weight.device, len(parts)
-        blocks = sum(triton.cdiv(part.weight.numel(), BLOCK) for part in parts)
+        blocks = count_of_blocks(parts)
         tables = {
             "blocks": ((blocks, COLUMNS), torch.int64),
             "spans": ((weights, 2), torch.int32),
@@ -241,8 +245,7 @@ class Plan:
         self.ratios = torch.ones(weights, 2, device=device)
 
     def fits(self, parts: Sequence[Part]) -> bool:
-        blocks = sum(triton.cdiv(part.weight.numel(), BLOCK) for part in parts)
-        return (blocks, len(parts)) == (len(self.blocks), len(self.spans))
+        return (count_of_blocks(parts), len(parts)) == (len(self.blocks), len(self.spans))
 
     def tell(self, parts: Sequence[Part]) -> None:
         """Once, on the current stream."""
