@@ -18,8 +18,8 @@ TABLE = Table(
         "families are DINO, which has not left where it began, spectral contrastive with five dimensions, Barlow "
         "Twins, SwAV and SimSiam. In print (FroSSL, Table 3) DINO is last too, at 38.2 % of STL-10 after 30 epochs, "
         "and Barlow Twins, SwAV and SimSiam start slowly. DINO's teacher has a momentum of 0.9995 at 195 steps an "
-        "epoch, and so is a mean over ten epochs; spectral contrastive's learning rate is a tenth of MoCo's, for SGD "
-        "too. That these are the reasons is not shown before the runs of the table that follows are done. Runs went one "
-        "after another in one process, so memory is at most what is said."
+        "epoch, and so is a mean over ten epochs; spectral contrastive's learning rate is a tenth of MoCo's, which "
+        "has SGD too. That these are the reasons is not shown before the runs of the table that follows are done. "
+        "Runs went one after another in one process, so memory is at most what is said."
     ),
 )
