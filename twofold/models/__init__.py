@@ -1,7 +1,7 @@
 """Networks and the state beside them."""
 
 from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, has_name
-from twofold.models.heads import Prototypes, Unit, mlp
+from twofold.models.heads import Prototypes, Unit, mlp, small_weights
 from twofold.models.memory import Centre, Progress, Queue, RunningCovariance, Teacher, rising_momentum
 from twofold.models.multistep import LazyAdamW, LazySGD, multistep_adamw, multistep_sgd
 from twofold.models.norm import BatchNorm, fuse, may_go_together, share_statistics, together
@@ -33,5 +33,6 @@ __all__ = [
     "multistep_sgd",
     "rising_momentum",
     "share_statistics",
+    "small_weights",
     "together",
 ]

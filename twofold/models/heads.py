@@ -36,6 +36,13 @@ def mlp(
     return nn.Sequential(*layers)
 
 
+def small_weights(layer: nn.Module) -> None:
+    """For heads without BatchNorm (DINO): no bias at first, which would be the same for every image."""
+    if isinstance(layer, nn.Linear):
+        nn.init.trunc_normal_(layer.weight, std=0.02)
+        nn.init.zeros_(layer.bias)
+
+
 class Unit(nn.Module):
     """Rows of unit length, in float32 or better."""
 

@@ -117,7 +117,7 @@ def dino(
     centre: Tensor,
     *,
     temperature: float = 0.1,
-    target_temperature: float = 0.07,
+    target_temperature: float | Tensor = 0.07,
 ) -> LossTerms:
     """DINO (Caron et al. 2021): −Σ_p softmax((t − c)/τ_t) log softmax(s/τ), scores[V, N, P], the teacher's t[T, N, P].
 

@@ -13,7 +13,18 @@ from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
 from twofold.methods.relations import looked_up
-from twofold.models import BatchRows, Centre, Progress, Prototypes, Queue, Teacher, Unit, mlp, rising_momentum
+from twofold.models import (
+    BatchRows,
+    Centre,
+    Progress,
+    Prototypes,
+    Queue,
+    Teacher,
+    Unit,
+    mlp,
+    rising_momentum,
+    small_weights,
+)
 from twofold.types import Embeddings, LossTerms
 
 DIET: dict[str, Any] = {
@@ -199,10 +210,13 @@ def swav(
     paper="DINO (Caron et al. 2021)",
     recipe=SOLO_LARS | ASYMMETRIC | {"lr": 0.3, "weight_decay": 1e-6},
     formula=(
-        "−Σ_p softmax((s'_p(t_v) − m_p)/0.07) log softmax(s_p(z_w)/0.1), s cosines with prototypes, s' and t the "
-        "teacher's, m the running mean of s'; the mean over ordered pairs of views"
+        "−Σ_p softmax((s'_p(t_v) − m_p)/τ) log softmax(s_p(z_w)/0.1), s cosines with prototypes, s' and t the "
+        "teacher's, m the running mean of s', τ from 0.04 to 0.07; the mean over ordered pairs of views"
     ),
-    source="solo dino.yaml, augmentations/asymmetric.yaml; its 1 epoch of frozen prototypes is a part of its 1000",
+    source=(
+        "solo dino.yaml, augmentations/asymmetric.yaml; its 1 epoch of frozen prototypes is a part of its 1000; τ "
+        "rises for 0.3 of a run, as in the paper's runs of 100 epochs (solo: 50 epochs of 1000)"
+    ),
     state="teacher, its prototypes, centre, part of the run done",
     memory="2·V·N·P scores, a second network and its forward pass",
     choose="The method behind the well-known vision transformers; slow to start, so for long runs. "
@@ -214,6 +228,8 @@ def dino(
     prototypes: Count = 4096,
     temperature: Positive = 0.1,
     target_temperature: Positive = 0.07,
+    first_target_temperature: Annotated[Positive, "it rises from here: soft targets at first end in a collapse"] = 0.04,
+    rising: Annotated[Positive, "part of the run in which the temperature of the targets rises"] = 0.3,
     centre_momentum: Probability = 0.9,
     teacher_momentum: Probability = 0.9995,
     frozen: Annotated[Probability, "part of the run in which the prototypes stay as they are"] = 0.001,
@@ -222,6 +238,7 @@ def dino(
     """A slow teacher's sharpened and centred assignments to prototypes are predicted from other views."""
     head = Prototypes(projector[-1], prototypes)
     teacher_head, centre, progress = Teacher(head), Centre(prototypes, centre_momentum), Progress()
+    rise = target_temperature - first_target_temperature
 
     def objective(e: Embeddings) -> LossTerms:
         return objectives.dino(
@@ -229,7 +246,7 @@ def dino(
             teacher_head(e.target),
             centre.mean,
             temperature=temperature,
-            target_temperature=target_temperature,
+            target_temperature=first_target_temperature + rise * (progress.done / rising).clamp(max=1),
         )
 
     def remember(e: Embeddings, done: Tensor) -> None:
@@ -237,7 +254,7 @@ def dino(
         teacher_head.update(head.parameters(), rising_momentum(teacher_momentum, done))
         progress.update(done)
 
-    network = mlp(parts.features, projector, norm=False, activation=nn.GELU)
+    network = mlp(parts.features, projector, norm=False, activation=nn.GELU).apply(small_weights)
     return Method(
         parts,
         network,
