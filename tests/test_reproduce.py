@@ -152,7 +152,9 @@ def test_probes_of_a_finished_run(tmp_path: Path, tiny: dict[str, str]) -> None:
 
 
 def test_alpha_cl_1_is_the_printed_table() -> None:
-    in_print = {row.name: [each.value for each in row.printed[LINEAR.title]] for row in TABLES["alpha-cl-1"].rows}
+    in_print = {
+        row.name: [each.value for each in row.printed[LINEAR.title]] for row in TABLES["alpha-cl-1"].rows if row.printed
+    }
     assert in_print["InfoNCE"] == [84.06, 87.63, 87.86]
     assert in_print["α-CL-direct"] == [85.11, 87.93, 88.09]
     assert in_print["quadratic loss"] == [63.59, 73.02, 73.58]
@@ -245,7 +247,7 @@ def record_of(table: Table, row: Row, epochs: int, seed: int, accuracy: float) -
 
 def test_records_find_their_rows_whatever_their_seed() -> None:
     table = TABLES["alpha-cl-1"]
-    direct, other = table.rows[-1], table.rows[1]
+    direct, other = (next(row for row in table.rows if row.name == name) for name in ("α-CL-direct", "InfoNCE"))
     records = dict(
         record_of(table, *each)
         for each in [(direct, 100, 0, 0.85), (direct, 100, 4, 0.87), (direct, 300, 0, 0.9), (other, 17, 0, 0.5)]

@@ -118,9 +118,9 @@ def test_covariances_of_corinfomax_are_those_of_unit_embeddings() -> None:
 
 def test_queue_of_swav_takes_part_from_its_time_on() -> None:
     with_queue, without, later = (
-        trainer("swav", queue_from=0.0),
+        trainer("swav", queue_from_epoch=0),
         trainer("swav", queue=0),
-        trainer("swav", queue_from=1),
+        trainer("swav", queue_from_epoch=1),
     )
     losses = [[loss.item() for _, loss in steps(made, 2)] for made in (with_queue, without, later)]
     assert losses[1] == pytest.approx(losses[2], rel=1e-5)
@@ -130,10 +130,10 @@ def test_queue_of_swav_takes_part_from_its_time_on() -> None:
 
 
 def test_temperature_of_dinos_targets_rises() -> None:
-    """It follows the part of the run that was done before the step, and stays where it ends."""
-    made = trainer("dino", rising=0.5)
-    done_before = torch.arange(made.total_steps) / made.total_steps
-    for step, temperature in enumerate((0.04 + 0.03 * done_before / 0.5).clamp(max=0.07)):
+    """It follows what was done before the step, and stays where it ends."""
+    made = trainer("dino", rising_epochs=1.5, epochs=2)
+    epochs_before = torch.arange(made.total_steps) / made.loader.steps_per_epoch
+    for step, temperature in enumerate((0.04 + 0.03 * epochs_before / 1.5).clamp(max=0.07)):
         state = copy.deepcopy(made.method.memory)
         prototypes = nn.functional.normalize(made.method.head.weight.detach().clone(), dim=-1)
         ((e, loss),) = steps(made, 1)
@@ -145,7 +145,7 @@ def test_temperature_of_dinos_targets_rises() -> None:
 
 @pytest.mark.parametrize("method", ["swav", "dino"])
 def test_prototypes_are_held_at_the_start(method: str) -> None:
-    held, free = trainer(method, frozen=1.0, weight_decay=0), trainer(method, frozen=0.0, weight_decay=0)
+    held, free = (trainer(method, frozen_epochs=epochs, weight_decay=0) for epochs in (1, 0))
     before = held.method.head.weight.detach().clone()
     assert torch.equal(before, free.method.head.weight)
     for made in (held, free):

@@ -76,7 +76,7 @@ MEMORIES: dict[str, nn.Module] = {
     "queue": Queue(7, 3),
     "centre": Centre(3, 0.9),
     "covariance": RunningCovariance(2, 3, 0.01),
-    "progress": Progress(),
+    "progress": Progress(10),
 }
 
 
@@ -110,7 +110,8 @@ def test_what_was_saved_goes_on_bit_by_bit(name: str) -> None:
 def test_the_host_is_not_asked(name: str) -> None:
     """A tensor without data refuses every question about its values and every shape that depends on them."""
     with FakeTensorMode():
-        memory = type(MEMORIES[name])(*{"queue": (7, 3), "centre": (3, 0.9), "covariance": (2, 3, 0.1)}.get(name, ()))
+        made_of = {"queue": (7, 3), "centre": (3, 0.9), "covariance": (2, 3, 0.1), "progress": (10,)}
+        memory = type(MEMORIES[name])(*made_of[name])
         z = torch.randn(2, 5, 3)
         memory.update(*{"queue": (z, torch.arange(5)), "progress": (torch.zeros(()),)}.get(name, (z,)))
 

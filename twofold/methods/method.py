@@ -33,6 +33,7 @@ class Parts:
     encoder: nn.Module
     features: int  # K, what the encoder puts out
     images: ImageStore  # the training set, for methods that keep something for each image or know relations of images
+    epochs: int  # of the run, for methods that change on the way
     views: int = 2  # V, for methods that keep something for each view
     local_views: int = 0  # L, small crops beside them
 

@@ -120,13 +120,18 @@ class RunningCovariance(nn.Module):
 
 
 class Progress(nn.Module):
-    """The part of the run that is done, for objectives that change on the way."""
+    """The part of a run of so many epochs that is done, for objectives that change on the way."""
 
     done: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, epochs: int) -> None:
         super().__init__()
+        self.total = epochs
         self.register_buffer("done", torch.zeros(()))
+
+    @property
+    def epochs(self) -> Tensor:
+        return self.done * self.total
 
     @torch.no_grad()
     def update(self, progress: Tensor) -> None:

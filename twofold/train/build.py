@@ -29,5 +29,5 @@ def build_method(
         untrained = copy.deepcopy(encoder)
         if weights is not None:
             initial.put(encoder, weights, str(config.init))
-        parts = Parts(encoder, features, images, config.views, config.augment.local_views)
+        parts = Parts(encoder, features, images, config.epochs, config.views, config.augment.local_views)
         return find(config.method).build(parts, **config.parameters), features, untrained

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from twofold import objectives
 from twofold.config import Head
 from twofold.errors import TwofoldError
-from twofold.keys import Bounds, Count, Positive, Probability, Widths
+from twofold.keys import Bounds, Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
@@ -152,8 +152,8 @@ def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
         "use all prototypes alike by Sinkhorn–Knopp; the mean over ordered pairs of views"
     ),
     source=(
-        "solo swav.yaml, augmentations/symmetric.yaml; its 50 and 2 epochs are parts of its 1000; one queue for all "
-        "views; lengths of prototypes are not learnt, as in the paper"
+        "solo swav.yaml, augmentations/symmetric.yaml; one queue for all views; lengths of prototypes are not learnt, "
+        "as in the paper"
     ),
     state="queue (if any), part of the run done",
     memory="V·(N + Q)·P codes for P prototypes and a queue of Q",
@@ -168,20 +168,20 @@ def swav(
     epsilon: Positive = 0.05,
     iterations: Count = 3,
     queue: Annotated[int, Bounds(0), "embeddings of former steps that take part in the assignment; 0: none"] = 3840,
-    queue_from: Annotated[Probability, "part of the run after which they do"] = 0.05,
-    frozen: Annotated[Probability, "part of the run in which the prototypes stay as they are"] = 0.002,
+    queue_from_epoch: Annotated[NonNegative, "they do from here on"] = 50.0,
+    frozen_epochs: Annotated[NonNegative, "the prototypes stay as they are for so long"] = 2.0,
     projector: Widths = (2048, 128),
 ) -> Method:
     """Views are assigned to prototypes, all of them used alike, and each view predicts the other's assignment."""
     head = Prototypes(projector[-1], prototypes)
-    progress = Progress()
+    progress = Progress(parts.epochs)
     former = Queue(queue, projector[-1]) if queue else None
 
     def objective(e: Embeddings) -> LossTerms:
         return objectives.swav(
-            head(e.z, progress.done < frozen),
+            head(e.z, progress.epochs < frozen_epochs),
             None if former is None else head(former.rows),
-            None if former is None else (former.filled & (progress.done >= queue_from)).float(),
+            None if former is None else (former.filled & (progress.epochs >= queue_from_epoch)).float(),
             targets=parts.views,
             temperature=temperature,
             epsilon=epsilon,
@@ -213,10 +213,7 @@ def swav(
         "−Σ_p softmax((s'_p(t_v) − m_p)/τ) log softmax(s_p(z_w)/0.1), s cosines with prototypes, s' and t the "
         "teacher's, m the running mean of s', τ from 0.04 to 0.07; the mean over ordered pairs of views"
     ),
-    source=(
-        "solo dino.yaml, augmentations/asymmetric.yaml; its 1 epoch of frozen prototypes is a part of its 1000; τ "
-        "rises for 0.3 of a run, as in the paper's runs of 100 epochs (solo: 50 epochs of 1000)"
-    ),
+    source="solo dino.yaml, augmentations/asymmetric.yaml, and the defaults of its code",
     state="teacher, its prototypes, centre, part of the run done",
     memory="2·V·N·P scores, a second network and its forward pass",
     choose="The method behind the well-known vision transformers; slow to start, so for long runs. "
@@ -229,24 +226,24 @@ def dino(
     temperature: Positive = 0.1,
     target_temperature: Positive = 0.07,
     first_target_temperature: Annotated[Positive, "it rises from here: soft targets at first end in a collapse"] = 0.04,
-    rising: Annotated[Positive, "part of the run in which the temperature of the targets rises"] = 0.3,
+    rising_epochs: Annotated[Positive, "for so long"] = 50.0,
     centre_momentum: Probability = 0.9,
     teacher_momentum: Probability = 0.9995,
-    frozen: Annotated[Probability, "part of the run in which the prototypes stay as they are"] = 0.001,
+    frozen_epochs: Annotated[NonNegative, "the prototypes stay as they are for so long"] = 1.0,
     projector: Widths = (2048, 2048, 256),
 ) -> Method:
     """A slow teacher's sharpened and centred assignments to prototypes are predicted from other views."""
     head = Prototypes(projector[-1], prototypes)
-    teacher_head, centre, progress = Teacher(head), Centre(prototypes, centre_momentum), Progress()
+    teacher_head, centre, progress = Teacher(head), Centre(prototypes, centre_momentum), Progress(parts.epochs)
     rise = target_temperature - first_target_temperature
 
     def objective(e: Embeddings) -> LossTerms:
         return objectives.dino(
-            head(e.z, progress.done < frozen),
+            head(e.z, progress.epochs < frozen_epochs),
             teacher_head(e.target),
             centre.mean,
             temperature=temperature,
-            target_temperature=first_target_temperature + rise * (progress.done / rising).clamp(max=1),
+            target_temperature=first_target_temperature + rise * (progress.epochs / rising_epochs).clamp(max=1),
         )
 
     def remember(e: Embeddings, done: Tensor) -> None:
