@@ -135,7 +135,9 @@ def synchronize() -> None:
 def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     trainer = build(method, options, **options.override)
     views = trainer.config.views * trainer.config.batch_size
-    if WARM_UP + options.steps * options.rounds > trainer.total_steps:
+    # In its first epoch a head for samples draws its rows.
+    warm_up = WARM_UP if trainer.rows is None else max(WARM_UP, trainer.loader.steps_per_epoch)
+    if warm_up + options.steps * options.rounds > trainer.total_steps:
         raise SystemExit(f"a run has {trainer.total_steps} steps: lower --steps or --rounds, or raise epochs")
     trainer.method.train()
     step = product_step(trainer)
@@ -146,6 +148,8 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
         step()
     synchronize()
     start_up = time.perf_counter() - start
+    while trainer.step < warm_up:
+        step()
     memory = torch.cuda.max_memory_allocated() / 2**20 if options.device == "cuda" else None
     refused = trainer.replay and trainer.replay.refused
     if refused:

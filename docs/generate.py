@@ -203,7 +203,8 @@ def results_page() -> str:
     catalog, longer = TABLES["catalog"], TABLES["catalog-longer"]
     everything = read_records(RECORDS)
     lines += ["Each method with its defaults, in the order of the catalog.", "", *methods.lines, "", catalog.findings]
-    lines += ["", f"## {longer.number}", "", *markdown(longer, lines_of_records(longer, everything))]
+    lines += ["", f"## {longer.number}", "", longer.findings, ""]
+    lines += markdown(longer, lines_of_records(longer, everything))
     for name in {name for row in longer.rows for name in records_of(longer, row, everything)} & left.keys():
         del left[name]
     for paper, title in PAPERS.items():

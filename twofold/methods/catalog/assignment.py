@@ -216,8 +216,8 @@ def swav(
     source="solo dino.yaml, augmentations/asymmetric.yaml, and the defaults of its code",
     state="teacher, its prototypes, centre, part of the run done",
     memory="2·V·N·P scores, a second network and its forward pass",
-    choose="The method behind the well-known vision transformers; slow to start, so for long runs. "
-    "`augment.local_views=6 augment.crop_scale=0.4,1` for multi-crop.",
+    choose="The method behind the well-known vision transformers; slow to start, so for long runs: with less than some "
+    "hundred epochs `teacher_momentum=0.99`. `augment.local_views=6 augment.crop_scale=0.4,1` for multi-crop.",
 )
 def dino(
     parts: Parts,

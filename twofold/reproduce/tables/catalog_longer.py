@@ -19,4 +19,11 @@ TABLE = Table(
         Row("swav", "swav"),
         Row("simsiam", "simsiam"),
     ],
+    findings=(
+        "Barlow Twins only starts slowly: after 100 epochs it is ahead of SimCLR (85.6 %) and FroSSL (84.0 %) after "
+        "as many. DINO with a teacher that follows in 100 steps gets in 30 epochs what others of its family get. "
+        "Before its targets were sharp at first this very run had collapsed by step 428, and ended at 36.3 %. "
+        "Spectral contrastive goes on to learn, and in few dimensions. One seed; runs shared the device with two or "
+        "three others."
+    ),
 )
