@@ -185,7 +185,7 @@ def quadratic(parts: Parts, *, projector: Widths = (512, 128)) -> Method:
     formula="−2 E[z·z⁺] + E[(z·z⁻)²], rows of z longer than 1 cut to 1",
     source=(
         "the authors' configuration for CIFAR-10 (spectral_resnet_mlp1000_norelu_cifar10_lr003_mu1), whose learning "
-        "rate is for batch 256 and scaled to 512; its last BatchNorm has a scale"
+        "rate is for batch 256 and scaled to 512; its last BatchNorm has a scale, and norms and biases decay"
     ),
     state="none",
     memory="the smaller of D² and (V·N)²",
