@@ -120,6 +120,17 @@ def test_a_probe_that_falls_while_the_loss_falls() -> None:
     assert any("the loss rose from 1 to 5" in text for text in rising.evidence)
 
 
+def test_a_loss_of_equal_shares_says_that_nothing_is_assigned() -> None:
+    guess = math.log(4096)
+    losses = [8.0, 8.2, 8.31, 8.317, 8.3177]
+    verdict = judge(*series([EVEN] * 5, loss=losses), guess=guess)
+    assert verdict.kind == "guessing"
+    assert verdict.bad
+    assert "8.3177" in verdict.sentence
+    assert judge(*series([EVEN] * 5, loss=losses)).kind == "healthy"
+    assert judge(*series([EVEN] * 5, loss=[8.0, 8.2, 8.3, 8.317, 8.3177]), guess=guess).kind == "healthy"  # not yet
+
+
 def test_not_finite_names_step_and_term() -> None:
     verdict = not_finite(17, ["loss/covariance"])
     assert verdict.sentence == "loss/covariance is not finite from step 17 on."

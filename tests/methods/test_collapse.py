@@ -46,6 +46,14 @@ def test_directpred_needs_its_teacher(tmp_path: Path) -> None:
     assert crashed.results["verdict"]["kind"] == "dimensional collapse"
 
 
+def test_dino_with_targets_softer_than_its_predictions_assigns_nothing(tmp_path: Path) -> None:
+    soft = {"first_target_temperature": 0.3, "target_temperature": 0.3}
+    run = trained("dino", tmp_path / "run", lr=3e-4, **soft)
+    verdict = run.results["verdict"]
+    assert verdict["kind"] == "guessing", verdict
+    assert f"warning  {verdict['sentence'].split(',')[0]}" in (run.path / "log.txt").read_text()
+
+
 def test_vicreg_without_its_variance_term_collapses_completely(tmp_path: Path) -> None:
     run = trained("vicreg", tmp_path / "run", variance=0.0)
     assert run.results["verdict"]["kind"] == "complete collapse"

@@ -22,6 +22,7 @@ ONE_DIRECTION = -0.005  # uniformity: on the unit sphere, where losses of cosine
 SHRUNK = 1e-2  # of the largest variance, and of the first loss: distances between views go with all others
 FADED = 0.03  # of the largest norm
 GROWN = 300.0  # times the first norm; healthy runs stay below 40
+SAYS_NOTHING = 1e-3  # of the loss of equal probabilities, below it: healthy runs of DINO are at least 5e-3 below
 PROBE_FALL = 0.1  # of accuracy, below its best, at three looks in a row: in the first epochs a probe goes up and down
 
 
@@ -89,14 +90,18 @@ def snapshots(spectra: Sequence[Mapping[str, Any]], metrics: Sequence[Metrics]) 
     ]
 
 
-def judge(seen: Sequence[Snapshot], metrics: Sequence[Metrics] = (), *, few_dimensions: str = "") -> Verdict:
-    """The verdict on a run so far, or on one spectrum. `few_dimensions` says why a method leaves few by design."""
+def judge(
+    seen: Sequence[Snapshot], metrics: Sequence[Metrics] = (), *, few_dimensions: str = "", guess: float | None = None
+) -> Verdict:
+    """The verdict on a run so far, or on one spectrum. `few_dimensions` says why a method leaves few by design, `guess`
+    is the loss of equal probabilities where a method can end there."""
     if not seen:
         return Verdict("unknown", "Nothing was measured yet.")
     return (
         exploding(seen)
         or complete_collapse(seen, metrics)
         or vanishing(seen)
+        or guessing(metrics, guess)
         or dimensional_collapse(seen, few_dimensions)
         or falling_probe(metrics)
         or healthy(seen, metrics)
@@ -171,6 +176,19 @@ def vanishing(seen: Sequence[Snapshot]) -> Verdict | None:
         (f"root mean square length {norms[-1]:.3g}, from {max(norms):.3g}",),
         "Lower weight_decay, or lr. Losses of cosines do not see lengths, but steps of a given size turn short "
         "embeddings further.",
+    )
+
+
+def guessing(metrics: Sequence[Metrics], guess: float | None) -> Verdict | None:
+    losses = [line["loss"] for line in metrics if "loss" in line][-LASTING:]
+    if guess is None or len(losses) < LASTING or min(losses) < (1 - SAYS_NOTHING) * guess:
+        return None
+    return Verdict(
+        "guessing",
+        f"Nothing is assigned: the loss, {losses[-1]:.4f}, is that of equal shares for all prototypes.",
+        (f"equal shares give {guess:.4f}, and so did the last {LASTING} looks, to a part in {1 / SAYS_NOTHING:.0f}",),
+        "Sharper targets (first_target_temperature and target_temperature against temperature), weaker augment.*, or a "
+        "teacher that follows sooner (teacher_momentum=0.99).",
     )
 
 

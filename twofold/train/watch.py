@@ -64,8 +64,8 @@ def refuse_nonfinite(folder: RunFolder, step: int, broken: Mapping[str, int], lr
 class Watch:
     """What a verdict is made of: all of it is in the records, so that a resumed run goes on where it was."""
 
-    def __init__(self, few_dimensions: str):
-        self.few_dimensions = few_dimensions
+    def __init__(self, few_dimensions: str, guess: float | None):
+        self.few_dimensions, self.guess = few_dimensions, guess
         self.seen: list[Snapshot] = []
         self.metrics: list[Mapping[str, Any]] = []
         self.verdict = judge(self.seen)
@@ -73,7 +73,7 @@ class Watch:
     def restore(self, folder: RunFolder) -> None:
         self.metrics = list(folder.read("metrics.jsonl"))
         self.seen = snapshots(folder.read("spectrum.jsonl"), self.metrics)
-        self.verdict = judge(self.seen, self.metrics, few_dimensions=self.few_dimensions)
+        self.verdict = self.judged()
 
     def note(self, line: Mapping[str, Any], eigenvalues: list[float] | None) -> Verdict | None:
         """A line of metrics, and the embeddings' spectrum where there is one; the verdict if it has just turned bad."""
@@ -81,8 +81,11 @@ class Watch:
         if eigenvalues is not None:
             self.seen.append(Snapshot.of(torch.tensor(eigenvalues), line))
         before = self.verdict
-        self.verdict = judge(self.seen, self.metrics, few_dimensions=self.few_dimensions)
+        self.verdict = self.judged()
         return self.verdict if self.verdict.bad and self.verdict.kind != before.kind else None
+
+    def judged(self) -> Verdict:
+        return judge(self.seen, self.metrics, few_dimensions=self.few_dimensions, guess=self.guess)
 
 
 def is_online_epoch(epoch: float, epochs: int) -> bool:

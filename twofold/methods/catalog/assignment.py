@@ -1,5 +1,6 @@
 """Assignment methods: images meet classes, which are the images themselves, prototypes, or labels."""
 
+import math
 from typing import Annotated, Any
 
 import torch
@@ -261,4 +262,5 @@ def dino(
         memory=nn.ModuleDict({"head": teacher_head, "centre": centre, "progress": progress}),
         remember=remember,
         multi_crop=True,
+        guess=math.log(prototypes),
     )
