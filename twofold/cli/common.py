@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Column
 
 from twofold.errors import Interrupted, how_to_resume
 
@@ -24,6 +25,11 @@ app = typer.Typer(
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+
+
+def names(title: str) -> Column:
+    """Of a table, for what one types: never cut."""
+    return Column(title, no_wrap=True)
 
 
 def display_of(quiet: bool) -> "Display":

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
-from twofold.cli.common import app
+from twofold.cli.common import app, names
 
 
 @app.command()
@@ -20,13 +20,14 @@ def methods(
 
     console = Console()
     if name is None:
-        table = Table("method", "family", "what it does", "paper", box=None, header_style="bold")
+        table = Table(names("method"), "family", "what it does", "paper", box=None, header_style="bold")
         for each in sorted(CATALOG.values(), key=lambda item: (item.family, item.name)):
             table.add_row(each.name, each.family, each.summary, each.paper)
         console.print(table)
         return
     recipe = find(name).recipe_for(resolve(schema(name), {}).parameters)
-    table = Table("key", "default", "values", "meaning", box=None, header_style="bold")
+    others = [Column(title, overflow="fold") for title in ("default", "values", "meaning")]
+    table = Table(names("key"), *others, box=None, header_style="bold")
     for key in sorted(schema(name).values(), key=lambda item: ("." in item.name, item.name)):
         table.add_row(key.name, shown(recipe.get(key.name, key.default)), describe(key.hint), key.help)
     console.print(f"[bold]{name}[/bold]: {find(name).summary} {find(name).paper}.", soft_wrap=True)

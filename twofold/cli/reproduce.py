@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
+from rich.table import Column
 from rich.table import Table as Grid
 
-from twofold.cli.common import Quiet, app, display_of, polite
+from twofold.cli.common import Quiet, app, display_of, names, polite
 from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def listing(tables: "list[Table]", records: "dict[str, Record]") -> Grid:
     from twofold.reproduce.table import jobs_of
 
     results = CHECKOUT / "benchmarks" / "results"
-    grid = Grid("table", "in print", "what", "epochs", "runs", "done", box=None, header_style="bold")
+    grid = Grid(names("table"), "in print", "what", "epochs", "runs", "done", box=None, header_style="bold")
     for table in tables:
         if table.benchmark:
             done = sum(measurement(table, row, results) is not None for row in table.rows)
@@ -209,7 +210,8 @@ def listing(tables: "list[Table]", records: "dict[str, Record]") -> Grid:
 def side_by_side(table: "Table", lines: "list[Line]") -> Grid:
     from twofold.reproduce.show import heads, texts
 
-    grid = Grid(*heads(table), box=None, header_style="bold")
+    row, *others = heads(table)
+    grid = Grid(Column(row, overflow="fold"), *others, box=None, header_style="bold")
     for line in lines:
         grid.add_row(*map(escape, texts(table, line)))
     return grid

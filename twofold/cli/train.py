@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from twofold.cli.common import Quiet, RunArgument, app, polite, processes, say_verdict
+from twofold.cli.common import Quiet, RunArgument, app, names, polite, processes, say_verdict
 from twofold.errors import TwofoldError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def explain(config: "Config", source: "Source") -> None:
     for title, text in plan.described(config, source, costs).items():
         display.say(f"{title:14}{text}")
     display.say()
-    table = Table("key", "value", "set by", "why", box=None, header_style="bold")
+    table = Table(names("key"), "value", "set by", "why", box=None, header_style="bold")
     for row in plan.explained(config, source):
         table.add_row(row.key, escape(row.value), row.origin, escape(row.why))
     display.say(table)

@@ -169,8 +169,8 @@ def swav(
     epsilon: Positive = 0.05,
     iterations: Count = 3,
     queue: Annotated[int, Bounds(0), "embeddings of former steps that take part in the assignment; 0: none"] = 3840,
-    queue_from_epoch: Annotated[NonNegative, "they do from here on"] = 50.0,
-    frozen_epochs: Annotated[NonNegative, "the prototypes stay as they are for so long"] = 2.0,
+    queue_from_epoch: Annotated[NonNegative, "the queue takes part from here on"] = 50.0,
+    frozen_epochs: Annotated[NonNegative, "epochs in which the prototypes stay as they are"] = 2.0,
     projector: Widths = (2048, 128),
 ) -> Method:
     """Views are assigned to prototypes, all of them used alike, and each view predicts the other's assignment."""
@@ -226,11 +226,11 @@ def dino(
     prototypes: Count = 4096,
     temperature: Positive = 0.1,
     target_temperature: Positive = 0.07,
-    first_target_temperature: Annotated[Positive, "it rises from here: soft targets at first end in a collapse"] = 0.04,
-    rising_epochs: Annotated[Positive, "for so long"] = 50.0,
+    first_target_temperature: Annotated[Positive, "where it begins: soft targets at first end in a collapse"] = 0.04,
+    rising_epochs: Annotated[Positive, "epochs in which the targets' temperature rises"] = 50.0,
     centre_momentum: Probability = 0.9,
     teacher_momentum: Probability = 0.9995,
-    frozen_epochs: Annotated[NonNegative, "the prototypes stay as they are for so long"] = 1.0,
+    frozen_epochs: Annotated[NonNegative, "epochs in which the prototypes stay as they are"] = 1.0,
     projector: Widths = (2048, 2048, 256),
 ) -> Method:
     """A slow teacher's sharpened and centred assignments to prototypes are predicted from other views."""
