@@ -12,6 +12,8 @@ from running import run, small
 from twofold.cli import main
 from twofold.cli.train import split_words
 from twofold.errors import TwofoldError
+from twofold.methods import CATALOG, schema
+from twofold.reproduce.tables import TABLES
 
 
 def images(folder: Path, count: int, size: int = 12) -> Path:
@@ -158,6 +160,21 @@ def test_a_run_from_start_to_table(tmp_path: Path) -> None:
     assert again.returncode == 0
     assert again.stdout == ""
     assert (tmp_path / "runs" / "simclr-digits-2" / "report.html").exists()
+
+
+@pytest.mark.parametrize("words", [("methods",), *(("methods", name) for name in CATALOG), ("reproduce", "--list")])
+def test_what_one_types_is_never_cut(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.argv", ["twofold", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    said = capsys.readouterr().out
+    names = TABLES if words[0] == "reproduce" else schema(words[1]) if len(words) == 2 else CATALOG
+    assert [name for name in names if f" {name} " not in said] == []
+    assert "…" not in said
 
 
 def test_methods_lists_all_and_one() -> None:
