@@ -35,7 +35,36 @@ def test_what_is_recorded_is_recalled(rows: list[np.ndarray | str], folder: Path
         np.testing.assert_array_equal(decoded.images.numpy(), np.stack(rows[1:-1]))
         assert decoded.skipped == {0: "bad header", 6: "truncated"}
     assert cache.recall("other", SHAPE) is None
-    assert len(list(folder.iterdir())) == 2
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".marks", ".u8"]
+
+
+def marks_of(*names: str) -> list[bytes]:
+    return [name.encode().ljust(cache.MARK_BYTES) for name in names]
+
+
+@pytest.mark.usefixtures("folder")
+def test_rows_are_found_by_their_marks_in_any_set(rows: list[np.ndarray | str]) -> None:
+    cache.record("one", SHAPE, rows, marks=marks_of("bad", *"abcde", "cut"))
+    cache.record("two", SHAPE, rows[3:5], marks=marks_of("x", "y"))
+    found = cache.kept(SHAPE, marks_of("y", "bad", "e", "new", "a", "cut"))
+    assert found.missing.tolist() == [1, 3, 5]
+    for number, row in ((0, rows[4]), (2, rows[5]), (4, rows[1])):
+        np.testing.assert_array_equal(found[number], row)
+    assert found[1] is None
+    assert cache.kept((1, 2, 2), marks_of("a", "b")).missing.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("damage", ["pixels", "marks", "no marks"])
+def test_rows_of_a_damaged_set_are_not_taken(rows: list[np.ndarray | str], folder: Path, damage: str) -> None:
+    cache.record("one", SHAPE, rows[1:-1], marks=marks_of(*"abcde"))
+    assert cache.kept(SHAPE, marks_of("a")).missing.tolist() == []
+    path = next(folder.glob("*.u8" if damage == "pixels" else "*.marks"))
+    content = path.read_bytes()
+    if damage == "no marks":
+        path.unlink()
+    else:
+        path.write_bytes(bytes([content[0] ^ 1]) + content[1:] if damage == "pixels" else content[:-1])
+    assert cache.kept(SHAPE, marks_of("a")).missing.tolist() == [0]
 
 
 def test_images_are_mapped_not_read(rows: list[np.ndarray | str], folder: Path) -> None:

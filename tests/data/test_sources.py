@@ -155,7 +155,35 @@ def test_the_cache_is_reused_and_rebuilt_when_truncated(
     assert len(decoded) == 20
     Image.fromarray(noise(12, 12, 3)).save(photos / "cat/00.png")
     again()
-    assert len(decoded) == 20
+    assert len(decoded) == 1
+
+
+def test_a_folder_that_has_changed_is_decoded_where_it_has(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[str] = []
+    original = files.decode
+    monkeypatch.setattr(files, "decode", lambda path, *rest: (decoded.append(path.name), original(path, *rest))[1])
+
+    def again(test_fraction: float = 0.2) -> list[torch.Tensor]:
+        decoded.clear()
+        data = load(open_source(photos), image_size=12, channels=3, test_fraction=test_fraction)
+        return [part.images.clone() for part in (data.train, data.test) if part is not None]
+
+    again()
+    again(test_fraction=0.4)
+    assert decoded == [], "other parts of the same images"
+    Image.fromarray(noise(12, 12, 3)).save(photos / "cat/new.png")
+    Image.fromarray(noise(12, 12, 3)).save(photos / "dog/12.png")
+    (photos / "dog/13.png").write_bytes(b"no image")
+    (photos / "cat/05.png").rename(photos / "cat/renamed.png")
+    (photos / "dog/19.png").unlink()
+    found = again()
+    assert sorted(decoded) == ["12.png", "new.png", "renamed.png"]
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "elsewhere"))
+    expected = again()
+    assert len(decoded) == 19
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def test_the_fingerprint_follows_content_and_settings(photos: Path) -> None:

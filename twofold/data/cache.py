@@ -1,8 +1,10 @@
-"""Decoded images on disk: `KEY.u8` holds uint8 rows one after the other, `KEY.json` says what they are.
+"""Decoded images on disk: `KEY.u8` holds uint8 rows one after the other, `KEY.marks` which file each of them is of, and
+`KEY.json` says what they are.
 
-Both are written aside and renamed when complete, the JSON last: a pair that can be read is whole. The JSON has a
-checksum of every block. Some are compared at each start, all of them where the file's time is not the one it was
-written at; what differs is decoded again. The longest unused make room for new ones.
+All are written aside and renamed when complete, the JSON last: what can be read is whole. The JSON has a checksum of
+every block. Some are compared at each start, all of them where the file's time is not the one it was written at; what
+differs is decoded again. A set that has changed takes the rows that are as they were from what was kept. The longest
+unused make room for new ones.
 """
 
 import contextlib
@@ -13,7 +15,7 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -28,6 +30,8 @@ FORMAT = 2  # a new number where decoding changes, so that older files are not t
 ABANDONED_SECONDS = 24 * 3600
 BLOCK_BYTES = 2**22  # of one checksum
 CHECKED_BLOCKS = 8  # at every start: about ten milliseconds
+MARK_BYTES = 16
+ENDINGS = (".json", ".marks", ".u8")
 DISK_SHARE = 0.5  # of what is free, for all decoded images together
 
 
@@ -64,7 +68,7 @@ def entries() -> list[Entry]:
     found = []
     for sidecar in folder().glob("*.json"):
         try:
-            size = sidecar.with_suffix(".u8").stat().st_size + sidecar.stat().st_size
+            size = sidecar.with_suffix(".u8").stat().st_size + sidecar.stat().st_size  # marks are next to nothing
             found.append(Entry(sidecar.stem, size, sidecar.stat().st_mtime))
         except OSError:
             continue  # another process has just removed it
@@ -73,7 +77,7 @@ def entries() -> list[Entry]:
 
 def remove(entry: Entry) -> None:
     """The JSON first, so that no half is taken for a whole. A process that has it mapped keeps it."""
-    for ending in (".json", ".u8"):
+    for ending in ENDINGS:
         (folder() / f"{entry.key}{ending}").unlink(missing_ok=True)
 
 
@@ -113,6 +117,52 @@ def recall(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
     return Decoded(mapped(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape))), skipped)
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Rows that were asked for and are in some set."""
+
+    sets: list[np.ndarray]
+    places: np.ndarray  # int64 [n, 2]: number of the set and of its row; −1 where none has it
+
+    def __getitem__(self, number: int) -> np.ndarray | None:
+        at, row = self.places[number]
+        return self.sets[at][row] if at >= 0 else None
+
+    @property
+    def missing(self) -> np.ndarray:
+        """Numbers of the others."""
+        return np.flatnonzero(self.places[:, 0] < 0)
+
+
+def kept(row_shape: tuple[int, ...], marks: Sequence[bytes]) -> Kept:
+    """The rows with these marks, of any set; those that were used last come first."""
+    wanted = {mark: number for number, mark in enumerate(marks)}
+    found = Kept([], np.full((len(marks), 2), -1, np.int64))
+    for entry in reversed(entries()):
+        if not wanted:
+            break
+        sidecar, marked, pixels = (folder() / f"{entry.key}{ending}" for ending in ENDINGS)
+        try:
+            record = json.loads(sidecar.read_text())
+            blob = marked.read_bytes()
+            here = [blob[at : at + MARK_BYTES] for at in range(0, len(blob), MARK_BYTES)]
+            same_kind = record["shape"] == list(row_shape) and entry.key.endswith(f"-{FORMAT}")
+            whole = len(blob) == MARK_BYTES * record["count"]
+            if not (same_kind and whole) or wanted.keys().isdisjoint(here):
+                continue
+            if not _sound(pixels, record["checksums"], every=pixels.stat().st_mtime_ns != record["written"]):
+                continue
+            images = np.memmap(pixels, np.uint8, "r", shape=(len(here), *row_shape))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        for row, mark in enumerate(here):
+            number = wanted.pop(mark, None)
+            if number is not None:
+                found.places[number] = len(found.sets), row
+        found.sets.append(images)
+    return found
+
+
 def _sound(pixels: Path, checksums: list[int], *, every: bool) -> bool:
     """Whether blocks have their checksums: all of them, or the first, the last and some between."""
     blocks = -(-pixels.stat().st_size // BLOCK_BYTES)
@@ -145,11 +195,17 @@ class _Checked:
 
 
 def record(
-    key: str, row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str], *, expected: int | None = None
+    key: str,
+    row_shape: tuple[int, ...],
+    rows: Iterable[np.ndarray | str],
+    *,
+    expected: int | None = None,
+    marks: Sequence[bytes] | None = None,
 ) -> Decoded:
     """Write the rows as they come, one at a time, and map the file; a text in place of a row says why it is missing.
 
-    `expected` rows are made room for, at the cost of what was longest unused.
+    `expected` rows are made room for, at the cost of what was longest unused. By their `marks`, one for each row, they
+    can be found again when they belong to another set.
     """
     pixels, sidecar = _paths(key)
     skipped: dict[int, str] = {}
@@ -176,15 +232,18 @@ def record(
         written = partial.stat().st_mtime_ns
         sidecar.unlink(missing_ok=True)  # of a damaged file: it must not be taken for the new one's
         os.replace(partial, pixels)
+        marks_there = b"".join(mark for number, mark in enumerate(marks or ()) if number not in skipped)
         about = {
             "count": count,
+            "shape": list(row_shape),
             "skipped": list(skipped.items()),
             "written": written,
             "checksums": checked.checksums,
         }
-        partial = sidecar.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(json.dumps(about))
-        os.replace(partial, sidecar)
+        for path, content in ((sidecar.with_suffix(".marks"), marks_there), (sidecar, json.dumps(about).encode())):
+            partial = sidecar.with_suffix(f".{os.getpid()}.partial")
+            partial.write_bytes(content)
+            os.replace(partial, path)
         return Decoded(mapped(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape))), skipped)
     except OSError as error:
         raise TwofoldError(

@@ -63,7 +63,17 @@ def file_items(
         first, reason = next(iter(index.reasons.items()))
         raise TwofoldError(f"none of the {len(files)} image files can be read; {root / first}: {reason}")
     # Not the time of the inode's change: a copy of the folder has the same images.
-    content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in ("size", "modified", "ends"))
+    known = ("size", "modified", "ends")
+    content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in known)
+
+    def marks(rows: np.ndarray) -> list[bytes]:
+        # With the name: files of one size, time and border can be many, and different.
+        numbers = np.stack([index.rows[name][rows].astype(np.uint64) for name in known], axis=1)
+        return [
+            hashlib.blake2b(line.tobytes() + os.fsencode(files[row]), digest_size=cache.MARK_BYTES).digest()
+            for row, line in zip(rows.tolist(), numbers, strict=True)
+        ]
+
     return Items(
         fetch=lambda row, size, channels: decode(root / files[row], size, channels),
         path=lambda row: root / files[row],
@@ -75,6 +85,7 @@ def file_items(
         files=tuple(files),
         unreadable={**(closed or {}), **index.reasons},
         groups=groups,
+        marks=marks,
     )
 
 

@@ -30,6 +30,9 @@ class Items:
     groups: np.ndarray | None = None  # int64 [n]; UNKNOWN where an image has none
     threads: int | None = None  # at most so many at a time; None: all cores
     path: Callable[[int], Path] | None = None  # where a row is a file of its own
+    marks: Callable[[np.ndarray], list[bytes]] | None = (
+        None  # of rows: what tells files apart, and whether they changed
+    )
 
     def __len__(self) -> int:
         return self.count
@@ -70,13 +73,22 @@ class Items:
             except Unreadable as error:
                 return str(error)
 
+        marks = None if key is None or self.marks is None else self.marks(rows)
+        kept = None if marks is None else cache.kept(shape, marks)
+        new = (rows if kept is None else rows[kept.missing]).tolist()
         found: Iterator[np.ndarray | str]
-        if self.path is not None and decoders.worth_it(len(rows), self.side):
-            found = decoders.decode_all(map(self.path, rows.tolist()), size, channels)
+        if self.path is not None and decoders.worth_it(len(new), self.side):
+            found = decoders.decode_all(map(self.path, new), size, channels)
         else:
-            found = in_order(attempt, rows.tolist(), self.threads)
+            found = in_order(attempt, new, self.threads)
+
+        def all_rows() -> Iterator[np.ndarray | str]:
+            for number in range(len(rows)):
+                known = None if kept is None else kept[number]
+                yield next(found) if known is None else known
+
         with quiet_pillow():
-            results = counted(found, len(rows), progress)
+            results = counted(all_rows(), len(rows), progress)
             if key is None:
                 return cache.in_memory(shape, results)
-            return cache.record(key, shape, results, expected=len(rows))
+            return cache.record(key, shape, results, expected=len(rows), marks=marks)
