@@ -30,9 +30,8 @@ class Items:
     groups: np.ndarray | None = None  # int64 [n]; UNKNOWN where an image has none
     threads: int | None = None  # at most so many at a time; None: all cores
     path: Callable[[int], Path] | None = None  # where a row is a file of its own
-    marks: Callable[[np.ndarray], list[bytes]] | None = (
-        None  # of rows: what tells files apart, and whether they changed
-    )
+    # Of rows: alike where name and content are, as far as is known without decoding.
+    marks: Callable[[np.ndarray], list[bytes]] | None = None
 
     def __len__(self) -> int:
         return self.count
