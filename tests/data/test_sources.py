@@ -11,7 +11,7 @@ from PIL import Image
 from twofold import config
 from twofold.data import benchmarks, files
 from twofold.data.arrays import ArraySplit, Splits
-from twofold.data.sources import hold_out, load, natural_size, network_for, open_source
+from twofold.data.sources import hold_out, hold_out_groups, load, natural_size, network_for, open_source
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
@@ -237,6 +237,46 @@ def test_hold_out_is_stratified_and_leaves_every_class_a_training_image(
         assert abs(int(held.sum()) - fraction * len(labels)) < 1 + 1e-9
     shuffled = torch.from_numpy(order.copy())
     assert torch.equal(hold_out(index[shuffled], labels[shuffled], fraction), held[shuffled])
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=40),
+    alone=st.integers(0, 20),
+    fraction=st.floats(0.01, 0.9),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=80, deadline=None)
+def test_groups_are_held_out_whole(sizes: list[int], alone: int, fraction: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = torch.from_numpy(np.concatenate([np.repeat(np.arange(len(sizes)) * 3, sizes), np.full(alone, -1)]))
+    labels = torch.from_numpy(rng.integers(0, 4, len(groups)))
+    index = torch.arange(len(groups)) * 5
+    held = hold_out_groups(index, labels, groups, fraction)
+    for group in groups[groups >= 0].unique():
+        assert len(held[groups == group].unique()) == 1
+    for name in labels.unique():
+        assert not held[labels == name].all()
+    # A class that had to keep a group, of which there can be four, may bring the share further down.
+    assert -4 * 9 - 4.5 <= int(held.sum()) - fraction * len(groups) <= 4.5 + 1e-9
+    shuffled = torch.from_numpy(rng.permutation(len(groups)))
+    assert torch.equal(hold_out_groups(index[shuffled], labels[shuffled], groups[shuffled], fraction), held[shuffled])
+
+
+def test_nothing_of_a_group_that_is_held_out_is_trained_on(tmp_path: Path) -> None:
+    lines = ["path,label,group"]
+    for number in range(60):
+        Image.fromarray(noise(8, 8, 3)).save(tmp_path / f"{number:02d}.png")
+        label = "" if number % 3 == 2 else "ab"[number % 2]
+        lines.append(f"{number:02d}.png,{label},{f'patient {number // 6}' if number < 54 else ''}")
+    (tmp_path / "list.csv").write_text("\n".join(lines))
+    data = load(open_source(tmp_path / "list.csv"), image_size=8, channels=3, test_fraction=0.25)
+    assert data.test is not None
+    assert 8 <= len(data.test) <= 12
+    assert (data.test.labels >= 0).all()
+    known = data.test.groups[data.test.groups >= 0]
+    assert set(known.tolist()).isdisjoint(data.train.groups.tolist())
+    left_out = 60 - len(data.train) - len(data.test)
+    assert left_out == 2 * len(known.unique()), "of each, its two images without a label"
 
 
 def test_hold_out_is_no_pattern_of_the_order() -> None:

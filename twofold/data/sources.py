@@ -134,14 +134,16 @@ def load_as(config: Config, source: Source, progress: Progress | None = None) ->
 def load(
     source: Source, *, image_size: int, channels: int, test_fraction: float, progress: Progress | None = None
 ) -> Data:
-    """Decode. Where there are labels and no test set, `test_fraction` of each class is held out as one."""
+    """Decode. Where there are labels and no test set, `test_fraction` of each class is held out as one, by whole groups
+    where groups are known."""
     have = source.train.channels
     if channels != have and not {channels, have} <= {1, 3}:
         raise TwofoldError(
             f"the images of {source.name} have {have} channels, of which channels={channels} cannot be made; "
             f"leave the key out, or give images of {channels} channels"
         )
-    fingerprint = _digest(source.fingerprint.encode(), repr((image_size, channels, test_fraction)).encode())
+    kind = repr((image_size, channels, test_fraction)) + (" by group" if source.train.groups is not None else "")
+    fingerprint = _digest(source.fingerprint.encode(), kind.encode())
     parts = _parts(source, test_fraction)
     total = sum(len(part.rows) for part in parts)
     stores: dict[str, ImageStore] = {}
@@ -212,6 +214,35 @@ def hold_out(index: Tensor, labels: Tensor, fraction: float) -> Tensor:
     first = order[(sizes.cumsum(0) - sizes)[emptied]]
     held[first] = False
     return held
+
+
+def hold_out_groups(index: Tensor, labels: Tensor, groups: Tensor, fraction: float) -> Tensor:
+    """The same by whole groups, so that no patient or video is on both sides; an image of unknown group is alone.
+
+    In the order of the class of their first image, then of a hash, a group is held out where that brings the share of
+    images so far nearer to the fraction: right within half of the largest group.
+    """
+    alone = torch.arange(len(groups)) + int(groups.max()) + 1
+    unit = torch.unique(torch.where(groups == UNKNOWN, alone, groups), return_inverse=True)[1]
+    sizes = torch.bincount(unit)
+    first = torch.full_like(sizes, int(index.max())).scatter_reduce_(0, unit, index, "amin")
+    label = torch.zeros_like(sizes)
+    label[unit[index == first[unit]]] = labels[index == first[unit]]
+    order = counter.permutation(counter.key(first, "hold-out"))
+    order = order[torch.argsort(label[order], stable=True)]
+    held = torch.zeros(len(sizes), dtype=torch.bool)
+    seen = taken = 0
+    for number in order.tolist():
+        size = int(sizes[number])
+        seen += size
+        if taken + size / 2 <= fraction * seen:
+            held[number] = True
+            taken += size
+    for name in range(int(labels.max()) + 1):  # a class that would be left without a training image keeps a group
+        there = torch.unique(unit[labels == name])
+        if len(there) and bool(held[there].all()):
+            held[there[torch.argmin(first[there])]] = False
+    return held[unit]
 
 
 def _class_names(path: Path) -> tuple[str, ...]:
@@ -286,7 +317,8 @@ def _nothing_there(path: Path) -> str:
 
 
 def _parts(source: Source, test_fraction: float) -> list[_Part]:
-    """Images without a label, among others that have one, are not held out: a test of them would say nothing."""
+    """Images without a label, among others that have one, are not held out: a test of them would say nothing. Of a
+    group that is held out they are left out: nothing of it may be trained on."""
     rows = source.train.readable()
     if source.test is not None:
         test = _Part("test", source.test, source.test.readable(), len(source.train))
@@ -295,9 +327,15 @@ def _parts(source: Source, test_fraction: float) -> list[_Part]:
         return [_Part("train", source.train, rows, 0)]
     known = source.train.labels[rows] != UNKNOWN
     labels = torch.from_numpy(source.train.labels[rows[known]])
-    held = np.zeros(len(rows), bool)
-    held[known] = hold_out(torch.from_numpy(rows[known]), labels, test_fraction).numpy()
-    return [_Part("train", source.train, rows[~held], 0), _Part("test", source.train, rows[held], 0)]
+    held, left_out = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+    index = torch.from_numpy(rows[known])
+    if source.train.groups is None:
+        held[known] = hold_out(index, labels, test_fraction).numpy()
+    else:
+        groups = source.train.groups[rows]
+        held[known] = hold_out_groups(index, labels, torch.from_numpy(groups[known]), test_fraction).numpy()
+        left_out = ~held & (groups != UNKNOWN) & np.isin(groups, groups[held])
+    return [_Part("train", source.train, rows[~held & ~left_out], 0), _Part("test", source.train, rows[held], 0)]
 
 
 def _store(part: _Part, images: Tensor, missing: list[int]) -> ImageStore:
