@@ -185,8 +185,8 @@ def guessing(metrics: Sequence[Metrics], guess: float | None) -> Verdict | None:
         return None
     return Verdict(
         "guessing",
-        f"Nothing is assigned: the loss, {losses[-1]:.4f}, is that of equal shares for all prototypes.",
-        (f"equal shares give {guess:.4f}, and so did the last {LASTING} looks, to a part in {1 / SAYS_NOTHING:.0f}",),
+        f"Nothing is assigned: the loss, {losses[-1]:.4f}, is no better than equal shares for all prototypes.",
+        (f"equal shares give {guess:.4f}; at the last {LASTING} looks it was not a part in a thousand below",),
         "Sharper targets (first_target_temperature and target_temperature against temperature), weaker augment.*, or a "
         "teacher that follows sooner (teacher_momentum=0.99).",
     )
