@@ -185,4 +185,4 @@ def test_builders_take_parts_and_keywords_only() -> None:
         names = list(entry.build.__code__.co_varnames[: entry.build.__code__.co_argcount])
         assert names == ["parts"], entry.name
         assert entry.summary.endswith("."), entry.name
-    assert {"encoder", "features", "images", "views", "local_views"} == set(Parts.__dataclass_fields__)
+    assert {"encoder", "features", "images", "epochs", "views", "local_views"} == set(Parts.__dataclass_fields__)
