@@ -279,6 +279,15 @@ def test_nothing_of_a_group_that_is_held_out_is_trained_on(tmp_path: Path) -> No
     assert left_out == 2 * len(known.unique()), "of each, its two images without a label"
 
 
+def test_groups_without_a_readable_label_hold_nothing_out(tmp_path: Path) -> None:
+    for name in "abc":
+        Image.fromarray(noise(8, 8, 3)).save(tmp_path / f"{name}.png")
+    (tmp_path / "a.png").write_bytes(b"no image")
+    (tmp_path / "list.csv").write_text("path,label,group\na.png,cat,x\nb.png,,x\nc.png,,y\n")
+    data = load(open_source(tmp_path / "list.csv"), image_size=8, channels=3, test_fraction=0.5)
+    assert (len(data.train), data.test) == (2, None)
+
+
 def test_hold_out_is_no_pattern_of_the_order() -> None:
     labels = torch.arange(4000) % 2
     held = hold_out(torch.arange(4000), labels, 0.25)

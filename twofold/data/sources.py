@@ -329,7 +329,7 @@ def _parts(source: Source, test_fraction: float) -> list[_Part]:
     labels = torch.from_numpy(source.train.labels[rows[known]])
     held, left_out = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     index = torch.from_numpy(rows[known])
-    if source.train.groups is None:
+    if source.train.groups is None or not known.any():
         held[known] = hold_out(index, labels, test_fraction).numpy()
     else:
         groups = source.train.groups[rows]
