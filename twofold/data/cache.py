@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -105,10 +105,9 @@ def recall(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
     try:
         record = json.loads(sidecar.read_text())
         count, skipped = record["count"], {int(row): str(reason) for row, reason in record["skipped"]}
-        status = pixels.stat()
-        if status.st_size != count * int(np.prod(row_shape)):
+        if pixels.stat().st_size != count * int(np.prod(row_shape)):
             return None
-        if not _sound(pixels, record["checksums"], every=status.st_mtime_ns != record["written"]):
+        if not _sound(pixels, record):
             return None
         with contextlib.suppress(OSError):  # a cache that others keep can still be read
             os.utime(sidecar)  # it was used now
@@ -144,13 +143,12 @@ def kept(row_shape: tuple[int, ...], marks: Sequence[bytes]) -> Kept:
         sidecar, marked, pixels = (folder() / f"{entry.key}{ending}" for ending in ENDINGS)
         try:
             record = json.loads(sidecar.read_text())
+            if record["shape"] != list(row_shape) or not entry.key.endswith(f"-{FORMAT}"):
+                continue
             blob = marked.read_bytes()
             here = [blob[at : at + MARK_BYTES] for at in range(0, len(blob), MARK_BYTES)]
-            same_kind = record["shape"] == list(row_shape) and entry.key.endswith(f"-{FORMAT}")
             whole = len(blob) == MARK_BYTES * record["count"]
-            if not (same_kind and whole) or wanted.keys().isdisjoint(here):
-                continue
-            if not _sound(pixels, record["checksums"], every=pixels.stat().st_mtime_ns != record["written"]):
+            if not whole or wanted.keys().isdisjoint(here) or not _sound(pixels, record):
                 continue
             images = np.memmap(pixels, np.uint8, "r", shape=(len(here), *row_shape))
         except (OSError, ValueError, KeyError, TypeError):
@@ -163,9 +161,12 @@ def kept(row_shape: tuple[int, ...], marks: Sequence[bytes]) -> Kept:
     return found
 
 
-def _sound(pixels: Path, checksums: list[int], *, every: bool) -> bool:
-    """Whether blocks have their checksums: all of them, or the first, the last and some between."""
-    blocks = -(-pixels.stat().st_size // BLOCK_BYTES)
+def _sound(pixels: Path, record: dict[str, Any]) -> bool:
+    """Whether blocks have their checksums: the first, the last and some between; all of them where the file's time is
+    not the one it was written at."""
+    status, checksums = pixels.stat(), record["checksums"]
+    every = status.st_mtime_ns != record["written"]
+    blocks = -(-status.st_size // BLOCK_BYTES)
     if len(checksums) != blocks:
         return False
     chosen = range(blocks) if every else np.unique(np.linspace(0, blocks - 1, CHECKED_BLOCKS, dtype=np.int64)).tolist()
