@@ -99,7 +99,7 @@ TABLE = Table(
         "number, and the quadratic loss, still far below InfoNCE, ten above it. InfoNCE had 79.4 % after a run of 30 "
         "epochs, so 70 more gave one point where SimCLR gains seven; its features lost dimensions meanwhile "
         "(effective rank 268 and 173). The authors' code says weight decay 0, smaller crops and a learning rate that "
-        "stays: a run so was stopped by the clock at epoch 86, with 73.8 % online, and was no better then. One seed."
+        "stays: a run so, stopped by the clock at epoch 90 and not recorded, was no better online. One seed."
     ),
     differs=DIFFERS,
 )
