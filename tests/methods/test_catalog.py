@@ -152,6 +152,21 @@ def test_teacher_follows_the_cosine_of_its_momentum(method: str) -> None:
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("method, steady", [("simsiam", True), ("byol", False)])
+def test_only_simsiams_predictor_has_a_learning_rate_that_does_not_change(method: str, steady: bool) -> None:
+    trainer = running.trainer(method, **running.quick(method, batch_size=128, warmup_epochs=1))
+    trainer.method.train()
+    trainer.take_step(0)
+    own = {id(parameter) for parameter in trainer.method.predictor.parameters()}
+    for group in trainer.optimizer.param_groups:
+        kept = steady and id(group["params"][0]) in own
+        expected = trainer.config.scaled_lr if kept else trainer.rates[0].item()
+        assert group["lr"].item() == pytest.approx(expected)
+        assert not steady or len({id(parameter) in own for parameter in group["params"]}) == 1
+    assert trainer.rates[0] < trainer.config.scaled_lr  # else the two are alike
+    assert not any(name.startswith("steady") for name in trainer.method.state_dict())
+
+
 @pytest.mark.parametrize("method, scale", [("simsiam", 0.5), ("byol", 1.0)])
 @pytest.mark.parametrize("views", [2, 3])
 def test_orders_of_views_are_averaged_by_simsiam_and_added_by_byol(method: str, scale: float, views: int) -> None:

@@ -84,6 +84,34 @@ def test_biases_and_norms_are_apart(decay_all: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])
+def test_a_steady_network_keeps_its_learning_rate_and_the_others_do_not(name: str) -> None:
+    """As two optimizers would: one with the rates of the steps, one with a rate that stays."""
+    config = configured(optimizer=name, lr=0.05, weight_decay=0.1)
+    rates = [0.05, 0.02, 0.0]
+
+    def gradients(module: nn.Module, step: int) -> None:
+        torch.manual_seed(step)
+        for parameter in module.parameters():
+            parameter.grad = torch.randn_like(parameter)
+
+    torch.manual_seed(1)
+    one, two = network(), network()
+    two.load_state_dict(one.state_dict())
+    together = build_optimizer(config, one.named_parameters(), CPU, one[2])
+    apart = [build_optimizer(config, [pair], CPU) for pair in two.named_parameters()]
+    steady = [name.startswith("2.") for name, _ in two.named_parameters()]
+    for step, rate in enumerate(rates):
+        gradients(one, step), gradients(two, step)
+        set_learning_rate(together, torch.tensor(rate))
+        together.step()
+        for optimizer, kept in zip(apart, steady, strict=True):
+            set_learning_rate(optimizer, torch.tensor(0.05 if kept else rate))
+            optimizer.step()
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])
 def test_state_survives_and_the_next_step_is_the_same(name: str) -> None:
     config = configured(optimizer=name, lr=0.05, weight_decay=0.1)
     rates = learning_rates(configured(epochs=1, lr=0.05, warmup_epochs=0), 6)

@@ -250,7 +250,7 @@ def after_steps(
     optimizer: str, weight_decay: float, device: str, large: int, dtype: torch.dtype = torch.float32
 ) -> list[Tensor]:
     """Weights and moments, in float64, after four steps by made-up gradients: the first by torch's own step on a CPU,
-    the others so too, or on CUDA by the fused step.
+    the others so too, or on CUDA by the fused step. One layer's learning rate does not change.
 
     In the last one a weight has two gradients, for which torch's own has to do: not with Adam, whose kernel for CUDA
     has 1 − β^t in float32.
@@ -258,7 +258,8 @@ def after_steps(
     torch.manual_seed(0)
     layers = Layers(large).to(dtype, memory_format=torch.channels_last)
     config = running.trainer(optimizer=optimizer, weight_decay=weight_decay, decay_all=True).config
-    built = optim.build_optimizer(config, list(layers.named_parameters()), torch.device("cpu"))
+    steady = layers.parts[2]
+    built = optim.build_optimizer(config, list(layers.named_parameters()), torch.device("cpu"), steady)
     step, narrow = own_step(built, layers)
     for number in range(4):
         if number == 1 and device == "cuda":

@@ -51,6 +51,7 @@ class Method(nn.Module):
         objective: Objective,
         *,
         predictor: nn.Module | None = None,
+        steady_predictor: bool = False,
         direct: DirectPredictor | None = None,
         head: nn.Module | None = None,
         teacher_momentum: float | None = None,
@@ -64,7 +65,7 @@ class Method(nn.Module):
         prototypes, and what outlives a step; `remember` moves the last, after each step. `multi_crop`: small crops,
         which have no targets, are of use to the objective. `of_moments` is the same objective, for several processes
         whose batch is larger than its embeddings are wide. `guess` is the loss of equal probabilities, where the method
-        can end there."""
+        can end there. A `steady_predictor` keeps its learning rate through the run."""
         super().__init__()
         if parts.local_views and not multi_crop:
             raise TwofoldError(
@@ -74,6 +75,7 @@ class Method(nn.Module):
         self.encoder = parts.encoder
         self.projector = projector
         self.predictor = predictor
+        self.steady_predictor = steady_predictor
         self.direct = direct
         self.head = head
         self.memory = memory
@@ -125,6 +127,10 @@ class Method(nn.Module):
     def trained_networks(self) -> list[nn.Module]:
         """Those that it runs with gradients."""
         return [network for network in (self.encoder, self.projector, self.predictor) if network is not None]
+
+    def steady(self) -> nn.Module | None:
+        """The network whose learning rate stays as it is."""
+        return self.predictor if self.steady_predictor else None
 
     def gradients(self) -> tuple[list[Tensor], list[Tensor]]:
         """Those of what `forward` runs, to which every sample adds its part, and those of what the objective reads."""

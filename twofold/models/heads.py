@@ -16,11 +16,12 @@ def mlp(
     *,
     norm: bool = True,
     last_norm: bool = False,
+    last_scale: bool = False,
     activation: Callable[[], nn.Module] | None = None,
 ) -> nn.Sequential:
     """Linear layers with BatchNorm (if `norm`) between, and ReLU or another activation.
 
-    The last layer is plain, or has BatchNorm without scale.
+    The last layer is plain, or has BatchNorm, with a scale if `last_scale`.
     """
     sizes = (inputs, *widths)
     layers: list[nn.Module] = []
@@ -30,7 +31,7 @@ def mlp(
         # A bias before BatchNorm is subtracted again by it.
         layers.append(nn.Linear(before, after, bias=not normed))
         if normed:
-            layers.append(BatchNorm(after, affine=not last, relu=not last and activation is None))
+            layers.append(BatchNorm(after, affine=last_scale or not last, relu=not last and activation is None))
         if not last and (activation is not None or not normed):
             layers.append(activation() if activation is not None else nn.ReLU(inplace=True))
     return nn.Sequential(*layers)

@@ -95,7 +95,12 @@ def _add_squares(blocks, sums, total, count, BLOCK: tl.constexpr, FULL: tl.const
 
 
 @triton.jit
-def _ratios(spans, settings, sums, total, lr, ratios, SUMS: tl.constexpr):
+def _rate(rates, weight):
+    return tl.load(tl.load(rates + weight).to(tl.pointer_type(tl.float32)))
+
+
+@triton.jit
+def _ratios(spans, settings, rates, sums, total, ratios, SUMS: tl.constexpr):
     """min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1) of each weight."""
     weight = tl.program_id(0)
     first, count = tl.load(spans + 2 * weight), tl.load(spans + 2 * weight + 1)
@@ -107,21 +112,21 @@ def _ratios(spans, settings, sums, total, lr, ratios, SUMS: tl.constexpr):
         sizes += tl.load(sums + first + at, at < count, 0.0)
         slopes += tl.load(sums + total + first + at, at < count, 0.0)
     size, slope = tl.sqrt(tl.sum(sizes)), tl.sqrt(tl.sum(slopes))
-    ratio = tl.minimum(eta * size / (slope + weight_decay * size + 1e-12) / tl.load(lr), 1.0)
+    ratio = tl.minimum(eta * size / (slope + weight_decay * size + 1e-12) / _rate(rates, weight), 1.0)
     tl.store(ratios + 2 * weight, tl.where((size > 0) & (slope > 0) & (eta > 0), ratio, 1.0))
 
 
 @triton.jit
-def _move_by_momentum(blocks, settings, ratios, lr, momentum, BLOCK: tl.constexpr):
+def _move_by_momentum(blocks, settings, rates, ratios, momentum, BLOCK: tl.constexpr):
     count = _entry(blocks, 5)
     if count == BLOCK:
-        _by_momentum(blocks, settings, ratios, lr, momentum, count, BLOCK, True)
+        _by_momentum(blocks, settings, rates, ratios, momentum, count, BLOCK, True)
     else:
-        _by_momentum(blocks, settings, ratios, lr, momentum, count, BLOCK, False)
+        _by_momentum(blocks, settings, rates, ratios, momentum, count, BLOCK, False)
 
 
 @triton.jit
-def _by_momentum(blocks, settings, ratios, lr, momentum, count, BLOCK: tl.constexpr, FULL: tl.constexpr):
+def _by_momentum(blocks, settings, rates, ratios, momentum, count, BLOCK: tl.constexpr, FULL: tl.constexpr):
     at = tl.arange(0, BLOCK)
     weight = _entry(blocks, 6)
     weight_decay, ratio = tl.load(settings + 2 * weight), tl.load(ratios + 2 * weight)
@@ -129,11 +134,11 @@ def _by_momentum(blocks, settings, ratios, lr, momentum, count, BLOCK: tl.conste
     g = _slopes(blocks, at, count, FULL)
     m = momentum * _read(_wide(blocks, 2), at, count, FULL) + ratio * (g + weight_decay * w)
     _write(_wide(blocks, 2), at, count, m, FULL)
-    _set_weights(blocks, at, count, w - tl.load(lr) * m, FULL)
+    _set_weights(blocks, at, count, w - _rate(rates, weight) * m, FULL)
 
 
 @triton.jit
-def _rates(steps, logarithms, lr, ratios):
+def _count_step(steps, logarithms, rates, ratios):
     """Count the step of each weight; what the moments' start at 0 makes of the rate, and of √v."""
     weight = tl.program_id(0)
     counter = tl.load(steps + weight).to(tl.pointer_type(tl.float32))
@@ -141,27 +146,27 @@ def _rates(steps, logarithms, lr, ratios):
     tl.store(counter, count)
     first = 1 - tl.exp(count.to(tl.float64) * tl.load(logarithms))
     second = 1 - tl.exp(count.to(tl.float64) * tl.load(logarithms + 1))
-    tl.store(ratios + 2 * weight, (tl.load(lr) / first).to(tl.float32))
+    tl.store(ratios + 2 * weight, (_rate(rates, weight) / first).to(tl.float32))
     tl.store(ratios + 2 * weight + 1, tl.sqrt(second).to(tl.float32))
 
 
 @triton.jit
 def _move_by_moments(
-    blocks, settings, ratios, lr, beta1, new1, beta2, new2, eps, DECOUPLED: tl.constexpr, BLOCK: tl.constexpr
+    blocks, settings, rates, ratios, beta1, new1, beta2, new2, eps, DECOUPLED: tl.constexpr, BLOCK: tl.constexpr
 ):
     count = _entry(blocks, 5)
     if count == BLOCK:
-        _by_moments(blocks, settings, ratios, lr, beta1, new1, beta2, new2, eps, count, DECOUPLED, BLOCK, True)
+        _by_moments(blocks, settings, rates, ratios, beta1, new1, beta2, new2, eps, count, DECOUPLED, BLOCK, True)
     else:
-        _by_moments(blocks, settings, ratios, lr, beta1, new1, beta2, new2, eps, count, DECOUPLED, BLOCK, False)
+        _by_moments(blocks, settings, rates, ratios, beta1, new1, beta2, new2, eps, count, DECOUPLED, BLOCK, False)
 
 
 @triton.jit
 def _by_moments(
     blocks,
     settings,
+    rates,
     ratios,
-    lr,
     beta1,
     new1,
     beta2,
@@ -179,7 +184,7 @@ def _by_moments(
     w = _read(_wide(blocks, 0), at, count, FULL)
     g = _slopes(blocks, at, count, FULL)
     if DECOUPLED:
-        w -= tl.load(lr) * weight_decay * w
+        w -= _rate(rates, weight) * weight_decay * w
     else:
         g += weight_decay * w
     m = beta1 * _read(_wide(blocks, 2), at, count, FULL) + new1 * g
@@ -198,6 +203,7 @@ class Part:
     moments: list[Tensor]
     copy: Tensor | None  # in bfloat16
     count: Tensor | None  # of its steps, where they matter
+    lr: Tensor
     weight_decay: float
     eta: float  # 0: not adapted
 
@@ -237,10 +243,11 @@ class Plan:
             "spans": ((weights, 2), torch.int32),
             "settings": ((weights, 2), torch.float32),
             "steps": ((weights,), torch.int64),
+            "rates": ((weights,), torch.int64),
         }
         self._told = [torch.empty(shape, dtype=dtype, pin_memory=True) for shape, dtype in tables.values()]
         self._tables = [torch.empty_like(told, device=device) for told in self._told]
-        self.blocks, self.spans, self.settings, self.steps = self._tables
+        self.blocks, self.spans, self.settings, self.steps, self.rates = self._tables
         self.sums = torch.empty(2, blocks, device=device)
         self.ratios = torch.ones(weights, 2, device=device)
 
@@ -257,7 +264,8 @@ class Plan:
             blocks += own
         settings = [(part.weight_decay, part.eta) for part in parts]
         steps = [0 if part.count is None else part.count.data_ptr() for part in parts]
-        for told, values in zip(self._told, (blocks, spans, settings, steps), strict=True):
+        rates = [part.lr.data_ptr() for part in parts]
+        for told, values in zip(self._told, (blocks, spans, settings, steps, rates), strict=True):
             told.copy_(torch.tensor(values, dtype=told.dtype))
         for table, told in zip(self._tables, self._told, strict=True):
             table.copy_(told, non_blocking=True)
@@ -313,26 +321,27 @@ class FusedStep:
                     return []
                 eta = group["eta"] if group.get("adapt") else 0.0
                 slope = slope if same_order(slope, weight) else torch.empty_like(weight, dtype=slope.dtype).copy_(slope)
-                parts.append(Part(weight, slope, moments, copy, state.get("step"), group["weight_decay"], eta))
+                settings = group["lr"], group["weight_decay"], eta
+                parts.append(Part(weight, slope, moments, copy, state.get("step"), *settings))
         aligned = all(address % ALIGNED == 0 for part in parts for address in part.addresses())
         return parts if aligned else []
 
     def _launch(self, plan: Plan, weights: int) -> None:
         first, blocks = self.optimizer.param_groups[0], len(plan.blocks)
-        lr = first["lr"]
         if self._logarithms is not None:
             beta1, beta2 = first["betas"]
-            _rates[(weights,)](plan.steps, self._logarithms, lr, plan.ratios)
+            _count_step[(weights,)](plan.steps, self._logarithms, plan.rates, plan.ratios)
             factors = beta1, 1 - beta1, beta2, 1 - beta2, first["eps"]
             decoupled = isinstance(self.optimizer, AdamW)
             _move_by_moments[(blocks,)](
-                plan.blocks, plan.settings, plan.ratios, lr, *factors, decoupled, BLOCK, num_warps=8
+                plan.blocks, plan.settings, plan.rates, plan.ratios, *factors, decoupled, BLOCK, num_warps=8
             )
             return
         if isinstance(self.optimizer, LARS):
             _squares[(blocks,)](plan.blocks, plan.sums, blocks, BLOCK, num_warps=8)
-            _ratios[(weights,)](plan.spans, plan.settings, plan.sums, blocks, lr, plan.ratios, SUMS)
-        _move_by_momentum[(blocks,)](plan.blocks, plan.settings, plan.ratios, lr, first["momentum"], BLOCK, num_warps=8)
+            _ratios[(weights,)](plan.spans, plan.settings, plan.rates, plan.sums, blocks, plan.ratios, SUMS)
+        tables = plan.blocks, plan.settings, plan.rates, plan.ratios
+        _move_by_momentum[(blocks,)](*tables, first["momentum"], BLOCK, num_warps=8)
 
     def _plan(self, parts: Sequence[Part]) -> Plan:
         if torch.cuda.is_current_stream_capturing():
@@ -343,7 +352,7 @@ class FusedStep:
             with torch.cuda.stream(self._beside):
                 plan.tell(parts)
             return plan
-        addresses = tuple(address for part in parts for address in part.addresses())
+        addresses = tuple(address for part in parts for address in (*part.addresses(), part.lr.data_ptr()))
         if addresses not in self._plans:
             self._spare = self._spare if self._spare and self._spare[0].fits(parts) else [Plan(parts)]
             if len(self._plans) == KEPT:

@@ -48,24 +48,35 @@ class LARS(Optimizer):
         torch._foreach_sub_(weights, torch._foreach_mul(buffers, group["lr"]))
 
 
-def parameter_groups(config: Config, parameters: Iterable[tuple[str, nn.Parameter]]) -> list[dict[str, Any]]:
-    """Weights, and (apart, undecayed and not adapted) biases and norms, which are the vectors and scalars."""
-    weights: list[nn.Parameter] = []
-    vectors: list[nn.Parameter] = []
+def parameter_groups(
+    config: Config, parameters: Iterable[tuple[str, nn.Parameter]], steady: nn.Module | None = None
+) -> list[dict[str, Any]]:
+    """Weights, and (apart, undecayed and not adapted) biases and norms, which are the vectors and scalars.
+
+    Apart from both are those of a `steady` network, whose learning rate never changes.
+    """
+    kept = set() if steady is None else {id(parameter) for parameter in steady.parameters()}
+    groups: dict[tuple[bool, bool], dict[str, Any]] = {}
     for _, parameter in parameters:
-        (weights if parameter.ndim > 1 else vectors).append(parameter)
-    groups = [
-        {"params": weights, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": config.weight_decay if config.decay_all else 0.0},
-    ]
-    if config.optimizer == "lars":
-        groups[1]["adapt"] = False
-    return [group for group in groups if group["params"]]
+        vector, is_steady = parameter.ndim < 2, id(parameter) in kept
+        decays = config.decay_all or not vector
+        group = {"params": [], "weight_decay": config.weight_decay if decays else 0.0, "steady": is_steady}
+        if vector and config.optimizer == "lars":
+            group["adapt"] = False
+        groups.setdefault((is_steady, vector), group)["params"].append(parameter)
+    return [groups[which] for which in sorted(groups)]
 
 
-def build_optimizer(config: Config, parameters: Iterable[tuple[str, nn.Parameter]], device: torch.device) -> Optimizer:
-    groups = parameter_groups(config, parameters)
+def build_optimizer(
+    config: Config,
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    device: torch.device,
+    steady: nn.Module | None = None,
+) -> Optimizer:
+    groups = parameter_groups(config, parameters, steady)
     lr = torch.tensor(config.scaled_lr, device=device)
+    for group in groups:
+        group["lr"] = lr.clone() if group["steady"] else lr
     fused = {"fused": True} if device.type in ("cuda", "cpu") else {"foreach": False}
     adaptive = fused | {"capturable": device.type == "cuda"}
     match config.optimizer:
@@ -97,7 +108,8 @@ def learning_rates(config: Config, steps_per_epoch: int) -> Tensor:
 
 def set_learning_rate(optimizer: Optimizer, lr: Tensor) -> None:
     for group in optimizer.param_groups:
-        group["lr"].copy_(lr)
+        if not group["steady"]:
+            group["lr"].copy_(lr)
 
 
 def optimizer_state(optimizer: Optimizer) -> dict[int, Any]:

@@ -93,7 +93,7 @@ class Trainer:
         self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
         if dist.count() > 1:
             share_statistics(self.method)
-        self.optimizer = build_optimizer(config, method.trained_parameters(), self.device)
+        self.optimizer = build_optimizer(config, method.trained_parameters(), self.device, method.steady())
         self.move_weights: Callable[[], None] = self.optimizer.step
         self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
         self.rows: SampleRows | None = None  # of a head that is outside the network, and trained beside it

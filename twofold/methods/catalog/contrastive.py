@@ -180,12 +180,13 @@ def quadratic(parts: Parts, *, projector: Widths = (512, 128)) -> Method:
         "lr": 0.03,
         "batch_size": 512,
         "weight_decay": 5e-4,
+        "decay_all": True,
         "augment.saturation": 0.4,
     },
     formula="−2 E[z·z⁺] + E[(z·z⁻)²], rows of z longer than 1 cut to 1",
     source=(
         "the authors' configuration for CIFAR-10 (spectral_resnet_mlp1000_norelu_cifar10_lr003_mu1), whose learning "
-        "rate is for batch 256 and scaled to 512; its last BatchNorm has a scale, and norms and biases decay"
+        "rate is for batch 256 and scaled to 512, and whose weight decay is on norms and biases too"
     ),
     state="none",
     memory="the smaller of D² and (V·N)²",
@@ -197,4 +198,4 @@ def spectral_contrastive(parts: Parts, *, radius: Positive = 1.0, projector: Wid
     def objective(e: Embeddings) -> LossTerms:
         return objectives.spectral_contrastive(e.z, radius=radius)
 
-    return Method(parts, mlp(parts.features, projector, last_norm=True), objective)
+    return Method(parts, mlp(parts.features, projector, last_norm=True, last_scale=True), objective)

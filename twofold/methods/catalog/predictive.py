@@ -66,10 +66,7 @@ def byol(
     paper="SimSiam (Chen and He 2021)",
     recipe=SYMMETRIC_WEAK | {"optimizer": "sgd", "lr": 0.5, "weight_decay": 1e-5},
     formula="−cos(q(z_v), sg(z_w)); the mean over both orders",
-    source=(
-        "solo simsiam.yaml, augmentations/symmetric_weak.yaml; solo's learning rate of the predictor does not decay, "
-        "ours does"
-    ),
+    source="solo simsiam.yaml, augmentations/symmetric_weak.yaml; the predictor's learning rate never changes",
     state="none",
     memory="embeddings only",
     choose="BYOL's idea at the cost of one network.",
@@ -81,6 +78,7 @@ def simsiam(
     stop_gradient: bool = True,
     predictor: bool = True,
     predictor_width: Count = 512,
+    steady_predictor: bool = True,
     projector: Widths = (2048, 2048, 2048),
 ) -> Method:
     """BYOL without a teacher: a narrow predictor and the stop-gradient are enough."""
@@ -91,6 +89,7 @@ def simsiam(
         distance=distance,
         stop_gradient=stop_gradient,
         scale=0.5,
+        steady_predictor=steady_predictor,
     )
 
 
@@ -208,6 +207,7 @@ def predictive(
     stop_gradient: bool = True,
     isotropic: bool = False,
     scale: float = 1.0,
+    steady_predictor: bool = False,
 ) -> Method:
     """Each view, through the predictor, meets each other view: `scale` times the sum over both orders; for more views
     as much as for two."""
@@ -235,4 +235,12 @@ def predictive(
         total = 2 * scale * torch.stack([met_by(step) for step in range(1, V)]).mean()
         return LossTerms(total, {distance: total.detach()})
 
-    return Method(parts, projector, objective, predictor=predictor, direct=direct, teacher_momentum=teacher_momentum)
+    return Method(
+        parts,
+        projector,
+        objective,
+        predictor=predictor,
+        steady_predictor=steady_predictor,
+        direct=direct,
+        teacher_momentum=teacher_momentum,
+    )

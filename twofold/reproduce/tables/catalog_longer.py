@@ -17,6 +17,7 @@ TABLE = Table(
         Row("barlow-twins", "barlow-twins"),
         Row("dino", "dino"),
         Row("swav", "swav"),
+        Row("simsiam, steady_predictor=false", "simsiam", {"steady_predictor": False}, epochs=30),
         Row("simsiam", "simsiam"),
     ],
     findings=(
