@@ -16,7 +16,7 @@ from twofold.methods import CATALOG, Entry, schema
 from twofold.report.theory import errata
 from twofold.reproduce.maps import side_by_side
 from twofold.reproduce.measured import lines_of_measurements
-from twofold.reproduce.record import has_todays_defaults, read_records
+from twofold.reproduce.record import read_records
 from twofold.reproduce.show import lines_of_records, markdown, panels_of
 from twofold.reproduce.table import records_of
 from twofold.reproduce.tables import TABLES
@@ -96,12 +96,6 @@ def records(pattern: str) -> dict[str, Record]:
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDS.glob(pattern))}
 
 
-def cifar_records(method: str) -> dict[str, Record]:
-    """Of a method with its defaults, 30 epochs: a record's name says all that was asked for beyond them."""
-    found = records(f"cifar10-{method}-30.json") | records(f"cifar10-{method}-30-seed*.json")
-    return {name: run for name, run in found.items() if has_todays_defaults(run)}
-
-
 def percent(values: list[float]) -> str:
     spread = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
     return f"{100 * mean(values):.1f}{spread}"
@@ -130,24 +124,26 @@ def numbers() -> str:
         shown_rows = rows[:1] if name == "raw pixels" else rows
         cells = " | ".join(percent([row[column] for row in shown_rows]) for column in columns)
         lines.append(f"| {name} | {cells} |")
-    found = [list(cifar_records(method).values()) for method in CATALOG]
-    cifar = [max(runs, key=lambda run: run["results"].get("date", "")) for runs in found if runs]
-    cifar.sort(key=lambda run: -rows_of([run], "trained")[0]["linear_accuracy"])
-    machines = "; ".join(dict.fromkeys(run["machine"] for run in cifar))
+    catalog, everything = TABLES["catalog"], read_records(RECORDS)
+    found = {row.name: list(records_of(catalog, row, everything).values()) for row in catalog.rows}
+    cifar = {name: runs[0] for name, runs in found.items() if runs}
+    cifar = dict(sorted(cifar.items(), key=lambda item: -rows_of([item[1]], "trained")[0]["linear_accuracy"]))
+    machines = "; ".join(dict.fromkeys(run["machine"] for run in cifar.values()))
     lines += [
         "",
-        f"CIFAR-10, ResNet-18, 30 epochs, one seed, {machines}, each method with its defaults:",
+        f"CIFAR-10, ResNet-18, 30 epochs, one seed, {machines}, each method with its defaults",
+        "but for what is said:",
         "",
         "| method | linear | kNN | online |",
         "|---|---|---|---|",
     ]
-    for run in cifar:
+    for name, run in cifar.items():
         row = rows_of([run], "trained")[0]
         cells = " | ".join(
             percent([value]) for value in (row["linear_accuracy"], row["knn_accuracy"], run["last"]["online_accuracy"])
         )
-        lines.append(f"| {run['config']['values']['method']} | {cells} |")
-    row = rows_of(cifar[:1], "untrained")[0]
+        lines.append(f"| {name} | {cells} |")
+    row = rows_of(cifar.values(), "untrained")[0]
     lines.append(f"| untrained | {percent([row['linear_accuracy']])} | {percent([row['knn_accuracy']])} | |")
     lines += ["", "Each number is from a run whose record, with its whole configuration, is in `reproduce/records`."]
     return "\n".join(lines) + "\n"
@@ -188,20 +184,20 @@ def results_page() -> str:
     settings: dict[str, int] = {}
     methods = Table("method", settings)
     left = records("*.json")
+    catalog, longer = TABLES["catalog"], TABLES["catalog-longer"]
+    everything = read_records(RECORDS)
     baseline = None
-    for method in CATALOG:
-        runs = cifar_records(method)
+    for row in catalog.rows:
+        runs = records_of(catalog, row, everything)
         for name, run in runs.items():
-            methods.add(method, run)
+            methods.add(row.name, run)
             baseline = baseline or run
             del left[name]
         if not runs:
-            methods.lines.append(f"| {method} | not run yet{' |' * len(COLUMNS)}")
+            methods.lines.append(f"| {row.name} | not run yet{' |' * len(COLUMNS)}")
     for name in ("untrained", "raw pixels") if baseline else ():
         methods.add(name, baseline, name)
     lines = [RESULTS_HEAD, "## All methods, CIFAR-10, ResNet-18, 30 epochs", ""]
-    catalog, longer = TABLES["catalog"], TABLES["catalog-longer"]
-    everything = read_records(RECORDS)
     lines += ["Each method with its defaults, in the order of the catalog.", "", *methods.lines, "", catalog.findings]
     lines += ["", f"## {longer.number}", "", longer.findings, ""]
     lines += markdown(longer, lines_of_records(longer, everything))

@@ -272,6 +272,7 @@ def test_spectrum_quantities() -> None:
     parts = [value / 26.52 for value in eigenvalues(16)]
     assert ENTROPY.read(record) == pytest.approx(-sum(part * math.log(part) for part in parts), rel=1e-3)
     assert condition_number(14).read({}) is None
+    assert condition_number(14).read(record | {"failed": "not finite from step 6 on"}) is None
     assert MEMORY.read({"results": {}}) is None
 
 

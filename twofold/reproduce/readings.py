@@ -47,14 +47,16 @@ def probed(name: str, title: str) -> Column:
     return Column(title, read)
 
 
-EFFECTIVE_RANK = Column("effective rank", lambda record: record["last"].get("effective_rank"), ".1f")
+EFFECTIVE_RANK = Column(
+    "effective rank", lambda record: None if record.get("failed") else record["last"].get("effective_rank"), ".1f"
+)
 MEMORY = Column("memory, MiB", lambda record: record["results"].get("memory"), ",.0f")
 MINUTES = Column("training, minutes", lambda record: record["seconds"] / 60)
 
 
 def _spectrum(record: Record) -> dict[str, Any] | None:
-    """Records made before spectra were kept have none."""
-    return record.get("spectrum") or None
+    """Records made before spectra were kept have none, and that of a run that failed is of some step on the way."""
+    return None if record.get("failed") else record.get("spectrum") or None
 
 
 def _last(name: str) -> Callable[[Record], float | None]:

@@ -13,8 +13,9 @@ from twofold.methods.registry import entry
 from twofold.models import Queue, mlp
 from twofold.types import Embeddings, LossTerms
 
-# α-CL section 6: Adam, learning rate 0.01 at batch 128, no rescaling.
-ALPHA_CL = {"optimizer": "adam", "lr": 0.01, "lr_scaling": "none", "batch_size": 128, "weight_decay": 1e-6}
+# α-CL section 6: Adam, learning rate 0.01 at batch 128, no rescaling. No weight decay, as in the authors' code: Adam
+# divides it by the size of small gradients, and 1e-6 cost five points in 100 epochs of CIFAR-10.
+ALPHA_CL = {"optimizer": "adam", "lr": 0.01, "lr_scaling": "none", "batch_size": 128, "weight_decay": 0.0}
 
 
 @entry(

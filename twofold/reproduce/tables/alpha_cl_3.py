@@ -2,7 +2,7 @@
 
 from twofold.reproduce.readings import LINEAR
 from twofold.reproduce.table import Row, Setting, Table
-from twofold.reproduce.tables.alpha_cl_1 import AS_IN_CODE, DIFFERS, INFONCE, printed
+from twofold.reproduce.tables.alpha_cl_1 import DIFFERS, INFONCE, UNDECAYED, printed
 
 CAPTION = "Table 3's caption"
 DIRECT = {"rule": "direct", "temperature": 0.5, "exponent": 4.0}
@@ -21,7 +21,7 @@ TABLE = Table(
         Setting("lr", 0.001, CAPTION),
         Setting("lr_scaling", "none", "the rate is printed as used"),
         Setting("optimizer", "adam", "section 6"),
-        *AS_IN_CODE,
+        UNDECAYED,
     ),
     rows=[
         Row("ResNet-18, direct, eq 44", "alpha-cl", DIRECT | SMALL | {"normalized": False}, note="batch 128"),
