@@ -46,5 +46,5 @@ def how_to_resume(path: Path) -> str:
 
 def nearest(word: str, choices: list[str]) -> str:
     """`, did you mean 'simclr'?` where a choice is close to the word, else the choices themselves."""
-    close = get_close_matches(word, choices, n=1, cutoff=0.5)
+    close = get_close_matches(str(word), choices, n=1, cutoff=0.5)
     return f", did you mean '{close[0]}'?" if close else f"; there are: {', '.join(sorted(choices))}"

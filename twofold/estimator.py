@@ -23,6 +23,7 @@ from twofold.data.arrays import from_arrays
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract
+from twofold.methods import find
 from twofold.models import feature_dimension
 from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
@@ -76,7 +77,16 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 — labels are for others in a pipeline
         """Train on all images; `y` is not looked at."""
         X = validate_data(self, X, **ALLOWED, ensure_min_samples=2, ensure_min_features=2)
+        self.__dict__.pop("run_", None)  # of an earlier fit
         with tempfile.TemporaryDirectory(prefix="twofold-") as aside, value_errors():
+            find(self.method)
+            if self.method == "supervised":
+                raise TwofoldError(
+                    "supervised needs labels, and Twofold does not look at y: "
+                    "call twofold.pretrain((X, y), method='supervised')"
+                )
+            if "data" in (self.overrides or {}):
+                raise TwofoldError("overrides name other data: the images are X, so leave 'data' out")
             images = self._images(X)
             keys = {"epochs": self.epochs, "seed": self._seed(), **(self.overrides or {})}
             module = keys.pop("encoder", None)
@@ -103,6 +113,11 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         with value_errors():
             pixels, *_ = from_arrays("X", self._images(X))
         preprocess: Any = self.encoder_.preprocess
+        channels = {preprocess.channels, pixels.channels}
+        if len(channels) > 1 and not channels <= {1, 3}:
+            raise InvalidImages(
+                f"X has images of {pixels.channels} channels, and this was fitted on images of {preprocess.channels}"
+            )
         rows = np.arange(len(pixels))
         # As training images were: cut and resized to bytes, so that an image has one set of features.
         decoded = pixels.decode(rows, preprocess.image_size, preprocess.channels, "", None)

@@ -24,6 +24,7 @@ from twofold.models import build_encoder, has_name
 from twofold.train import checkpoint
 from twofold.train.build import build_method
 from twofold.train.device import choose_device
+from twofold.train.guards import seeded
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
 from twofold.train.weights import Preprocess, load_encoder
@@ -233,8 +234,7 @@ def initial(config: Config, images: ImageStore, layer: str, encoder: nn.Module |
     if encoder is not None:
         return encoder.eval()
     assert config.image_size is not None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with seeded(config.seed):
         return build_encoder(
             config.encoder, channels=images.images.shape[1], stem=config.stem, image_size=config.image_size
         ).eval()

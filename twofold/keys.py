@@ -78,6 +78,10 @@ def parameter_keys(function: Callable[..., Any]) -> Schema:
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue
+        if name not in hints or parameter.default is inspect.Parameter.empty:
+            raise TwofoldError(
+                f"{function.__name__}'s '{name}' is a key: give it a type and a default, as in k: int = 3"
+            )
         if dataclasses.is_dataclass(hints[name]):
             keys |= section_keys(hints[name], f"{name}.")
         else:

@@ -9,6 +9,8 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from twofold.errors import TwofoldError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -22,7 +24,11 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        tensor = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        given = [*args, *kwargs.values()]
+        tensor = next((value for value in given if isinstance(value, Tensor)), None)
+        if tensor is None or (args and isinstance(args[0], list | tuple)):
+            kinds = ", ".join(type(value).__name__ for value in given) or "nothing"
+            raise TwofoldError(f"{function.__name__} takes tensors, not {kinds}; views are stacked: torch.stack(views)")
         device = tensor.device.type
         with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             return function(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})  # type: ignore

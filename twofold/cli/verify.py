@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from twofold.cli.common import Quiet, app, display_of, polite
 
@@ -59,5 +59,5 @@ def claims_table(rows: list[dict[str, str]]) -> Table:
     table.add_column("verdict")
     for cells in rows:
         names = ("number", "statement", "left", "relation", "right", "error", "tolerance", "verdict")
-        table.add_row(*(escape(cells[name]) for name in names))
+        table.add_row(*(Text(cells[name]) for name in names))
     return table

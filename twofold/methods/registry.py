@@ -54,7 +54,10 @@ def entry(
 
     def register(build: Builder) -> Builder:
         known_as = name or build.__name__.replace("_", "-")
-        summary = (build.__doc__ or "").strip().splitlines()[0]
+        if known_as in CATALOG and CATALOG[known_as].build.__module__ != build.__module__:  # else it is defined anew
+            raise TwofoldError(f"there is a method '{known_as}' already: give yours another name")
+        summary = next(iter((build.__doc__ or "").strip().splitlines()), "")
+        parameter_keys(build)  # refuses a parameter without a type
         CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, **about)
         return build
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from twofold.errors import TwofoldError
 from twofold.linalg import full_precision, sinkhorn
-from twofold.objectives.pairs import check_targets
+from twofold.objectives.pairs import check_positive, check_targets
 from twofold.types import LossTerms
 
 
@@ -36,9 +36,12 @@ def batch_cross_entropy(
         labels = labels.expand(logits.shape[:-1])
         total, _ = _CrossEntropy.apply(logits.flatten(0, -2), labels.reshape(-1, 1), label_smoothing)
     else:
-        own = labels[..., None] == torch.arange(R, device=z.device)
+        labels = labels.expand(logits.shape[:-1])[..., None]
+        own = labels == torch.arange(R, device=z.device)
         spread = label_smoothing / (population or R)
-        expected = torch.where(own, (1 - label_smoothing + spread) * logits, spread * copies * logits).sum(dim=-1)
+        others = torch.where(own, 0, logits).sum(dim=-1)
+        # `gather`, which refuses a label that is no row: the sample's number, say, in place of its row's.
+        expected = (1 - label_smoothing + spread) * logits.gather(-1, labels)[..., 0] + spread * copies * others
         normaliser = torch.where(own, logits, logits + math.log(copies)).logsumexp(dim=-1)
         total = (normaliser - expected).mean()
     return LossTerms(total, {"cross_entropy": total.detach()})
@@ -99,6 +102,7 @@ def swav(
     samples and ordered pairs of views t ≠ v; only the first `targets` views (default: all) give codes.
     """
     check_targets("swav", scores, scores[:targets])
+    check_positive("swav", temperature=temperature, epsilon=epsilon)
     with torch.no_grad():
         N = scores.shape[1]
         rows, weights = scores[:targets], None
@@ -125,6 +129,7 @@ def dino(
     The mean over samples and ordered pairs of different views.
     """
     check_targets("dino", scores, target)
+    check_positive("dino", temperature=temperature)
     return _agreement("dino", ((target.detach() - centre) / target_temperature).softmax(dim=-1), scores / temperature)
 
 

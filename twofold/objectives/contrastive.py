@@ -17,7 +17,7 @@ from torch.nn.functional import logsigmoid, softplus
 
 from twofold.errors import TwofoldError, nearest
 from twofold.linalg import full_precision, gram_norm_squared, normalized
-from twofold.objectives.pairs import check_targets, mean_over_pairs
+from twofold.objectives.pairs import check_positive, check_targets, mean_over_pairs
 from twofold.types import LossTerms
 
 Negatives = Literal["all", "anchors"]
@@ -76,6 +76,7 @@ def moco(
     queue count for which sample (default: all); without any the loss is 0.
     """
     check_targets("moco", z, target)
+    check_positive("moco", temperature=temperature)
     query, key = normalized(z), normalized(target.detach())
     positive_TVN = torch.einsum("vnd,wnd->wvn", query, key) / temperature
     scores_VNQ = query @ normalized(queue.detach()).T / temperature
@@ -313,5 +314,5 @@ def check_parameters(what: str, given: dict[str, Any], known: list[str]) -> None
     for name, value in given.items():
         if name not in known:
             raise TwofoldError(f"{what} has no parameter {name!r}{nearest(name, known) if known else ''}")
-        if name in ("temperature", "scale", "gamma", "exponent") and not value > 0:
-            raise TwofoldError(f"{what}: {name}={value} has to be positive")
+        if name in ("temperature", "scale", "gamma", "exponent"):
+            check_positive(what, **{name: value})

@@ -286,7 +286,7 @@ def w_mse(
     if sub_batch <= D and shrinkage == 0:
         raise TwofoldError(
             f"w_mse cannot whiten {sub_batch} samples in {D} dimensions: it needs more samples than dimensions; "
-            "use larger sub-batches, a narrower projector or shrinkage"
+            "use larger batches (batch_size) and sub-batches, a narrower projector or shrinkage"
         )
     if order is not None:
         z = z.index_select(1, order)

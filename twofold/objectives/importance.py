@@ -29,7 +29,8 @@ def alpha_cl(
 
     α = importance(1 − cos, rule, ...); cos_ii' is the mean over an anchor's other views. With the entropy rule the
     gradient is that of contrastive's InfoNCE with ε = 0, which is τ times that of info_nce(z, τ, epsilon=0).
-    `through_importance` back-propagates through α, the paper's negative control: same value, another gradient.
+    `through_importance` back-propagates through α, the paper's negative control: same value, another gradient, of
+    which only first derivatives are right.
     """
     if temperature is not None:
         parameters["temperature"] = temperature

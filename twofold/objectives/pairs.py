@@ -19,6 +19,12 @@ def check_targets(objective: str, views: Tensor, targets: Tensor) -> None:
         )
 
 
+def check_positive(what: str, **values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise TwofoldError(f"{what}: {name}={value} has to be positive")
+
+
 def mean_over_pairs(loss_TVN: Tensor) -> Tensor:
     """The mean over samples and over pairs (target t, view v ≠ t)."""
     T, V, N = loss_TVN.shape

@@ -8,9 +8,11 @@ from torch import Tensor, nn
 
 from twofold.config import Config
 from twofold.data.store import ImageStore
+from twofold.errors import TwofoldError
 from twofold.methods import Method, Parts, find
 from twofold.models import build_encoder, feature_dimension
 from twofold.train import initial
+from twofold.train.guards import seeded
 
 
 def build_method(
@@ -20,8 +22,12 @@ def build_method(
     dimension; and its encoder without them."""
     assert config.image_size is not None
     channels = images.images.shape[1]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    if torch.get_default_dtype() != torch.float32:
+        raise TwofoldError(
+            f"torch makes {torch.get_default_dtype()} by default here, and networks are trained in float32: "
+            "torch.set_default_dtype(torch.float32) first"
+        )
+    with seeded(config.seed):
         encoder = encoder or build_encoder(
             config.encoder, channels=channels, stem=config.stem, image_size=config.image_size
         )

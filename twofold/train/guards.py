@@ -1,4 +1,4 @@
-"""What surrounds the loop: signals, too little memory, and the caller's random numbers."""
+"""What surrounds the loop: refusals before it, signals, too little memory, and the caller's random numbers."""
 
 import signal
 import threading
@@ -9,9 +9,14 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from twofold import dist
+from twofold.data.store import LEAST_STD
 from twofold.errors import LostProcess, TwofoldError, how_to_resume
+from twofold.types import LossTerms
+
+_one_at_a_time = threading.Lock()  # torch's layers draw from one generator for all threads
 
 
 @contextmanager
@@ -21,7 +26,42 @@ def own_randomness() -> Iterator[None]:
     try:
         yield
     finally:
-        torch.set_rng_state(state)
+        with _one_at_a_time:
+            torch.set_rng_state(state)
+
+
+def seed_all(seed: int, device: torch.device) -> None:
+    # torch.manual_seed goes through all kinds of devices, and notes where it was called from for those not in use.
+    generator = torch.default_generator if device.type == "cpu" else torch
+    with _one_at_a_time:
+        generator.manual_seed(seed)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Initial weights that follow from the seed; torch's generator is left as it was."""
+    with _one_at_a_time, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def refuse_blank(std: Tensor) -> None:
+    if (std <= LEAST_STD).all():
+        raise TwofoldError(
+            "all pixels of all images are alike, so there is nothing to learn; float pixels are read as 0 to 1"
+        )
+
+
+def check_loss(method: str, loss: object) -> None:
+    """What an objective of a user's own may return by mistake, before it fails somewhere inside."""
+    if not isinstance(loss, LossTerms):
+        raise TwofoldError(f"{method}'s objective returns a {type(loss).__name__}: return LossTerms(total, terms)")
+    values = {"total": loss.total, **loss.terms}
+    wrong = [
+        name for name, value in values.items() if not isinstance(value, Tensor) or value.numel() != 1 or value.ndim
+    ]
+    if wrong:
+        raise TwofoldError(f"{method}'s objective returns a '{wrong[0]}' that is no tensor of one number, of shape []")
 
 
 @contextmanager

@@ -22,11 +22,10 @@ from twofold.evaluate.features import Part, extract
 from twofold.methods import find
 from twofold.methods.relations import file_fingerprint
 from twofold.models import BatchRows, feature_dimension, fuse, share_statistics
-from twofold.train import checkpoint, loggers
+from twofold.train import checkpoint, guards, loggers
 from twofold.train.build import build_method
 from twofold.train.device import choose_device
 from twofold.train.exchange import Exchange
-from twofold.train.guards import lost_processes, memory_errors, own_randomness, stop_signals
 from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
 from twofold.train.optim import (
@@ -76,6 +75,7 @@ class Trainer:
             share=None if dist.count() == 1 else lambda size, device: shares(size, device).own,
         )
         mean, std = data.train.statistics()
+        guards.refuse_blank(std)
         assert config.image_size is not None
         self.augment = Augmenter(
             config.augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed
@@ -146,9 +146,7 @@ class Trainer:
         self.move_weights = FusedStep(self.optimizer, self.narrow)
         self.make_views = torch.compile(self.make_views, dynamic=False)  # type: ignore[method-assign]
         self.streams = Streams(self.device)
-        if (
-            self.pieces is None or self.method.together
-        ):  # an unknown network may draw, and a recording cannot draw twice
+        if self.pieces is None or self.method.together:  # else it may draw, and a recording cannot draw twice
             self.replay = Replay(self.loader, self.make_views, self.training_step, self.clock, self.streams)
 
     @torch.no_grad()
@@ -158,7 +156,8 @@ class Trainer:
         shape = (views + self.config.augment.local_views, batch_size)
         z = torch.linspace(-1, 1, shape[0] * shape[1] * dimension, device=self.device).view(*shape, dimension)
         index = self.data.train.index[:batch_size]
-        self.method.objective(Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z[:views]))
+        tried = Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z[:views])
+        guards.check_loss(self.config.method, self.method.objective(tried))
 
     def train(self, folder: RunFolder) -> None:
         """Train to the end, or until a signal; either way the last thing done is a checkpoint in the run folder."""
@@ -166,10 +165,11 @@ class Trainer:
         self.method.train()
         title = f"{self.config.method} on {self.data.name}"
         with (
-            own_randomness(),
-            memory_errors(),
-            lost_processes(folder.path),
-            stop_signals() as signals,
+            torch.enable_grad(),
+            guards.own_randomness(),
+            guards.memory_errors(),
+            guards.lost_processes(folder.path),
+            guards.stop_signals() as signals,
             loggers.logging_to(self.config, folder, self.step) as self.send,
             nullcontext() if self.rows is None else self.rows.opened(folder.path),
             self.display.stage(title, self.total_steps, keep=True) as stage,
@@ -192,10 +192,8 @@ class Trainer:
                         raise Interrupted(folder.path, stop)
 
     def take_step(self, step: int) -> None:
-        # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout. torch.manual_seed
-        # goes through all kinds of devices, and notes where it was called from for those that are not in use.
-        generator = torch.default_generator if self.device.type == "cpu" else torch
-        generator.manual_seed((self.config.seed * 1_000_003 + step + dist.rank() * 2**40) % 2**63)
+        # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout.
+        guards.seed_all((self.config.seed * 1_000_003 + step + dist.rank() * 2**40) % 2**63, self.device)
         if self.rows is not None:
             self.rows.send(step)
         if self.replay is not None:

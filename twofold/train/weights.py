@@ -18,6 +18,7 @@ from twofold.data.decode import fit
 from twofold.errors import TwofoldError
 from twofold.models import build_encoder, has_name
 from twofold.train.checkpoint import sync
+from twofold.train.guards import seeded
 
 HEADER = "twofold"  # the key of our JSON in the file's metadata
 
@@ -126,12 +127,13 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
         if encoder is None:
             if not has_name(description["encoder"]):
                 raise TwofoldError(f"{path} holds weights of your own {description['encoder']}: pass it as encoder=")
-            encoder = build_encoder(
-                description["encoder"],
-                channels=description["channels"],
-                stem=description["stem"],
-                image_size=description["image_size"],
-            )
+            with seeded(0):  # what is drawn is replaced
+                encoder = build_encoder(
+                    description["encoder"],
+                    channels=description["channels"],
+                    stem=description["stem"],
+                    image_size=description["image_size"],
+                )
         encoder.load_state_dict(tensors)
         encoder.preprocess = Preprocess(
             description["image_size"], description["channels"], description["mean"], description["std"]

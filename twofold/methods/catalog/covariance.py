@@ -106,9 +106,15 @@ def barlow_twins(
     memory="V·D² for each sub-batch",
     choose="Small embeddings: a sub-batch must have more images than dimensions.",
 )
-def w_mse(parts: Parts, *, sub_batch: Count = 128, projector: Widths = (1024, 64)) -> Method:
+def w_mse(
+    parts: Parts, *, sub_batch: Count = 128, shrinkage: Probability = 0.0, projector: Widths = (1024, 64)
+) -> Method:
     """The distance between views after each sub-batch is whitened."""
-    return Method(parts, mlp(parts.features, projector), lambda e: objectives.w_mse(e.z, sub_batch=sub_batch))
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.w_mse(e.z, sub_batch=sub_batch, shrinkage=shrinkage)
+
+    return Method(parts, mlp(parts.features, projector), objective)
 
 
 @entry(

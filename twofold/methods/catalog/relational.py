@@ -43,7 +43,9 @@ def ridge_graph(
     family="relational",
     paper=BIRTH,
     recipe=RELATIONAL,
-    formula="−tr(HGH FFᵀ)/N + α‖FᵀHF − I‖²_F",
+    formula=(
+        "−tr(HGH ZZᵀ)/(R·D) + weight/D · ‖ZᵀHZ/R − I‖²_F, R = V·N rows of Z: the paper's with F = Z/√R and α = weight/R"
+    ),
     source="ours",
     state="none",
     memory="(V·N)² and min(V·N, D)²",
@@ -71,7 +73,7 @@ def graph_vicreg(
     family="relational",
     paper=BIRTH + ", appendix B",
     recipe=RELATIONAL,
-    formula="(‖F‖² + tr G − 2‖FᵀY‖_*)/N",
+    formula="(‖F‖² + tr G − 2‖FᵀY‖_*)/R, F = Z/√N, R = V·N rows",
     source="ours",
     state="none",
     memory="D·V·N in float64",
