@@ -4,6 +4,7 @@ import os
 import pickle
 import tempfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,7 @@ def test_nothing_is_left_behind_unless_asked_for(
     estimator.set_params(out=tmp_path / "runs").fit(IMAGES[:40]).fit(IMAGES[:40])
     assert sorted(os.listdir(tmp_path / "runs")) == ["frossl-1", "frossl-2"]
     assert estimator.run_.report.exists()
+    assert not hasattr(estimator.set_params(out=None).fit(IMAGES[:40]), "run_")  # that was of another fit
 
 
 def test_a_module_of_ones_own_stays_as_it_was_given() -> None:
@@ -196,3 +198,42 @@ def test_refusals_are_value_errors_that_say_what_to_do() -> None:
         twofold.Twofold(method="simcrl").fit(IMAGES)
     with pytest.raises(ValueError, match="unknown key 'batchsize', did you mean 'batch_size'"):
         twofold.Twofold(overrides={"batchsize": 3}).fit(IMAGES)
+    with pytest.raises(ValueError, match="unknown method 'None'"):
+        twofold.Twofold(method=None).fit(IMAGES)
+    with pytest.raises(ValueError, match="the images are X"):
+        twofold.Twofold(overrides={"data": "digits"}).fit(IMAGES)
+    with pytest.raises(ValueError, match="Twofold does not look at y"):
+        twofold.Twofold("supervised").fit(IMAGES, DIGITS.target[:120])
+    for blank in (np.zeros_like(IMAGES), IMAGES / 1000):  # of the latter no byte is above 0
+        with pytest.raises(ValueError, match="all pixels of all images are alike"):
+            twofold.Twofold(epochs=1).fit(blank)
+
+
+@pytest.mark.parametrize("fitted, given", [(3, 4), (4, 3), (4, 1)])
+def test_images_of_other_channels_are_refused(fitted: int, given: int) -> None:
+    generator = np.random.default_rng(0)
+    estimator = twofold.Twofold(epochs=1, overrides=SMALL).fit(generator.random((20, 10, 10, fitted)))
+    with pytest.raises(ValueError, match=f"images of {given} channels, and this was fitted on images of {fitted}"):
+        estimator.transform(generator.random((3, 10, 10, given)))
+
+
+def test_fits_in_threads_give_the_same_features_and_leave_torchs_generator_alone() -> None:
+    def features(_: int = 0) -> np.ndarray:
+        return twofold.Twofold(epochs=2, overrides=SMALL).fit(IMAGES[:40]).transform(IMAGES[:40])
+
+    before, expected = torch.get_rng_state(), features()
+    assert torch.equal(torch.get_rng_state(), before)
+    with ThreadPoolExecutor(3) as threads:
+        for found in threads.map(features, range(9)):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_what_the_caller_has_set_in_torch_does_not_matter_or_is_refused() -> None:
+    with torch.no_grad():
+        assert twofold.Twofold(epochs=1, overrides=SMALL).fit(IMAGES[:40]).transform(IMAGES[:3]).shape[0] == 3
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(ValueError, match=r"set_default_dtype\(torch.float32\) first"):
+            twofold.Twofold(epochs=1, overrides=SMALL).fit(IMAGES[:40])
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -22,7 +22,7 @@ import running
 import twofold
 from twofold import api
 from twofold.cli import app, main
-from twofold.data.sources import own_source
+from twofold.data.sources import find_again
 from twofold.diagnosis import diagnose
 from twofold.errors import TwofoldError
 from twofold.inspection import knn, look_at, probe
@@ -267,7 +267,7 @@ def test_a_run_finds_its_own_images_again(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("cats\nowls\n")
     config, source = api.configure(tmp_path / "photos", "frossl", {"class_list": tmp_path / "classes.txt"})
     assert source.classes == ("cats", "owls")
-    assert own_source(config).fingerprint == source.fingerprint
+    assert find_again(config).fingerprint == source.fingerprint
     for gone in ("array", "dataset"):
         with pytest.raises(TwofoldError, match="cannot be found again"):
-            own_source(replace(config, data=gone))
+            find_again(replace(config, data=gone))

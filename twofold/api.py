@@ -19,6 +19,7 @@ import twofold
 from twofold import dist
 from twofold.config import RUN_KEYS, Config, Head, dump, flat, resolve
 from twofold.config import load as load_config
+from twofold.data import seen
 from twofold.data.datasets import is_splits
 from twofold.data.sources import ARRAY, DATASET, Data, Source, load_as, open_source
 from twofold.errors import TwofoldError
@@ -175,6 +176,8 @@ def start(
         trainer.rows.refuse_existing()
     folder = RunFolder.create(path, dump(config)) if dist.is_first() else Bystander(path)
     with folder.held():
+        if dist.is_first():
+            seen.remember(folder.path, source, config.test_fraction)
         if weights is not None and dist.is_first():
             initial.keep(folder.path, weights)
         if data.skipped:

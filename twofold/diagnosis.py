@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from twofold.api import Run
 from twofold.data.cache import mapped
-from twofold.data.sources import Source, load, natural_size, network_for, open_source, own_source
+from twofold.data.sources import Source, find_again, load, natural_size, network_for, open_source
 from twofold.errors import TwofoldError
 from twofold.evaluate.duplicates import near_duplicates
 from twofold.evaluate.features import extract, moments
@@ -124,7 +124,7 @@ def find_features(what: str | Path, data: Any, encoder: str | None, image_size: 
         config = Run(path).config
         network = load_encoder(path)
         preprocess = preprocess_of(network)
-        source = own_source(config) if data is None else open_source(data, data_dir=config.data_dir)
+        source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
         return features_of(network, preprocess, source, display)
     elif path.suffix == ".safetensors" and path.is_file():
         if is_ours(path):

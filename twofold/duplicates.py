@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from twofold.api import Run, read_data
-from twofold.data.sources import open_source, own_source
+from twofold.data.sources import find_again, open_source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.duplicates import THRESHOLD, check_threshold, levelled, near_duplicates
@@ -55,7 +55,7 @@ def find_duplicates(
     path, display = run.path if isinstance(run, Run) else Path(run), display or Display(quiet=True)
     check_threshold(threshold)
     config = Run(path).config
-    source = own_source(config) if data is None else open_source(data, data_dir=config.data_dir)
+    source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
     network = load_encoder(path, encoder=encoder)
     device = choose_device("auto")
     everything = read_data(dataclasses.replace(config, test_fraction=0.0), source, display)

@@ -109,6 +109,16 @@ def test_labels_that_are_refused(labels: object, message: str) -> None:
         from_arrays("x", noise(4, 8, 8), labels)
 
 
+@pytest.mark.parametrize(
+    "labels, classes, codes",
+    [([4, -1, 2], ("2", "4"), [1, -1, 0]), (["b", "", "a"], ("a", "b"), [1, -1, 0]), ([-1, -1, -1], None, None)],
+)
+def test_a_label_below_zero_or_empty_is_none(labels: list[object], classes: object, codes: object) -> None:
+    train, _, found = from_arrays("x", noise(3, 6, 5), labels)
+    assert found == classes
+    assert (None if train.labels is None else train.labels.tolist()) == codes
+
+
 def test_test_sets_share_the_classes() -> None:
     train, test, classes = from_arrays("x", noise(3, 8, 8), [5, 1, 5], noise(2, 8, 8), [9, 1])
     assert classes == ("1", "5", "9")

@@ -73,6 +73,11 @@ def test_rounding_of_many_dimensions_does_not_hide_a_collapse() -> None:
     assert judge([Snapshot.of(spectrum, {})]).kind == "dimensional collapse"
 
 
+def test_the_remedy_is_not_the_method_that_failed() -> None:
+    assert "frossl" in judge(*series([FLAT] * 5), method="byol").remedy
+    assert "frossl" not in judge(*series([FLAT] * 5), method="frossl").remedy
+
+
 def test_one_place_is_a_complete_collapse() -> None:
     spectra = [EVEN, EVEN, [1e-3] * 64, [1e-3] * 64, [1e-3] * 64]  # of a mean square of 100
     verdict = judge(*series(spectra))

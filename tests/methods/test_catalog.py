@@ -1,5 +1,6 @@
 """Every method of the catalog, found by itself: it trains on digits without collapse and learns something."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ from torch import Tensor, nn
 import running
 import twofold
 from twofold import api
-from twofold.methods import CATALOG, Parts
+from twofold.errors import TwofoldError
+from twofold.methods import CATALOG, Method, Parts, registry
+from twofold.models import mlp
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
-from twofold.types import Batch, Embeddings
+from twofold.types import Batch, Embeddings, LossTerms
 
 # On digits the weights of all pairs alike leave few dimensions, as Theorem 3 of α-CL lets expect; the others keep most.
 LEAST_RANK = {"quadratic": 3.0}
@@ -201,3 +204,37 @@ def test_builders_take_parts_and_keywords_only() -> None:
         assert names == ["parts"], entry.name
         assert entry.summary.endswith("."), entry.name
     assert {"encoder", "features", "images", "epochs", "views", "local_views"} == set(Parts.__dataclass_fields__)
+
+
+ABOUT = dict.fromkeys(("paper", "formula", "source", "state", "memory", "choose"), "mine")
+
+
+@pytest.mark.parametrize(
+    "loss, message",
+    [
+        (lambda z: z.square().mean(), "returns a Tensor: return LossTerms"),
+        (lambda z: LossTerms(z.square().mean(dim=0), {}), "'total' that is no tensor of one number"),
+        (lambda z: LossTerms(z.square().mean(), {"part": 1.0}), "'part' that is no tensor of one number"),
+    ],
+)
+def test_what_ones_own_objective_returns_is_looked_at_first(
+    loss: Callable[[Tensor], object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mine(parts: Parts) -> Method:
+        return Method(parts, mlp(parts.features, (8,)), lambda e: loss(e.z))
+
+    monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", mine, "covariance", summary="", recipe={}, **ABOUT))
+    with pytest.raises(TwofoldError, match=message):
+        running.trainer("mine")
+
+
+def test_a_name_that_is_taken_and_a_key_without_a_type_are_refused() -> None:
+    def simclr(parts: Parts) -> Method: ...
+
+    def untyped(parts: Parts, *, k=3) -> Method: ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(TwofoldError, match="there is a method 'simclr' already"):
+        registry.entry(family="contrastive", recipe={}, **ABOUT)(simclr)
+    with pytest.raises(TwofoldError, match="untyped's 'k' is a key: give it a type and a default"):
+        registry.entry(family="contrastive", recipe={}, **ABOUT)(untyped)
+    assert "untyped" not in CATALOG

@@ -213,6 +213,13 @@ def test_the_host_is_not_asked() -> None:
         batch_cross_entropy(z, torch.randn(6, 4), torch.zeros(5, dtype=torch.long), population=9).total.backward()
 
 
+@pytest.mark.parametrize("population", [None, 5000])
+@pytest.mark.parametrize("label", [-1, 4])
+def test_a_label_that_is_no_row_is_refused(population: int | None, label: int) -> None:
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        batch_cross_entropy(randn(1, 3), randn(4, 3), torch.tensor([label]), population=population)
+
+
 def test_mistakes_are_named() -> None:
     z, labels = torch.randn(3, 2), torch.zeros(3, dtype=torch.long)
     for rows, population in [(3, 2), (1, 5)]:

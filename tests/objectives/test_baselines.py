@@ -266,6 +266,15 @@ def test_what_has_no_meaning_is_refused() -> None:
         swav(z[:1])
     with pytest.raises(TwofoldError, match="two views or more"):
         dino(z[:1], z[:1], z[0, 0])
+    for views in ([z[0], z[1]], z.numpy()):
+        with pytest.raises(TwofoldError, match=r"takes tensors, .* torch.stack\(views\)"):
+            swav(views)
+    with pytest.raises(TwofoldError, match="takes tensors, not list, Tensor, Tensor"):
+        moco([z[0], z[1]], z, z[0])
+    with pytest.raises(TwofoldError, match=r"temperature=0.0 has to be positive"):
+        moco(z, z, z[0], 0.0)
+    with pytest.raises(TwofoldError, match=r"epsilon=0.0 has to be positive"):
+        swav(z, epsilon=0.0)
     with pytest.raises(TwofoldError, match="same samples"):
         moco(z, z[:, :3], z[0])
     with pytest.raises(TwofoldError, match="same samples"):

@@ -1,6 +1,7 @@
 """Features as files: what is in them, in which order, and that nothing is held that grows with the set."""
 
 import csv
+import shutil
 import sys
 import tracemalloc
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 import twofold
+from running import small
 from twofold.data.decode import decode
+from twofold.errors import TwofoldError
 from twofold.use.tables import WRITERS, Catalogue, write_npz
 
 
@@ -41,6 +44,46 @@ def test_npz_holds_every_image_in_order_with_what_is_known_of_it(desk: Path, exp
 def test_of_other_data_nothing_is_held_out(desk: Path) -> None:
     with np.load(twofold.embed(desk / "run", desk / "photos" / "..", desk / "other.npz")) as file:
         assert set(file["split"]) == {"train"}
+
+
+def test_what_the_run_held_out_stays_so_when_images_are_added(desk: Path, tmp_path: Path) -> None:
+    def splits(where: Path) -> dict[str, str]:
+        table = np.load(twofold.embed(tmp_path / "run", where, tmp_path / "out.npz"))
+        return dict(zip(table["files"].tolist(), table["split"].tolist(), strict=True))
+
+    shutil.copytree(desk / "photos", tmp_path / "photos")
+    settings = small("frossl", epochs=1, batch_size=8)
+    twofold.pretrain(tmp_path / "photos", out=tmp_path / "run", **settings)
+    before = splits(tmp_path / "photos")
+    shutil.copytree(tmp_path / "photos", tmp_path / "moved")
+    assert splits(tmp_path / "moved") == before  # the same images, wherever they lie
+    for name in ("ants/-1.png", "bees/zz.png"):
+        shutil.copy(desk / "photos" / "ants" / "00.png", tmp_path / "photos" / name)
+    after = splits(tmp_path / "photos")
+    assert {name: split for name, split in after.items() if name in before} == before
+    assert [after["ants/-1.png"], after["bees/zz.png"]] == ["test", "test"]
+    measured = twofold.probe(tmp_path / "run")
+    assert (measured["train_images"], measured["test_images"]) == (
+        sum(split == "train" for split in before.values()),
+        2 + sum(split == "test" for split in before.values()),
+    )
+
+
+def test_images_of_a_program_are_split_as_the_run_split_them(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    data = generator.integers(0, 255, (40, 12, 12, 3), dtype=np.uint8), np.arange(40) % 2
+    run = twofold.pretrain(data, out=tmp_path / "run", **small("frossl", epochs=1, batch_size=8))
+    table = np.load(twofold.embed(run, data, tmp_path / "out.npz"))
+    assert (table["split"] == "test").sum() == 8
+
+
+def test_an_array_file_that_has_changed_is_not_split_anew(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (40, 12, 12, 3), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", images=images, labels=np.arange(40) % 2)
+    twofold.pretrain(tmp_path / "a.npz", out=tmp_path / "run", **small("frossl", epochs=1, batch_size=8))
+    np.savez(tmp_path / "a.npz", images=images[1:], labels=np.arange(39) % 2)
+    with pytest.raises(TwofoldError, match=r"has changed since .* which of its images were held out is not known"):
+        twofold.probe(tmp_path / "run")
 
 
 def test_csv_has_the_same_numbers(desk: Path, expected: dict[str, np.ndarray]) -> None:

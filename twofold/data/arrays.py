@@ -15,6 +15,7 @@ import torch
 
 from twofold.data.cache import Decoded, mapped
 from twofold.data.decode import fit_array
+from twofold.data.items import UNKNOWN
 from twofold.data.work import Progress
 from twofold.errors import TwofoldError
 
@@ -201,11 +202,19 @@ def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
 def _distinct(columns: list[np.ndarray]) -> np.ndarray | None:
     if len({column.dtype.kind == "U" for column in columns}) == 2:
         raise TwofoldError("labels are text in one of training and test set, and numbers in the other")
-    return np.unique(np.concatenate(columns)) if columns else None
+    found = [column[_known(column)] for column in columns]
+    return np.unique(np.concatenate(found)) if sum(map(len, found)) else None
 
 
 def _numbers(values: np.ndarray | None, names: np.ndarray | None) -> np.ndarray | None:
-    return None if values is None or names is None else np.searchsorted(values, names).astype(np.int64)
+    if values is None or names is None or not _known(names).any():
+        return None
+    return np.where(_known(names), np.searchsorted(values, names), UNKNOWN).astype(np.int64)
+
+
+def _known(column: np.ndarray) -> np.ndarray:
+    """A label below 0 is none, as is an empty text."""
+    return column != "" if column.dtype.kind == "U" else column >= 0
 
 
 def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:

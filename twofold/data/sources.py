@@ -46,6 +46,7 @@ class Source:
     defaults: dict[str, Any]  # configuration keys that suit this source
     chosen: dict[str, Any]  # configuration keys that follow from its images
     fingerprint: str
+    held: np.ndarray | None = None  # bool, of rows of `train`: the test set, where it is not for `load` to choose
 
     @property
     def labelled(self) -> bool:
@@ -56,7 +57,7 @@ class Source:
 
     def training_images(self, test_fraction: float) -> int:
         """How many there will be to train on, unless some turn out to be unreadable."""
-        return len(_parts(self, test_fraction)[0].rows)
+        return len(trained_rows(self, test_fraction))
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ def open_source(
     return Source(name, _location(data), train, test, classes, defaults, chosen, fingerprint)
 
 
-def own_source(config: Config) -> Source:
-    """The images that a run was trained on, found again."""
+def find_again(config: Config) -> Source:
+    """The images that a run was trained on."""
     if config.data in (ARRAY, DATASET):
         raise TwofoldError(
             "the run's images came from a program, and cannot be found again: give them, as for pretrain"
@@ -143,7 +144,8 @@ def load(
             f"leave the key out, or give images of {channels} channels"
         )
     kind = repr((image_size, channels, test_fraction)) + (" by group" if source.train.groups is not None else "")
-    fingerprint = _digest(source.fingerprint.encode(), kind.encode())
+    held = () if source.held is None else (source.held.tobytes(),)
+    fingerprint = _digest(source.fingerprint.encode(), kind.encode(), *held)
     parts = _parts(source, test_fraction)
     total = sum(len(part.rows) for part in parts)
     stores: dict[str, ImageStore] = {}
@@ -173,6 +175,11 @@ def load(
         raise TwofoldError(f"{source.name} has {len(train)} images that can be decoded, at least 2 are needed{first}")
     test = test if test is not None and len(test) else None
     return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint)
+
+
+def trained_rows(source: Source, test_fraction: float) -> np.ndarray:
+    """Rows of the source's training files that are for training, unless they turn out to be unreadable."""
+    return _parts(source, test_fraction)[0].rows
 
 
 def sample(source: Source, count: int, *, image_size: int, channels: int) -> Data:
@@ -323,6 +330,10 @@ def _parts(source: Source, test_fraction: float) -> list[_Part]:
     if source.test is not None:
         test = _Part("test", source.test, source.test.readable(), len(source.train))
         return [_Part("train", source.train, rows, 0), test]
+    if source.held is not None and test_fraction > 0:
+        known = True if source.train.labels is None else source.train.labels[rows] != UNKNOWN
+        chosen = source.held[rows] & known
+        return [_Part("train", source.train, rows[~chosen], 0), _Part("test", source.train, rows[chosen], 0)]
     if source.train.labels is None or test_fraction == 0:
         return [_Part("train", source.train, rows, 0)]
     known = source.train.labels[rows] != UNKNOWN

@@ -91,7 +91,12 @@ def snapshots(spectra: Sequence[Mapping[str, Any]], metrics: Sequence[Metrics]) 
 
 
 def judge(
-    seen: Sequence[Snapshot], metrics: Sequence[Metrics] = (), *, few_dimensions: str = "", guess: float | None = None
+    seen: Sequence[Snapshot],
+    metrics: Sequence[Metrics] = (),
+    *,
+    method: str = "",
+    few_dimensions: str = "",
+    guess: float | None = None,
 ) -> Verdict:
     """The verdict on a run so far, or on one spectrum. `few_dimensions` says why a method leaves few by design, `guess`
     is the loss of equal probabilities where a method can end there."""
@@ -99,10 +104,10 @@ def judge(
         return Verdict("unknown", "Nothing was measured yet.")
     return (
         exploding(seen)
-        or complete_collapse(seen, metrics)
+        or complete_collapse(seen, metrics, method)
         or vanishing(seen)
         or guessing(metrics, guess)
-        or dimensional_collapse(seen, few_dimensions)
+        or dimensional_collapse(seen, method, few_dimensions)
         or falling_probe(metrics)
         or healthy(seen, metrics)
     )
@@ -130,7 +135,7 @@ def exploding(seen: Sequence[Snapshot]) -> Verdict | None:
     )
 
 
-def complete_collapse(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
+def complete_collapse(seen: Sequence[Snapshot], metrics: Sequence[Metrics], method: str) -> Verdict | None:
     last, most = seen[-1], max(item.variance for item in seen)
     losses = [line["loss"] for line in metrics if "loss" in line]
 
@@ -141,7 +146,8 @@ def complete_collapse(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> V
             f"Complete collapse{f' since step {since}' if len(seen) > 1 else ''}: {sentence}.",
             evidence,
             "Keep the stop-gradient and the predictor of predictive methods (stop_gradient=true, predictor=true) and "
-            "the variance term of VICReg; or choose a method that cannot collapse so: frossl, simclr, barlow-twins.",
+            "the variance term of VICReg; or choose a method that cannot collapse so: "
+            f"{others(method, 'frossl', 'simclr', 'barlow-twins')}.",
         )
 
     if last.one_point:
@@ -192,7 +198,7 @@ def guessing(metrics: Sequence[Metrics], guess: float | None) -> Verdict | None:
     )
 
 
-def dimensional_collapse(seen: Sequence[Snapshot], few_dimensions: str) -> Verdict | None:
+def dimensional_collapse(seen: Sequence[Snapshot], method: str, few_dimensions: str) -> Verdict | None:
     since = lasting([item.few_dimensions for item in seen], seen, min(LASTING, len(seen)))
     if since is None:
         return None
@@ -209,13 +215,19 @@ def dimensional_collapse(seen: Sequence[Snapshot], few_dimensions: str) -> Verdi
             evidence,
             "For more dimensions choose another method, such as frossl or simclr.",
         )
+    instead = others(method, "frossl", "vicreg", "barlow-twins")
     return Verdict(
         "dimensional collapse",
         f"Dimensional collapse: {found}.",
         evidence,
-        "Lower lr; in predictive methods keep the stop-gradient, the predictor and the teacher; or choose a method "
-        "that asks for variance in every direction: frossl, vicreg, barlow-twins.",
+        "Lower lr, or set clip=1; in predictive methods keep the stop-gradient, the predictor and the teacher; or "
+        f"choose a method that asks for variance in every direction: {instead}.",
     )
+
+
+def others(method: str, *names: str) -> str:
+    """Methods to choose instead, of which the run's own is none."""
+    return ", ".join(name for name in names if name != method)
 
 
 def falling_probe(metrics: Sequence[Metrics]) -> Verdict | None:

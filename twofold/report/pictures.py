@@ -18,7 +18,8 @@ from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Order
-from twofold.data.sources import Data, load_as, own_source
+from twofold.data.seen import own_source
+from twofold.data.sources import Data, load_as
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
@@ -96,7 +97,7 @@ def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> Non
 def record_run(folder: RunFolder, points: int | None, display: Display) -> None:
     """Make the pictures of a finished run once more, from its data and its encoder."""
     config = load_config(folder.config_text(), schema)
-    source = own_source(config)
+    source = own_source(folder.path, config, display.say)
     encoder = load_encoder(folder.path)
     with display.stage("reading images", len(source)) as stage:
         data = load_as(config, source, stage)

@@ -6,7 +6,8 @@ from pathlib import Path
 from torch import nn
 
 from twofold.api import Run, read_data
-from twofold.data.sources import open_source, own_source
+from twofold.data.seen import own_source
+from twofold.data.sources import open_source
 from twofold.evaluate.probes import linear_accuracy
 from twofold.reproduce.table import Probe
 from twofold.train.progress import Display
@@ -17,7 +18,7 @@ from twofold.train.trainer import Trainer
 def probed(path: Path, probe: Probe, display: Display) -> float:
     """The run is built again from its last checkpoint, and images are normalised as those it was trained on."""
     config = dataclasses.replace(Run(path).config, compile=False)
-    data = read_data(config, own_source(config), display)
+    data = read_data(config, own_source(path, config, display.say), display)
     trainer = Trainer(config, data, display)
     trainer.restore(RunFolder.open(path))
     if probe.data is not None:

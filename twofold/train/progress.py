@@ -83,7 +83,8 @@ def sentence(metrics: Mapping[str, float]) -> str:
         parts[0] += " (" + ", ".join(f"{name} {value:.4g}" for name, value in terms.items()) + ")"
     if "effective_rank" in metrics:
         parts.append(f"rank {metrics['effective_rank']:.1f}")
-    accuracy = metrics.get("online_accuracy", metrics.get("online_train_accuracy"))
-    if accuracy is not None:
-        parts.append(f"online {100 * accuracy:.1f} %")
+    if "online_accuracy" in metrics:
+        parts.append(f"held out {100 * metrics['online_accuracy']:.1f} %")
+    elif "online_train_accuracy" in metrics:
+        parts.append(f"online {100 * metrics['online_train_accuracy']:.1f} %")
     return " · ".join(parts)

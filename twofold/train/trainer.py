@@ -105,7 +105,7 @@ class Trainer:
         self.observers = Observers(
             features, dimension, classes, config.online_lr, self.device, predictor=method.predictor is not None
         )
-        self.watch = Watch(find(config.method).few_dimensions, method.guess)
+        self.watch = Watch(config.method, find(config.method).few_dimensions, method.guess)
         self.exchange: Exchange | None = None
         if dist.count() > 1:
             self.exchange = Exchange(method, shares, config.batch_size, config.views, self.observers)

@@ -64,8 +64,8 @@ def refuse_nonfinite(folder: RunFolder, step: int, broken: Mapping[str, int], lr
 class Watch:
     """What a verdict is made of: all of it is in the records, so that a resumed run goes on where it was."""
 
-    def __init__(self, few_dimensions: str, guess: float | None):
-        self.few_dimensions, self.guess = few_dimensions, guess
+    def __init__(self, method: str, few_dimensions: str, guess: float | None):
+        self.method, self.few_dimensions, self.guess = method, few_dimensions, guess
         self.seen: list[Snapshot] = []
         self.metrics: list[Mapping[str, Any]] = []
         self.verdict = judge(self.seen)
@@ -85,7 +85,7 @@ class Watch:
         return self.verdict if self.verdict.bad and self.verdict.kind != before.kind else None
 
     def judged(self) -> Verdict:
-        return judge(self.seen, self.metrics, few_dimensions=self.few_dimensions, guess=self.guess)
+        return judge(self.seen, self.metrics, method=self.method, few_dimensions=self.few_dimensions, guess=self.guess)
 
 
 def is_online_epoch(epoch: float, epochs: int) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from twofold.api import Run, read_data
 from twofold.config import Config
+from twofold.data.seen import as_trained, is_own
 from twofold.data.sources import Data, open_source
 from twofold.data.store import ImageStore
 from twofold.evaluate.features import stream
@@ -44,7 +45,7 @@ def embed(
     write = writer_for(out)
     display = display or Display(quiet=quiet)
     used = open_encoder(run, encoder)
-    images = Images(read_all(used.config, data, display))
+    images = Images(read_all(used.path, used.config, data, display))
     aside = out.with_name(f".{out.name}.part")
     try:
         with display.stage("embedding", len(images)) as stage:
@@ -87,7 +88,7 @@ def open_encoder(run: str | Path | Run, encoder: nn.Module | None = None) -> Use
     return Used(path, config, load_encoder(path, encoder=encoder).to(device), device)
 
 
-def read_all(config: Config, data: Any, display: Display) -> Data:
+def read_all(run: Path, config: Config, data: Any, display: Display) -> Data:
     """All images of a source. Those of the run's own data are split as the run did, so that what it decoded is used."""
     named = isinstance(data, (str, Path))
     own = named and config.data in (str(data), str(Path(data).expanduser().resolve()))
@@ -98,6 +99,8 @@ def read_all(config: Config, data: Any, display: Display) -> Data:
             class_list=config.class_list if own else None,
             progress=stage,
         )
+    source = as_trained(run, config, source, display.say)
+    own = own or is_own(run, source)
     read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display)
     if read.skipped:
         first = read.skipped[0]

@@ -79,7 +79,7 @@ def _features_of(used: Used, query: Query) -> Tensor:
 
 def _bank(used: Used, data: Any, display: Display) -> tuple[Images, Tensor]:
     """The images and their features [n, K]: mapped from the cache, where they are put the first time."""
-    read = read_all(used.config, data, display)
+    read = read_all(used.path, used.config, data, display)
     images = Images(read)
     preprocess: Any = used.encoder.preprocess
     width = feature_dimension(used.encoder, preprocess.channels, preprocess.image_size)

@@ -1,0 +1,66 @@
+"""Which images a run was trained on: whoever looks at it later holds out the same ones, whatever was added since."""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from twofold.config import Config
+from twofold.data.sources import Source, find_again, trained_rows
+from twofold.errors import TwofoldError
+
+FILE = "images.npz"
+
+
+def remember(run: Path, source: Source, test_fraction: float) -> None:
+    """The source's fingerprint and, where images have names, a hash of each that is trained on."""
+    names = source.train.names(trained_rows(source, test_fraction))
+    kept = {"fingerprint": np.array(source.fingerprint)}
+    if names is not None:
+        kept["trained"] = np.unique(_hashes(names))
+    try:
+        np.savez_compressed(run / FILE, allow_pickle=False, **kept)
+    except OSError as error:
+        raise TwofoldError(f"{run / FILE} could not be written: {error}") from None
+
+
+def own_source(run: Path, config: Config, say: Callable[[str], None]) -> Source:
+    """The images that a run was trained on, found again and split as then."""
+    return as_trained(run, config, find_again(config), say)
+
+
+def is_own(run: Path, source: Source) -> bool:
+    """Whether it has just the images that the run was trained on, wherever they lie."""
+    seen = _read(run)
+    return seen is not None and str(seen["fingerprint"]) == source.fingerprint
+
+
+def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], None]) -> Source:
+    """The run's own source with what it was not trained on held out: images that are new are so too. Others as is."""
+    seen = _read(run) if source.location == config.data and source.test is None else None
+    if seen is None or str(seen["fingerprint"]) == source.fingerprint:
+        return source
+    names = source.train.names(np.arange(len(source.train)))
+    if names is None or "trained" not in seen:
+        raise TwofoldError(
+            f"{source.name} has changed since {run} was trained, and which of its images were held out is not known "
+            "any more: put the former ones back, or look at others"
+        )
+    say(f"{source.name} has changed since {run} was trained: images that are new count as held out")
+    return dataclasses.replace(source, held=~np.isin(_hashes(names), seen["trained"]))
+
+
+def _read(run: Path) -> dict[str, np.ndarray] | None:
+    """None of a run that kept no such file."""
+    if not (run / FILE).exists():
+        return None
+    with np.load(run / FILE, allow_pickle=False) as file:
+        return dict(file)
+
+
+def _hashes(names: tuple[str, ...]) -> np.ndarray:
+    digests = (hashlib.blake2b(os.fsencode(name), digest_size=8).digest() for name in names)
+    return np.frombuffer(b"".join(digests), np.uint64)
