@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from twofold.config import Config
-from twofold.data.sources import Source, find_again, trained_rows
+from twofold.data.sources import ARRAY, DATASET, Source, find_again, trained_rows
 from twofold.errors import TwofoldError
 
 FILE = "images.npz"
@@ -40,7 +40,8 @@ def is_own(run: Path, source: Source) -> bool:
 
 def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], None]) -> Source:
     """The run's own source with what it was not trained on held out: images that are new are so too. Others as is."""
-    seen = _read(run) if source.location == config.data and source.test is None else None
+    found_again = source.location == config.data and config.data not in (ARRAY, DATASET)
+    seen = _read(run) if found_again and source.test is None else None
     if seen is None or str(seen["fingerprint"]) == source.fingerprint:
         return source
     names = source.train.names(np.arange(len(source.train)))
