@@ -63,7 +63,12 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     [
         (["--method", "simcrl"], "unknown method 'simcrl', did you mean 'simclr'?"),
         (["epoch=3"], "unknown key 'epoch', did you mean 'epochs'?"),
-        (["temperature=0.1", "--method", "frossl"], "unknown key 'temperature'"),
+        (
+            ["temperature=0.1", "--method", "frossl"],
+            "frossl takes no temperature: it is a key of alpha-cl, contrastive, dino, moco, simclr, swav",
+        ),
+        (["temperatur=0.1", "--method", "simclr"], "unknown key 'temperatur', did you mean 'temperature'?"),
+        (["head.path=rows"], "frossl takes no head: head.path is a key of s-diet"),
         (["epochs=three"], "epochs=three is not a whole number"),
         (["lr=-1"], "lr=-1 is not a number above 0"),
         (["batch_size=5000"], "batch_size=5000 is larger than the 1438 images"),
@@ -74,7 +79,10 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["cifar10"], "cifar-10-python.tar.gz"),
         (["encoder=resnet19"], "unknown encoder 'resnet19', did you mean 'resnet18'?"),
         (["device=warp"], "device=warp"),
-        (["--graph", "labels"], "unknown key 'graph.source'"),
+        (
+            ["--graph", "labels"],
+            "frossl takes no graph: graph.source is a key of graph-vicreg, orthogonal-head, ridge-graph",
+        ),
         (["digits", "data=mnist"], "data is given twice"),
         (["--method", "byol", "stop_gradient=false"], "teacher_momentum=none"),
         (["--method", "byol", "projector="], "projector="),
@@ -143,6 +151,18 @@ def test_a_folder_without_labels_with_a_broken_file(tmp_path: Path, photos: Path
         assert file["index"].tolist() == list(range(12))
         assert "labels" not in file
     assert "a folder that exists" in run("embed", "run", "photos", "--out", "no/features.npz", cwd=tmp_path).stderr
+
+
+@pytest.mark.usefixtures("photos")
+def test_how_many_images_a_file_of_groups_covers_is_said(tmp_path: Path) -> None:
+    (tmp_path / "groups.csv").write_text("000.png,a\n001.png,a\n002.png,b\nother.png,b\n")
+    settings = [f"{key}={value}" for key, value in small("ridge-graph", batch_size=4, epochs=1).items()]
+    words = ["pretrain", "photos", "-m", "ridge-graph", "--graph", "groups.csv", "--out", "run", *settings]
+    result = run(*words, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    line = "graph    3 of 12 images have a group, 2 groups; 1 rows name no image: "
+    assert line in result.stdout
+    assert line in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_a_run_from_start_to_table(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """probe, knn and diagnose: the same numbers as the run's own evaluation, and independent ones."""
 
+import errno
 import json
 import math
 import shutil
@@ -133,6 +134,14 @@ def test_graphs_of_the_training_images_are_not_needed_for_others(images: Path, t
         (["diagnose", "nowhere.npy"], "there is no nowhere.npy"),
         (["diagnose", "RUN/encoder.safetensors"], "give DATA"),
         (["diagnose", "plain.npy"], "embeddings are floats"),
+        (
+            ["diagnose", "notes.txt"],
+            "diagnose cannot read notes.txt: give a .npy, .npz, .csv, .parquet or .safetensors",
+        ),
+        (["diagnose", "people.csv"], "people.csv cannot be read: a table of embeddings has columns f0, f1, …"),
+        (["diagnose", "cut.csv"], "cut.csv cannot be read: line 3 has 2 cells, and the heading 3"),
+        (["diagnose", "words.csv"], "words.csv cannot be read: could not convert string to float: 'x'"),
+        (["diagnose", "one.csv"], "embeddings are floats [rows, dimensions], two rows or more"),
     ],
 )
 def test_refusals(
@@ -144,6 +153,10 @@ def test_refusals(
     message: str,
 ) -> None:
     np.save(tmp_path / "plain.npy", np.zeros((6, 8, 8), np.uint8))
+    tables = {"notes.txt": "", "people.csv": "name,age\n", "cut.csv": "file,f0,f1\na,1,2\nb,1\n"}
+    tables |= {"words.csv": "f0,f1\n1,x\n", "one.csv": "f0,f1\n1,2\n"}
+    for name, text in tables.items():
+        (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["twofold", *(word.replace("RUN", str(run.path)) for word in words)])
     with pytest.raises(SystemExit) as stop:
@@ -165,6 +178,30 @@ def test_commands_print_tables_and_write_json(
     written = json.loads((tmp_path / "numbers.json").read_text())
     assert written["k"] == 20
     assert len(written["rows"][0]["confusion"]) == 10
+
+
+@pytest.mark.parametrize("command", ["probe", "knn", "diagnose"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    with pytest.raises(TwofoldError, match=f"the folder {tmp_path} cannot be written; choose another"):
+        CliRunner().invoke(
+            app, [command, "looked-for-later", "--out", str(tmp_path / "numbers.json")], catch_exceptions=False
+        )
+
+
+def test_numbers_that_a_full_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    np.save(tmp_path / "z.npy", rows_of_rank(40))
+    monkeypatch.setattr(Path, "write_text", full)
+    words = ["diagnose", str(tmp_path / "z.npy"), "--out", str(tmp_path / "numbers.json")]
+    with pytest.raises(
+        TwofoldError, match=rf"could not be written into {tmp_path} \(No space left on device\): make room"
+    ):
+        CliRunner().invoke(app, words, catch_exceptions=False)
 
 
 def rows_of_rank(rank: int, dimension: int = 64) -> np.ndarray:

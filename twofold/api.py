@@ -26,7 +26,8 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import Row, compare
 from twofold.keys import shown
-from twofold.methods import find, schema
+from twofold.methods import find, refuse_keys_of_others, schema
+from twofold.methods.relations import file_coverage
 from twofold.models import has_name
 from twofold.plan import settle
 from twofold.report.page import write_anew, write_report
@@ -95,6 +96,7 @@ def configure(
             raise TwofoldError(f"{name} is given twice: {value} and {name}={given[name]}")
     method = given.get("method", RUN_KEYS["method"].default)
     keys = schema(method)
+    refuse_keys_of_others(method, given)
     asked = resolve(keys, {"user": given})
     recipe = find(method).recipe_for(asked.parameters)
     with dist.one_before_the_others(), display.stage("looking at images", 0) as stage:
@@ -276,6 +278,10 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
     ]
     if config.init is not None:
         lines.insert(3, f"weights  {config.init}")
+    graph = config.parameters.get("graph")
+    covered = "" if graph is None else file_coverage(graph, data.train, data.test)
+    if covered:
+        lines.append(f"graph    {covered}")
     if trainer.rows is not None:
         lines.append(f"head     {trainer.rows}")
     for line in lines:

@@ -1,5 +1,6 @@
 """Spectrum and verdict of embeddings and encoders that Twofold did not train: what `twofold diagnose` says."""
 
+import csv
 import math
 import zipfile
 import zlib
@@ -33,9 +34,11 @@ from twofold.models import build_encoder
 from twofold.train.device import choose_device
 from twofold.train.progress import Display
 from twofold.train.weights import HEADER, Preprocess, load_encoder
+from twofold.use.tables import READERS
 
 TIMM = "timm:"
 FEATURE_KEYS = ("features", "embeddings", "z", "x", "arr_0")
+FEATURE_FILES = (".npy", ".npz", *READERS)
 MOST_PAIRED = 50_000  # rows up to which all pairs are looked at for duplicates
 COMPARED = 2048  # rows, evenly taken, that uniformity compares with each other
 MEANING = {
@@ -59,8 +62,9 @@ def diagnose(
 ) -> dict[str, Any]:
     """Measures, eigenvalues, verdict and near-duplicates of a file of embeddings, or of an encoder's features.
 
-    `what`: a .npy or .npz file; a .safetensors file, with the name of its architecture as `encoder` unless Twofold
-    wrote it; a run folder; or timm:NAME, with timm's weights for it. A run's own images are its default `data`.
+    `what`: a .npy or .npz file, or a table as `embed` writes it (.csv, .parquet); a .safetensors file, with the name of
+    its architecture as `encoder` unless Twofold wrote it; a run folder; or timm:NAME, with timm's weights for it. A
+    run's own images are its default `data`.
     """
     display = display or Display(quiet=True)
     features = find_features(what, data, encoder, image_size, display)
@@ -116,7 +120,7 @@ def measure(features: Tensor, progress: Any = None) -> tuple[list[float], dict[s
 
 def find_features(what: str | Path, data: Any, encoder: str | None, image_size: int | None, display: Display) -> Tensor:
     name, path = str(what), Path(what).expanduser()
-    if path.suffix in (".npy", ".npz") and path.is_file():
+    if path.suffix in FEATURE_FILES and path.is_file():
         return read_features(path)
     if name.startswith(TIMM):
         network, preprocess = timm_weights(name.removeprefix(TIMM))
@@ -133,7 +137,9 @@ def find_features(what: str | Path, data: Any, encoder: str | None, image_size: 
         else:
             network, preprocess = foreign_weights(path, encoder, image_size, images_for(what, data))
     else:
-        raise TwofoldError(f"there is no {name}: give a .npy, .npz or .safetensors file, a run folder, or timm:NAME")
+        problem = f"diagnose cannot read {name}" if path.is_file() else f"there is no {name}"
+        files = ", ".join(FEATURE_FILES)
+        raise TwofoldError(f"{problem}: give a {files} or .safetensors file, a run folder, or timm:NAME")
     return features_of(network, preprocess, images_for(what, data), display)
 
 
@@ -162,17 +168,8 @@ def features_of(network: nn.Module, preprocess: Preprocess, source: Source, disp
 def read_features(path: Path) -> Tensor:
     """Rows of numbers [n, D]; a .npy file stays where it is."""
     try:
-        content = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(content, np.ndarray):
-            with content:
-                key = next((key for key in FEATURE_KEYS if key in content.files), None)
-                if key is None:
-                    raise TwofoldError(
-                        f"{path} holds {', '.join(content.files) or 'nothing'}: "
-                        f"save embeddings under one of {', '.join(FEATURE_KEYS)}"
-                    )
-                content = content[key]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        content = READERS.get(path.suffix, read_array)(path)
+    except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
         text = "it holds no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
         raise TwofoldError(f"{path} cannot be read: {text}") from None
     if content.ndim != 2 or content.dtype.kind != "f" or len(content) < 2:
@@ -181,6 +178,21 @@ def read_features(path: Path) -> Tensor:
             f"{path} holds {content.dtype} of shape {shape}; embeddings are floats [rows, dimensions], two rows or more"
         )
     return mapped(content)
+
+
+def read_array(path: Path) -> np.ndarray:
+    """Of a .npy file, mapped, or of a .npz file."""
+    content = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(content, np.ndarray):
+        return content
+    with content:
+        key = next((key for key in FEATURE_KEYS if key in content.files), None)
+        if key is None:
+            raise TwofoldError(
+                f"{path} holds {', '.join(content.files) or 'nothing'}: "
+                f"save embeddings under one of {', '.join(FEATURE_KEYS)}"
+            )
+        return content[key]
 
 
 def is_ours(path: Path) -> bool:

@@ -18,6 +18,7 @@ from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.duplicates import THRESHOLD, check_threshold, levelled, near_duplicates
 from twofold.evaluate.features import extract
+from twofold.train import outputs
 from twofold.train.checkpoint import write_atomically
 from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
@@ -104,13 +105,15 @@ def write_duplicates(path: Path, groups: Duplicates) -> Path:
     """As JSON, CSV (a line for each image) or text, by the ending of the name."""
     refuse_unwritable(path)
     text = {".json": as_json, ".csv": as_csv, ".txt": as_text}[path.suffix](groups)
-    write_atomically(path, text.encode("utf-8", "backslashreplace").decode())  # names need not be text
+    with outputs.writing(path):
+        write_atomically(path, text.encode("utf-8", "backslashreplace").decode())  # names need not be text
     return path
 
 
 def refuse_unwritable(path: Path) -> None:
     if path.suffix not in FORMATS or not path.resolve().parent.is_dir():
         raise TwofoldError(f"--out {path}: groups are written as {', '.join(FORMATS)}, into a folder that exists")
+    outputs.refuse_unwritable(path)
 
 
 def as_json(groups: Duplicates) -> str:

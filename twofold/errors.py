@@ -44,6 +44,10 @@ def how_to_resume(path: Path) -> str:
     return f"twofold resume {quote(str(path))}"
 
 
+def how_to_report(path: Path) -> str:
+    return f"twofold report {quote(str(path))}"
+
+
 def nearest(word: str, choices: list[str]) -> str:
     """`, did you mean 'simclr'?` where a choice is close to the word, else the choices themselves."""
     close = get_close_matches(str(word), choices, n=1, cutoff=0.5)

@@ -8,7 +8,7 @@ import torch
 from twofold.config import Graph
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
-from twofold.methods.relations import classes_of, graph_of, group_numbers
+from twofold.methods.relations import classes_of, file_coverage, graph_of, group_numbers
 
 INDEX = torch.tensor([2, 3, 5, 7, 11, 13])  # stable numbers with gaps: images were held out or skipped
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0])
@@ -103,6 +103,34 @@ def test_a_file_about_other_images_is_refused(tmp_path: Path) -> None:
     path.write_text("x.png,1\ny.png,2\n")
     with pytest.raises(TwofoldError, match=r"names none of the training images; they are called like 'a.png'"):
         graph_of(Graph(source=str(path)), store())
+
+
+def test_a_mark_before_the_first_row_is_no_part_of_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "groups.csv"
+    path.write_text("a.png,ü\nd.png,ü\n", encoding="utf-8-sig")
+    assert group_numbers(Graph(source=str(path)), store()).tolist() == [0, -1, -1, 0, -1, -1]
+
+
+def test_an_image_in_two_groups_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "groups.csv"
+    path.write_text("a.png,p1\nb.png,p2\na.png,p1\n")
+    assert group_numbers(Graph(source=str(path)), store()).tolist() == [0, 1, -1, -1, -1, -1]
+    path.write_text("a.png,p1\nb.png,p2\n2,p2\n")
+    with pytest.raises(TwofoldError, match=r"has the image '2' twice, in groups 'p1' and 'p2'"):
+        group_numbers(Graph(source=str(path)), store())
+
+
+def test_how_much_a_file_covers_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "groups.csv"
+    path.write_text("file,patient\na.png,p1\nd.png,p1\ne.png,p2\nheld.png,p3\nA.PNG,p4\nz.png,p4\n")
+    setting = Graph(source=str(path))
+    held_out = ImageStore(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), None, torch.tensor([17]), ("held.png",))
+    said = file_coverage(setting, store(), held_out)
+    assert said == f"3 of 6 images have a group, 2 groups; 2 rows name no image: {path}"
+    assert "; 3 rows name no image" in file_coverage(setting, store(), None)
+    path.write_text("".join(f"{name},1\n" for name in FILES))
+    assert file_coverage(setting, store(), held_out) == f"6 of 6 images have a group, 1 groups: {path}"
+    assert file_coverage(Graph(source="labels"), store(), held_out) == ""
 
 
 def test_neighbours_are_no_classes() -> None:

@@ -1,5 +1,6 @@
 """Several runs on one page: the table and its order, curves by epoch and by time, maps that share their pictures."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -118,6 +119,21 @@ def test_what_cannot_be_compared_or_written_is_refused(runs: list[RunFolder], tm
     for out in (tmp_path / "nowhere" / "page.html", tmp_path):
         with pytest.raises(TwofoldError, match="folder that exists"):
             write_comparison(runs, out)
+
+
+def test_what_the_disk_refuses_is_said(runs: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(
+        TwofoldError, match=rf"could not be written into {tmp_path} \(No space left on device\): make room"
+    ):
+        write_comparison(runs, tmp_path / "page.html")
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    monkeypatch.setattr(compare, "render_comparison", lambda _: pytest.fail("the work was done"))
+    with pytest.raises(TwofoldError, match=f"the folder {tmp_path} cannot be written"):
+        write_comparison(runs, tmp_path / "page.html")
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:

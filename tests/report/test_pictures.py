@@ -186,6 +186,17 @@ def test_without_the_images_the_page_says_so_once(copied: Path, capsys: pytest.C
         write_anew(folder, QUIET, map_points=20)
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_pictures_are_made(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (copied / "pictures.json").unlink()
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    monkeypatch.setattr("twofold.report.pictures.record_run", lambda *_: pytest.fail("the work was done"))
+    with pytest.raises(TwofoldError, match="cannot be written, and its report goes there") as error:
+        write_anew(RunFolder.open(copied), QUIET)
+    assert str(copied) in str(error.value)
+
+
 def test_pictures_from_elsewhere_bring_nothing_but_pictures(copied: Path) -> None:
     pictures = kept(copied)
     pictures["map"]["sheet"]["address"] = "data:image/png;base64,AA==)}</style><script>alert(1)</script>"

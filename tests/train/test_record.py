@@ -55,6 +55,25 @@ def test_a_full_disk_is_one_line_with_the_way_out(tmp_path: Path, monkeypatch: p
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["pictures.json", "report.html"])
+def test_a_report_that_cannot_be_written_is_no_reason_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_text", read_only)
+    with pytest.raises(
+        TwofoldError, match=r"Read-only file system\): make .*run writable, then `twofold report"
+    ) as error:
+        folder.write(name, "{}")
+    assert "resume" not in str(error.value)
+    with pytest.raises(TwofoldError, match=r"make .*run writable, then `twofold resume"):
+        folder.write("results.json", "{}")
+
+
 def test_names_of_runs_count_up(tmp_path: Path) -> None:
     assert next_free(tmp_path, "frossl-digits").name == "frossl-digits-1"
     (tmp_path / "frossl-digits-1").mkdir()

@@ -1,6 +1,7 @@
 """Features as files: what is in them, in which order, and that nothing is held that grows with the set."""
 
 import csv
+import errno
 import shutil
 import sys
 import tracemalloc
@@ -13,6 +14,7 @@ import torch
 import twofold
 from running import small
 from twofold.data.decode import decode
+from twofold.diagnosis import diagnose, read_features
 from twofold.errors import TwofoldError
 from twofold.use.tables import WRITERS, Catalogue, write_npz
 
@@ -139,6 +141,41 @@ def test_what_is_stopped_leaves_nothing_behind(desk: Path, ending: str, monkeypa
         twofold.embed(desk / "run", desk / "photos", out)
     assert sorted(desk.iterdir()) == before
     assert out.read_text() == "what was there before"
+
+
+def test_what_the_disk_refuses_is_said(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "features.npz")
+
+    monkeypatch.setattr("twofold.use.tables.zipfile.ZipFile", read_only)
+    with pytest.raises(twofold.TwofoldError, match=rf"could not be written into {desk} \(Read-only file system\)"):
+        twofold.embed(desk / "run", desk / "photos", desk / "refused.npz")
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    with pytest.raises(twofold.TwofoldError, match=f"the folder {desk} cannot be written"):
+        twofold.embed("no run, which is looked for later", desk / "photos", desk / "refused.npz")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_tables_can_be_diagnosed(desk: Path, ending: str) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'twofold[parquet]'")
+    table = twofold.embed(desk / "run", desk / "photos", desk / f"table{ending}")
+    arrays = twofold.embed(desk / "run", desk / "photos", desk / "table.npz")
+    assert torch.equal(read_features(table), read_features(arrays))
+    assert diagnose(table)["measures"] == diagnose(arrays)["measures"]
+
+
+def test_other_parquet_files_are_refused(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'twofold[parquet]'")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "x.parquet"
+    for columns in ({"age": [1, 2]}, {"features": [1.0, 2.0]}, {"features": [[1.0], [1.0, 2.0]]}):
+        parquet.write_table(arrow.table(columns), path)
+        with pytest.raises(twofold.TwofoldError, match="cannot be read: embeddings are a column of lists"):
+            diagnose(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(twofold.TwofoldError, match="cannot be read"):
+        diagnose(path)
 
 
 def test_names_that_are_no_utf8_stay_themselves(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def diagnose(
         str,
         typer.Argument(
             metavar="FILE|RUN|timm:NAME",
-            help="Embeddings (.npy, .npz), weights (.safetensors), a run folder, or a model of timm.",
+            help="Embeddings (.npy, .npz, .csv, .parquet), weights (.safetensors), a run folder, or a model of timm.",
             show_default=False,
         ),
     ],
@@ -140,15 +140,22 @@ def counts(words: str) -> list[int]:
 
 def refuse_unwritable(out: Path | None) -> None:
     """Before the work, not after it."""
-    if out is not None and (out.suffix != ".json" or not out.resolve().parent.is_dir()):
+    if out is None:
+        return
+    if out.suffix != ".json" or not out.resolve().parent.is_dir():
         raise TwofoldError(f"--out {out}: numbers are written as .json, into a folder that exists")
+    from twofold.train import outputs
+
+    outputs.refuse_unwritable(out)
 
 
 def write(found: dict[str, Any], out: Path | None, display: "Display") -> None:
     if out is not None:
         from twofold.train.checkpoint import write_atomically
+        from twofold.train.outputs import writing
 
-        write_atomically(out, json.dumps(found, indent=1) + "\n")
+        with writing(out):
+            write_atomically(out, json.dumps(found, indent=1) + "\n")
         display.say(f"wrote    {out}")
 
 

@@ -1,6 +1,6 @@
 """How a method is known by its name: what it builds, its keys, its recipe, and what to say of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -73,3 +73,13 @@ def find(name: str) -> Entry:
 def schema(name: str) -> Schema:
     """Every key that a run of this method understands."""
     return RUN_KEYS | parameter_keys(find(name).build)
+
+
+def refuse_keys_of_others(method: str, names: Iterable[str]) -> None:
+    """A key that only other methods have is no slip of the pen: say whose it is."""
+    own = schema(method)
+    for name in names:
+        owners = [] if name in own else sorted(other for other in CATALOG if name in schema(other))
+        if owners:
+            section, dot, _ = name.partition(".")
+            raise TwofoldError(f"{method} takes no {section}: {name if dot else 'it'} is a key of {', '.join(owners)}")

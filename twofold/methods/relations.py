@@ -20,6 +20,7 @@ from twofold.objectives import (
     neighbour_graph,
 )
 
+SOURCES = ("views", "labels", "groups", "neighbours")  # any other is a file
 Relation = Callable[[Tensor, int], Tensor]  # (index[N], views) → something of the V·N rows of a batch
 
 
@@ -86,6 +87,19 @@ def file_fingerprint(graph: Graph) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else ""
 
 
+def file_coverage(graph: Graph, images: ImageStore, held_out: ImageStore | None) -> str:
+    """Of how many images a file of groups speaks, in words; empty where there is no file."""
+    if graph.source in SOURCES:
+        return ""
+    path = Path(graph.source)
+    groups = _groups_of_file(path, images)
+    grouped = groups[groups >= 0]
+    known = _places(images).keys() | ({} if held_out is None else _places(held_out)).keys()
+    strays = sum(name not in known for name, _ in _rows_of_file(path)[1:])  # the first may be a heading
+    unknown = f"; {strays:,} rows name no image" if strays else ""
+    return f"{len(grouped):,} of {len(images):,} images have a group, {len(grouped.unique()):,} groups{unknown}: {path}"
+
+
 def _among_neighbours(graph: Graph, images: ImageStore) -> Relation:
     pixels = images.images.flatten(1).float() / 255
     neighbours = nearest_neighbours(pixels.to(images.device), graph.neighbours)
@@ -99,25 +113,37 @@ def _among_neighbours(graph: Graph, images: ImageStore) -> Relation:
 
 def _groups_of_file(path: Path, images: ImageStore) -> Tensor:
     """Rows `name or index, group`; a first row that names no image is a heading. Images not listed have no group."""
+    places = _places(images)
+    numbers: dict[str, int] = {}
+    groups = [-1] * len(images)
+    for name, group in _rows_of_file(path):
+        if name not in places or not group:  # an empty cell is unknown, as in a list of images
+            continue
+        place, number = places[name], numbers.setdefault(group, len(numbers))
+        if groups[place] not in (-1, number):
+            other = list(numbers)[groups[place]]
+            raise TwofoldError(f"{path} has the image '{name}' twice, in groups '{other}' and '{group}': keep one")
+        groups[place] = number
+    if not numbers:
+        example = next(iter(images.files or ())) if images.files else str(int(images.index[0]))
+        raise TwofoldError(f"{path} names none of the training images; they are called like '{example}'")
+    return torch.tensor(groups)
+
+
+def _rows_of_file(path: Path) -> list[tuple[str, str]]:
     try:
-        with path.open(newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:  # Excel begins a file with a mark, which is no name
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        known = ["views", "labels", "groups", "neighbours"]
-        hint = nearest(str(path), known) if not path.exists() else f": {error}"
+        hint = nearest(str(path), list(SOURCES)) if not path.exists() else f": {error}"
         raise TwofoldError(f"graph.source={path} is no file of groups{hint}") from None
-    names = {str(index): place for place, index in enumerate(images.index.tolist())}
-    names |= {name: place for place, name in enumerate(images.files or ())}
-    numbers: dict[str, int] = {}
-    groups = torch.full((len(images),), -1)
-    listed = 0
     for row in rows:
         if len(row) < 2:
             raise TwofoldError(f"{path}: a row must be a file name or index and a group, not '{','.join(row)}'")
-        if row[0] in names:
-            groups[names[row[0]]] = numbers.setdefault(row[1].strip(), len(numbers))
-            listed += 1
-    if listed == 0:
-        example = next(iter(images.files or ())) if images.files else str(int(images.index[0]))
-        raise TwofoldError(f"{path} names none of the training images; they are called like '{example}'")
-    return groups
+    return [(row[0], row[1].strip()) for row in rows]
+
+
+def _places(images: ImageStore) -> dict[str, int]:
+    """Where in the store an image is, by its index and by its file's name."""
+    places = {str(index): place for place, index in enumerate(images.index.tolist())}
+    return places | {name: place for place, name in enumerate(images.files or ())}

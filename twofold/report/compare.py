@@ -14,6 +14,7 @@ from twofold.report import charts, gallery, pictures
 from twofold.report.charts import Chart, Record, axis, chart, line, thin
 from twofold.report.page import duration, last_of, page, per_cent, read_json, read_results, typical_speed
 from twofold.train.checkpoint import write_atomically
+from twofold.train.outputs import refuse_unwritable, writing
 from twofold.train.record import RunFolder
 
 PICTURE_BYTES = 7 * 2**20  # of all sheets: the page stays below 10 MB
@@ -63,7 +64,10 @@ def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
         raise TwofoldError("a comparison needs two runs or more: twofold compare RUN RUN")
     if not out.resolve().parent.is_dir() or out.is_dir():
         raise TwofoldError(f"--out {out}: give a file in a folder that exists")
-    write_atomically(out, render_comparison(folders))
+    refuse_unwritable(out)
+    page = render_comparison(folders)
+    with writing(out):
+        write_atomically(out, page)
     return out
 
 

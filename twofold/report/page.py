@@ -36,6 +36,7 @@ def write_anew(folder: RunFolder, display: Display, map_points: int | None = Non
 
     `map_points` asks for pictures made anew; then it is an error that they cannot be.
     """
+    folder.refuse_unwritable()
     missing = (folder.path / "encoder.safetensors").exists() and not pictures.read(folder)
     if map_points is not None or missing:
         try:

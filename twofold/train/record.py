@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from twofold.errors import TwofoldError, how_to_resume
+from twofold.errors import TwofoldError, how_to_report, how_to_resume
 from twofold.train.checkpoint import sync, write_atomically
+from twofold.train.outputs import FULL, is_writable
 
 try:
     import fcntl
@@ -23,6 +24,7 @@ except ImportError:  # Windows: nobody else is asked
     fcntl = None  # type: ignore[assignment]
 
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")
+OF_THE_REPORT = ("pictures.json", "report.html")  # `twofold report` makes them again
 
 
 class RunFolder:
@@ -113,10 +115,19 @@ class RunFolder:
         return self.path / name
 
     def _unwritable(self, name: str, error: OSError) -> TwofoldError:
-        return TwofoldError(
-            f"{self.path / name} could not be written ({error.strerror}); the last checkpoint is sound: "
-            f"make room, then `{how_to_resume(self.path)}`"
-        )
+        problem = f"{self.path / name} could not be written ({error.strerror or error})"
+        remedy = "make room" if error.errno in FULL else f"make {self.path} writable"
+        if name in OF_THE_REPORT:
+            return TwofoldError(f"{problem}: {remedy}, then `{how_to_report(self.path)}`")
+        return TwofoldError(f"{problem}; the last checkpoint is sound: {remedy}, then `{how_to_resume(self.path)}`")
+
+    def refuse_unwritable(self) -> None:
+        """Before a report is made, not after it."""
+        if not is_writable(self.path):
+            raise TwofoldError(
+                f"{self.path} cannot be written, and its report goes there: make it writable, or copy the folder "
+                f"and report the copy"
+            )
 
 
 class Bystander(RunFolder):

@@ -21,6 +21,7 @@ from twofold.data.sources import Data, open_source
 from twofold.data.store import ImageStore
 from twofold.evaluate.features import stream
 from twofold.train.device import choose_device
+from twofold.train.outputs import writing
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display, Stage
 from twofold.train.weights import load_encoder
@@ -47,12 +48,13 @@ def embed(
     used = open_encoder(run, encoder)
     images = Images(read_all(used.path, used.config, data, display))
     aside = out.with_name(f".{out.name}.part")
-    try:
-        with display.stage("embedding", len(images)) as stage:
-            write(aside, images.catalogue, used.blocks(images, stage))
-        aside.replace(out)
-    finally:
-        aside.unlink(missing_ok=True)
+    with writing(out):
+        try:
+            with display.stage("embedding", len(images)) as stage:
+                write(aside, images.catalogue, used.blocks(images, stage))
+            aside.replace(out)
+        finally:
+            aside.unlink(missing_ok=True)
     return out
 
 

@@ -16,6 +16,7 @@ from twofold.api import Run
 from twofold.errors import TwofoldError, nearest
 from twofold.models import feature_dimension
 from twofold.train.checkpoint import sync, write_atomically
+from twofold.train.outputs import refuse_unwritable, writing
 from twofold.train.weights import load_encoder, read_encoder
 from twofold.use.formats import FORMATS, Encode, Exported
 
@@ -43,15 +44,17 @@ def export(
     out = path / f"encoder{how.ending}" if out is None else Path(out)
     if not out.resolve().parent.is_dir() or out.is_dir():
         raise TwofoldError(f"--out {out}: give the name of a file, in a folder that exists")
+    refuse_unwritable(out)
     aside = out.with_name(f".part-{out.name}")
-    try:
-        with quiet_torch():
-            how.write(exported, aside)
-            difference = compare(network, how.read(exported, aside), example)
-        sync(aside)
-        aside.replace(out)
-    finally:
-        aside.unlink(missing_ok=True)
+    with writing(out):
+        try:
+            with quiet_torch():
+                how.write(exported, aside)
+                difference = compare(network, how.read(exported, aside), example)
+            sync(aside)
+            aside.replace(out)
+        finally:
+            aside.unlink(missing_ok=True)
     facts = {
         "file": out.name,
         "format": form,
@@ -70,7 +73,8 @@ def export(
         "largest_difference": difference,
         "twofold": twofold.__version__,
     }
-    write_atomically(sidecar(out), json.dumps(facts, indent=2) + "\n")
+    with writing(sidecar(out)):
+        write_atomically(sidecar(out), json.dumps(facts, indent=2) + "\n")
     return out
 
 

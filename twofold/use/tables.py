@@ -1,9 +1,10 @@
-"""Features with what is known of their images, written block by block: .npz, .csv and .parquet.
+"""Features with what is known of their images, written block by block (.npz, .csv, .parquet), and read again.
 
 n images, K feature dimension.
 """
 
 import csv
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from twofold.errors import TwofoldError
+from twofold.train.outputs import refuse_unwritable
 
 ROWS = 4096  # of a column that is turned into an array at a time
 
@@ -116,9 +118,43 @@ def writer_for(out: Path) -> Writer:
             f"--out {out}: embeddings are written as {', '.join(WRITERS)} (by the name's ending), "
             "into a folder that exists"
         )
+    refuse_unwritable(out)
     if out.suffix == ".parquet":
         _pyarrow()
     return WRITERS[out.suffix]
+
+
+def read_csv(path: Path) -> np.ndarray:
+    """The features of a table as `write_csv` makes it, float32 [n, K]; ValueError where a line is not complete."""
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file)
+        heading = next(reader, [])
+        columns = [place for place, name in enumerate(heading) if re.fullmatch(r"f\d+", name)]
+        if not columns:
+            raise ValueError("a table of embeddings has columns f0, f1, …, as `twofold embed` writes them")
+        rows = []
+        for row in reader:
+            if len(row) != len(heading):
+                raise ValueError(f"line {reader.line_num} has {len(row)} cells, and the heading {len(heading)}")
+            rows.append(np.array([row[place] for place in columns], np.float32))
+    return np.array(rows, np.float32).reshape(-1, len(columns))
+
+
+def read_parquet(path: Path) -> np.ndarray:
+    """The features of a table as `write_parquet` makes it, [n, K]."""
+    arrow, parquet = _pyarrow()
+    try:
+        file = parquet.ParquetFile(path)
+        kinds = {column.name: column.type for column in file.schema_arrow}
+        if not arrow.types.is_fixed_size_list(kinds.get("features", arrow.null())):
+            raise ValueError("embeddings are a column of lists called features, as `twofold embed` writes it")
+        column = file.read(columns=["features"])["features"].combine_chunks()
+        return column.flatten().to_numpy(zero_copy_only=False).reshape(-1, kinds["features"].list_size)
+    except arrow.ArrowException as error:
+        raise ValueError(str(error)) from None
+
+
+READERS: dict[str, Callable[[Path], np.ndarray]] = {".csv": read_csv, ".parquet": read_parquet}
 
 
 def _pyarrow() -> tuple[Any, Any]:
