@@ -79,6 +79,13 @@ def test_images_of_a_program_are_split_as_the_run_split_them(tmp_path: Path) -> 
     assert (table["split"] == "test").sum() == 8
 
 
+def test_a_damaged_memory_of_the_images_is_refused(desk: Path, tmp_path: Path) -> None:
+    shutil.copytree(desk / "run", tmp_path / "run")
+    (tmp_path / "run" / "images.npz").write_bytes((desk / "run" / "images.npz").read_bytes()[:100])
+    with pytest.raises(TwofoldError, match=r"images.npz, which says what the run was trained on, cannot be read"):
+        twofold.embed(tmp_path / "run", desk / "photos", tmp_path / "out.npz")
+
+
 def test_an_array_file_that_has_changed_is_not_split_anew(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 255, (40, 12, 12, 3), dtype=np.uint8)
     np.savez(tmp_path / "a.npz", images=images, labels=np.arange(40) % 2)
@@ -147,7 +154,7 @@ def test_what_the_disk_refuses_is_said(desk: Path, monkeypatch: pytest.MonkeyPat
     def read_only(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", "features.npz")
 
-    monkeypatch.setattr("twofold.use.tables.zipfile.ZipFile", read_only)
+    monkeypatch.setattr(Path, "replace", read_only)
     with pytest.raises(twofold.TwofoldError, match=rf"could not be written into {desk} \(Read-only file system\)"):
         twofold.embed(desk / "run", desk / "photos", desk / "refused.npz")
     monkeypatch.setattr("os.access", lambda *_, **__: False)

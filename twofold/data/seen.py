@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,8 +59,11 @@ def _read(run: Path) -> dict[str, np.ndarray] | None:
     """None of a run that kept no such file."""
     if not (run / FILE).exists():
         return None
-    with np.load(run / FILE, allow_pickle=False) as file:
-        return dict(file)
+    try:
+        with np.load(run / FILE, allow_pickle=False) as file:
+            return dict(file)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise TwofoldError(f"{run / FILE}, which says what the run was trained on, cannot be read: {error}") from None
 
 
 def _hashes(names: tuple[str, ...]) -> np.ndarray:
