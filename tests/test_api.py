@@ -50,6 +50,23 @@ def test_preprocess_takes_pillow_images(finished: twofold.Run) -> None:
         encoder.preprocess(torch.zeros(1, 3, 8, 8))
 
 
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ("path.jpg", "not a str; open files with PIL.Image.open"),
+        (Path("path.jpg"), "not a PosixPath"),
+        (["path.jpg"], "not a list with a str in it"),
+        ([np.zeros((1, 8, 8), np.uint8)], "not a list with a ndarray in it"),
+        ([], "no images"),
+        ((), "no images"),
+        (None, "not a NoneType"),
+    ],
+)
+def test_preprocess_says_what_it_does_not_take(given: object, message: str) -> None:
+    with pytest.raises(twofold.TwofoldError, match=message):
+        Preprocess(8, 1, [0.5], [0.25])(given)
+
+
 def test_normalisation_is_of_the_training_images(finished: twofold.Run) -> None:
     config, source = api.configure("digits", "frossl", {})
     data = api.read_data(config, source, api.Display(quiet=True))

@@ -10,7 +10,7 @@ from PIL import Image
 
 from running import run, small
 from twofold.cli import main
-from twofold.cli.train import split_words
+from twofold.cli.train import accuracy_table, split_words
 from twofold.errors import TwofoldError
 from twofold.methods import CATALOG, schema
 from twofold.reproduce.tables import TABLES
@@ -128,6 +128,14 @@ def test_settings_and_data_are_told_apart() -> None:
     assert split_words(["./odd=name", "lr=1"]) == ("./odd=name", ["lr=1"])
     with pytest.raises(TwofoldError):
         split_words(["a", "b"])
+
+
+def test_the_table_has_no_column_of_few_labels_where_they_are_all_labels() -> None:
+    row = {"name": "trained", "linear_accuracy": 0.9, "knn_accuracy": 0.8}
+    few = row | {"few_labels_accuracy": 0.7, "few_labels_sd": 0.01, "labels_per_class": 10}
+    none = row | {"few_labels_accuracy": None, "few_labels_sd": None, "labels_per_class": None}
+    columns = [[column.header for column in accuracy_table([each]).columns] for each in (few, none)]
+    assert columns == [["", "linear", "linear, 10 labels per class", "kNN"], ["", "linear", "kNN"]]
 
 
 def test_a_folder_without_labels_with_a_broken_file(tmp_path: Path, photos: Path) -> None:

@@ -204,6 +204,16 @@ def test_numbers_that_a_full_disk_refuses(tmp_path: Path, monkeypatch: pytest.Mo
         CliRunner().invoke(app, words, catch_exceptions=False)
 
 
+def test_as_many_labels_as_there_are_make_no_column(run: twofold.Run) -> None:
+    words = ["probe", str(run.path), "--labels-per-class", "2,1000"]
+    said = " ".join(CliRunner().invoke(app, words, catch_exceptions=False).stdout.split())
+    assert "2 per class" in said
+    assert "1,000 per class are left out" in said
+    assert "1000 per class" not in said
+    found = probe(run, labels_per_class=[1000])
+    assert [row["few_labels"] for row in found["rows"]] == [[], [], []]
+
+
 def rows_of_rank(rank: int, dimension: int = 64) -> np.ndarray:
     generator = np.random.default_rng(rank)
     spread = generator.normal(size=(400, rank)) @ generator.normal(size=(rank, dimension))

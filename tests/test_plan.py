@@ -1,5 +1,6 @@
 """What is chosen from the data, and what a run is said to cost before it begins."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,20 @@ def test_a_dry_run_says_everything_and_writes_nothing(photos: Path, tmp_path: Pa
         assert words in result.stdout
     assert list(desk.iterdir()) == []
     assert not list((tmp_path / "cache").rglob("*.u8"))
+
+
+def test_images_that_cannot_be_read_are_not_among_those_that_are_counted(photos: Path) -> None:
+    for name in ("train/cat/a.png", "train/dog/b.png", "test/cat/c.png", "test/dog/d.png"):
+        (photos.parent / "split" / name).parent.mkdir(parents=True)
+        shutil.copy(photos / "cat/01.png", photos.parent / "split" / name)
+    for broken in (photos / "cat/01.png", photos / "dog/02.png", photos.parent / "split/test/cat/e.png"):
+        broken.write_bytes(b"no image")
+    costs = plan.Estimate(1.0, 1, 1.0, 1.0, 1.0, (0.5,), (0.5,))
+    for folder, said in ((photos, "38 images, 2 classes"), (photos.parent / "split", "4 images, 2 classes")):
+        config, source = api.configure(folder, "frossl", {"batch_size": 2})
+        text = plan.described(config, source, costs)["data"]
+        assert said in text
+        assert text.endswith(f"; {2 if folder == photos else 1} more cannot be read")
 
 
 def test_a_dry_run_makes_no_head_on_disk(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.linear import SOLVERS
-from twofold.evaluate.probes import Scores, few_label_accuracy, knn_ranked, linear_scores, scores
+from twofold.evaluate.probes import Scores, few_label_accuracy, is_few, knn_ranked, linear_scores, scores
 from twofold.models import build_encoder, has_name
 from twofold.train import checkpoint
 from twofold.train.build import build_method
@@ -55,6 +55,7 @@ def probe(
     display: Display | None = None,
 ) -> dict[str, Any]:
     """A linear classifier on frozen features: all labels, and so many of each class, mean and deviation over 5 draws.
+    A number of labels that no class has more of is left out: it would be the result of all labels.
 
     `data` is what pretrain takes, by default the run's own. `solver`: lbfgs, with the penalty chosen on held-out
     training images, or sgd, the papers' protocol. `layer`: pre, the encoder's features, or post, the projector's.
@@ -64,12 +65,15 @@ def probe(
     display = display or Display(quiet=True)
     subject = look_at(run, data, layer, encoder, display)
     classes = len(subject.classes)
+    counts = [count for count in labels_per_class if is_few(subject.train_labels, count)]
+    for count in sorted(set(labels_per_class) - set(counts)):
+        display.say(f"{count:,} per class are left out: no class has more labels, so the result is that of all of them")
 
     def measure(train: Tensor, test: Tensor) -> dict[str, Any]:
         rows = (train, subject.train_labels, test, subject.test_labels)
         found = dataclasses.asdict(linear_scores(*rows, classes=classes, solver=solver))
         few = []
-        for count in labels_per_class:
+        for count in counts:
             mean, sd = few_label_accuracy(*rows, classes=classes, labels_per_class=count, subsets=SUBSETS)
             few.append({"labels_per_class": count, "mean": mean, "sd": sd, "subsets": SUBSETS})
         return found | {"few_labels": few}

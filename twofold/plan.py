@@ -186,11 +186,14 @@ def estimate(config: Config, source: Source) -> Estimate:
 def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, str]:
     """What the estimate says, in words, title by title."""
     device: torch.device = choose_device(config.device)
-    unreadable = f"; {len(source.train.unreadable):,} cannot be read" if source.train.unreadable else ""
+    splits = [split for split in (source.train, source.test) if split is not None]
+    unreadable = sum(len(split.unreadable) for split in splits)
+    besides = f"; {unreadable:,} more cannot be read" if unreadable else ""
+    images = sum(len(split.readable()) for split in splits)
     kinds = f"{len(source.classes)} classes (for evaluation only)" if source.classes else "no labels"
     normal = ", ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in zip(costs.mean, costs.std, strict=True))
     lines = {
-        "data": f"{source.name}: {len(source):,} images, {kinds}{unreadable}",
+        "data": f"{source.name}: {images:,} images, {kinds}{besides}",
         "method": f"{config.method}, encoder {config.encoder}, {device}",
         "normalised": f"by the pixels' mean and deviation, about {normal}",
         "learning rate": f"{config.scaled_lr:g} at its top: lr={config.lr:g}, scaled to the batch",

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from twofold.cli.cache import cache as command
 from twofold.data import cache
+from twofold.data.folder import read_folder
 from twofold.errors import TwofoldError
 
 SHAPE = (3, 4, 4)
@@ -218,6 +220,18 @@ def test_the_command_shows_what_is_kept_and_clears_it(
     command(clear=True)
     assert "removed" in capsys.readouterr().out
     assert list(folder.glob("*.u8")) == []
+
+
+def test_the_command_shows_and_clears_indexes(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(2):
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{number}.png")
+    read_folder(tmp_path / "photos")
+    command()
+    assert "1 indexes of folders and lists" in " ".join(capsys.readouterr().out.split())
+    command(clear=True)
+    assert "1 indexes" in " ".join(capsys.readouterr().out.split())
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
 
 
 def test_a_training_set_does_not_go_to_make_room_for_its_test_set(monkeypatch: pytest.MonkeyPatch) -> None:

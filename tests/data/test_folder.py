@@ -9,6 +9,7 @@ from PIL import Image
 from twofold.data import files, work
 from twofold.data.folder import image_files, read_folder
 from twofold.data.items import Items
+from twofold.data.sources import Skipped, load, open_source
 from twofold.data.work import in_order
 from twofold.errors import TwofoldError
 
@@ -127,8 +128,28 @@ def test_links_are_followed_without_endless_loops(root: Path) -> None:
     (root / "b/loop.png").symlink_to(root / "b/loop.png")
     found, closed = image_files(root)
     assert found == ["b/1.png", "b/file.png", "c/2.png", "linked/3.png", "linked/deep/4.png"]
-    assert closed == {}
+    assert closed == {
+        "b/dangling.png": "No such file or directory",
+        "b/loop.png": "Too many levels of symbolic links",
+    }
     assert read_folder(root)[2] == ("b", "c", "linked")
+    assert dict(read_folder(root)[0].unreadable) == closed
+
+
+def test_links_that_lead_nowhere_are_skipped_counted_and_leave_the_classes_alone(root: Path) -> None:
+    draw(root, *(f"{name}/{number}.png" for name in ("cat", "dog") for number in range(5)))
+    (root / "dangling.jpg").symlink_to(root / "nowhere.jpg")
+    (root / "notes.txt").symlink_to(root / "nowhere.txt")
+    data = load(open_source(root), image_size=8, channels=3, test_fraction=0.2)
+    assert data.classes == ("cat", "dog")
+    assert data.skipped == (Skipped("dangling.jpg", "No such file or directory"),)
+    lost = root.parent / "lost"
+    lost.mkdir()
+    for number in range(10):
+        (lost / f"{number}.jpg").symlink_to(root / "nowhere.jpg")
+    with pytest.raises(TwofoldError, match=r"no images in .*0\.jpg: No such file") as caught:
+        read_folder(lost)
+    assert "9.jpg" not in str(caught.value)
 
 
 def test_names_that_are_not_utf8(root: Path) -> None:

@@ -357,6 +357,18 @@ def test_compare_gives_every_number_for_every_representation():
     assert rows[0].linear_accuracy > rows[1].linear_accuracy + 0.2
 
 
+def test_few_labels_that_are_all_labels_are_left_out():
+    values, _ = blobs(30, 6, 3)
+    fresh, truth = blobs(80, 6, 3, seed=1)
+    labels = torch.arange(30) % 3
+    (row,) = compare({"blobs": (values, fresh)}, labels, truth, classes=3)
+    assert (row.few_labels_accuracy, row.few_labels_sd, row.labels_per_class) == (None, None, None)
+    more = torch.cat([labels, labels[:1]])
+    (row,) = compare({"blobs": (torch.cat([values, values[:1]]), fresh)}, more, truth, classes=3)
+    assert row.few_labels_accuracy is not None
+    assert row.labels_per_class == 10
+
+
 def test_mistakes_are_named():
     values, labels = blobs(20, 4, 3)
     with pytest.raises(TwofoldError, match="20 rows and 19 labels"):

@@ -384,3 +384,10 @@ def test_the_page_needs_no_sideways_scrolling(tmp_path, width):
     folder = pictured_run(tmp_path / "run", data="/a/very/long/path/" + "photographsofbirds" * 5)
     folder.write("results.json", json.dumps(RESULTS | {"verdict": VERDICT | {"sentence": "unbreakable" * 30}}))
     assert width_needed(write_report(folder), width, tmp_path / "frame.html") == (width, width)
+
+
+def test_few_labels_have_no_column_where_they_were_all_labels(tmp_path):
+    folder = finished_run(tmp_path / "run")
+    none = {"few_labels_accuracy": None, "few_labels_sd": None, "labels_per_class": None}
+    folder.write("results.json", json.dumps(RESULTS | {"table": [row | none for row in RESULTS["table"]]}))
+    assert texts(render(folder), "th")[:3] == ["accuracy, %", "linear", "kNN"]

@@ -44,7 +44,7 @@ def test_no_file_is_a_pickle(tmp_path: Path) -> None:
 
 
 def test_old_ones_are_pruned(tmp_path: Path) -> None:
-    for step in (1, 2, 10, 9, 30):
+    for step in (1, 2, 9, 10, 30):
         checkpoint.save(tmp_path, step, {"step": step}, keep=2)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"latest", "step-10", "step-30"}
     assert checkpoint.load_latest(tmp_path)[0] == 30
@@ -93,6 +93,51 @@ def test_damage_is_reported(tmp_path: Path, name: str) -> None:
     (path / name).write_bytes(b"\x00" * 20)
     with pytest.raises(TwofoldError, match="cannot be read"):
         checkpoint.load_latest(tmp_path)
+
+
+def damage(path: Path) -> None:
+    for name in ("state.json", "state.safetensors"):
+        (path / name).write_bytes((path / name).read_bytes()[:10])
+
+
+def test_the_newest_that_can_be_read_is_found(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert checkpoint.load_sound(tmp_path, said.append) is None
+    paths = [checkpoint.save(tmp_path, step, {"value": step}, keep=5) for step in (9, 10, 11)]
+    assert checkpoint.load_sound(tmp_path, said.append) == (11, {"value": 11})
+    assert said == []
+    damage(paths[2])
+    assert checkpoint.load_sound(tmp_path, said.append) == (10, {"value": 10})
+    assert said[-1].startswith(f"the checkpoint {paths[2]} cannot be read")
+    assert "from step 10" in said[-1]
+    (paths[1] / "state.json").unlink()
+    assert checkpoint.load_sound(tmp_path, said.append) == (9, {"value": 9})
+    assert str(paths[1]) in said[-1]
+    (tmp_path / "checkpoints" / "latest").write_bytes(b"\xff\x00")
+    assert checkpoint.load_sound(tmp_path, said.append) == (9, {"value": 9})
+    checkpoint.point_at(tmp_path / "checkpoints", 11)
+    damage(paths[0])
+    with pytest.raises(TwofoldError, match=f"the checkpoint {paths[2]} cannot be read"):
+        checkpoint.load_sound(tmp_path, said.append)
+
+
+def test_an_older_one_does_not_stand_in_for_one_of_another_version(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, STATE, keep=2)
+    path = checkpoint.save(tmp_path, 2, STATE, keep=2) / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    with pytest.raises(TwofoldError, match="format 99"):
+        checkpoint.load_sound(tmp_path, pytest.fail)
+
+
+def test_those_that_were_given_up_take_no_place_of_sound_ones(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    for step in (10, 20):
+        checkpoint.save(tmp_path, step, {"step": step}, keep=2)
+    damage(root / "step-20")
+    checkpoint.point_at(root, 10)
+    assert checkpoint.load_latest(tmp_path)[0] == 10
+    checkpoint.save(tmp_path, 15, {"step": 15}, keep=2)
+    assert {path.name for path in root.iterdir()} == {"latest", "step-10", "step-15"}
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from twofold.errors import TwofoldError
+from twofold.train import checkpoint
 from twofold.train.record import Bystander, RunFolder, last_taken, next_free
 
 
@@ -41,6 +42,10 @@ def test_rewinding_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> Non
     assert (folder.path / "spectrum.jsonl").read_bytes() == b""
     folder.rewind({})
     assert (folder.path / "metrics.jsonl").read_bytes() == b""
+    for step in (1, 2):
+        checkpoint.save(folder.path, step, {}, keep=2)
+    folder.rewind(offsets, 1)
+    assert checkpoint.load_latest(folder.path) == (1, {})
 
 
 def test_a_full_disk_is_one_line_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

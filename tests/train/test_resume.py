@@ -1,6 +1,7 @@
 """A run that was killed ends as one that was not, bit by bit. Real processes, real kills."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -95,6 +96,24 @@ def test_asked_to_stop_saves_first_and_says_how_to_go_on(
     assert finished.returncode == 0, finished.stderr
     # The configurations differ in checkpoint.seconds alone, which must not change a bit of the result.
     assert_same_run(whole, folder)
+
+
+def test_damaged_checkpoints_are_passed_over_for_an_older_one(reference: dict[str, Path], tmp_path: Path) -> None:
+    whole, folder = uninterrupted("frossl", reference), tmp_path / "damaged"
+    assert run(*words("frossl", folder, **{"checkpoint.keep": 12})).returncode == 0
+    for name in ("results.json", "report.html", "encoder.safetensors"):
+        (folder / name).unlink()
+    for step in range(24, LAST_STEP + 1):
+        for path in (folder / "checkpoints" / f"step-{step}").iterdir():
+            os.truncate(path, 100)
+    resumed = run("resume", str(folder))
+    assert resumed.returncode == 0, resumed.stderr
+    for said in ("".join(resumed.stdout.split()), "".join((folder / "log.txt").read_text().split())):
+        assert f"{folder}/checkpoints/step-{LAST_STEP}cannotberead" in said
+        assert "goingonfromstep23" in said
+    assert_same_run(whole, folder)
+    assert len(list((folder / "checkpoints").glob("step-*"))) == 12
+    assert checkpoint.load_sound(folder, pytest.fail)[0] == LAST_STEP
 
 
 def test_resuming_a_finished_run_changes_nothing(reference: dict[str, Path]) -> None:

@@ -237,6 +237,20 @@ def test_a_full_disk_stops_the_run_which_can_be_resumed(
     assert_same(whole, tmp_path / "run")
 
 
+def test_rows_on_disk_are_of_the_newest_checkpoint_alone(whole: Path, tmp_path: Path) -> None:
+    """Where it is damaged nothing is lost beside it; rows in memory are in the older one too."""
+    rows = {DISK: str(tmp_path / "rows"), OFTEN: 0}
+    for run in (train(tmp_path / "disk", **rows), train(tmp_path / "memory", **{OFTEN: 0})):
+        os.truncate(run / "checkpoints" / "step-22" / "state.json", 100)
+    records = {name: (tmp_path / "disk" / name).read_bytes() for name in ("metrics.jsonl", "checkpoints/latest")}
+    with pytest.raises(TwofoldError, match=r"step-22 cannot be read"):
+        train(tmp_path / "disk")
+    for name, content in records.items():
+        assert (tmp_path / "disk" / name).read_bytes() == content
+    train(tmp_path / "memory")
+    assert_same(whole, tmp_path / "memory")
+
+
 def test_another_runs_rows_are_not_taken(tmp_path: Path) -> None:
     rows = {DISK: str(tmp_path / "rows")}
     first = train(tmp_path / "first", epochs=1, **rows)

@@ -17,6 +17,7 @@ from torch import nn
 import twofold
 from running import run as command
 from twofold.config import dump, resolve
+from twofold.data.decode import GAP, decode, fit_array
 from twofold.methods import schema
 from twofold.models import build_encoder
 from twofold.train.record import RunFolder
@@ -114,20 +115,57 @@ def test_the_sidecars_lines_make_the_same_encoder(
         torch.testing.assert_close(other(images), twofold.load_encoder(run)(images), rtol=1e-4, atol=1e-5)
 
 
+def as_the_sidecar_says(facts: dict[str, Any], **given: Any) -> np.ndarray:
+    scope = dict(given)
+    exec("\n".join(facts["preprocessing"]["pillow"]), scope)
+    return np.asarray(scope["image"])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_sidecars_lines_give_the_pixels_of_training(channels: int, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", "conv", channels=channels, image_size=16)
+    twofold.export(run, "torchscript")
+    facts = json.loads((run / "encoder.pt.json").read_text())
+    assert f"reducing_gap={GAP}" in facts["preprocessing"]["interpolation"]
+    generator = np.random.default_rng(0)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    for width, height in ((41, 28), (97, 301), (150, 149), (16, 17), (9, 13), (613, 407)):
+        pixels = generator.integers(0, 256, (height, width, 4), dtype=np.uint8)
+        picture = Image.fromarray(pixels[:, :, :3])
+        picture.save(tmp_path / "colour.png")
+        picture.save(tmp_path / "turned.jpg", exif=turned)
+        picture.convert("L").save(tmp_path / "grey.png")
+        picture.convert("P").save(tmp_path / "palette.png")
+        Image.fromarray(pixels).save(tmp_path / "clear.png")
+        for path in [*tmp_path.glob("*.png"), *tmp_path.glob("*.jpg")]:
+            found = as_the_sidecar_says(facts, path=path).reshape(16, 16, channels).transpose(2, 0, 1)
+            assert np.array_equal(found, decode(path, 16, channels)), (path.name, width, height)
+
+
+def test_the_sidecar_of_many_channels_says_how_each_is_resized(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", "conv", channels=4, image_size=16)
+    twofold.export(run, "torchscript")
+    facts = json.loads((run / "encoder.pt.json").read_text())
+    pixels = np.random.default_rng(0).integers(0, 256, (83, 61, 4), dtype=np.uint8)
+    found = [as_the_sidecar_says(facts, channel=plane) for plane in pixels.transpose(2, 0, 1)]
+    assert np.array_equal(found, fit_array(pixels, 16, 4))
+
+
 def test_fields_of_the_sidecar_are_enough_to_feed_the_encoder(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", "conv", image_size=16)
     out = twofold.export(run, "torchscript")
     assert out == run / "encoder.pt"
     facts = json.loads((run / "encoder.pt.json").read_text())
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 28, 3), dtype=np.uint8))
-    side = facts["preprocessing"]["resize"][0]
-    square = picture.crop((0, 6, 28, 34)).resize((side, side), Image.Resampling.BILINEAR)
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (41, 28, 3), dtype=np.uint8))
+    picture.save(tmp_path / "picture.png")
+    square = as_the_sidecar_says(facts, path=tmp_path / "picture.png")
     mean, std = np.array(facts["preprocessing"]["mean"]), np.array(facts["preprocessing"]["std"])
     images = ((np.asarray(square) / 255 - mean) / std).transpose(2, 0, 1)[None].astype(np.float32)
     encoder = twofold.load_encoder(run)
     with torch.no_grad():
         features = loaded(out, "torch")(torch.from_numpy(images))
-        torch.testing.assert_close(features, encoder(encoder.preprocess(picture)), atol=2e-3, rtol=2e-3)
+        torch.testing.assert_close(features, encoder(encoder.preprocess(picture)), atol=1e-5, rtol=1e-5)
     assert list(features.shape[1:]) == facts["output"]["shape"][1:] == [256]
     assert facts["input"]["shape"] == ["batch", 3, 16, 16]
     assert facts["largest_difference"] <= 1e-4

@@ -1,4 +1,4 @@
-"""`twofold cache`: what decoded images take, and how to be rid of them."""
+"""`twofold cache`: what decoded images and indexes of folders take, and how to be rid of them."""
 
 import time
 from typing import Annotated
@@ -12,17 +12,21 @@ from twofold.cli.common import app, display_of
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove all of it; it is made again when needed.")] = False,
 ) -> None:
-    """Show the decoded images that are kept for the next start, and the room they take."""
+    """Show what is kept for the next start, decoded images and indexes of folders, and the room it takes."""
     from twofold.data import cache as kept
 
     display = display_of(False)
-    entries = kept.entries()
+    entries, indexes = kept.entries(), kept.indexes()
+    index_bytes = sum(index.stat().st_size for index in indexes)
     if clear:
         for entry in entries:
             kept.remove(entry)
+        for index in indexes:
+            index.unlink(missing_ok=True)
     taken = sum(entry.bytes for entry in entries)
     verb = "removed from" if clear else "in"
     display.say(f"{len(entries)} decoded sets, {taken / 1e9:.2f} GB, {verb} {kept.folder()} (TWOFOLD_CACHE)")
+    display.say(f"{len(indexes)} indexes of folders and lists, {index_bytes / 1e6:.1f} MB, {verb} the same place")
     display.say(f"limit {kept.limit() / 1e9:.0f} GB (TWOFOLD_CACHE_GB); the longest unused make room for new ones")
     for entry in [] if clear else reversed(entries):
         used = time.strftime("%Y-%m-%d", time.localtime(entry.used))

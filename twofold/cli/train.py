@@ -1,7 +1,7 @@
 """`twofold pretrain` and `resume`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -11,6 +11,8 @@ from twofold.cli.common import Quiet, RunArgument, app, names, polite, processes
 from twofold.errors import TwofoldError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from twofold.api import Run
     from twofold.config import Config
     from twofold.data.sources import Source
@@ -106,18 +108,24 @@ def split_words(words: list[str]) -> tuple[str | None, list[str]]:
     return (others[0] if others else None), settings
 
 
+def accuracy_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
+    """Few labels have a column where there were more to choose them from."""
+    per_class = rows[0]["labels_per_class"]
+    few = [] if per_class is None else [f"linear, {per_class} labels per class"]
+    table = Table("", "linear", *few, "kNN", box=None, header_style="bold")
+    for row in rows:
+        cells = [f"{100 * row['few_labels_accuracy']:.1f} ± {100 * row['few_labels_sd']:.1f} %"] if few else []
+        table.add_row(
+            row["name"], f"{100 * row['linear_accuracy']:.1f} %", *cells, f"{100 * row['knn_accuracy']:.1f} %"
+        )
+    return table
+
+
 def conclude(run: "Run", display: "Display") -> None:
     """The table of numbers and where to look next."""
     rows = (run.results or {}).get("table", [])
     if rows:
-        per_class = rows[0]["labels_per_class"]
-        table = Table("", "linear", f"linear, {per_class} labels per class", "kNN", box=None, header_style="bold")
-        for row in rows:
-            few = f"{100 * row['few_labels_accuracy']:.1f} ± {100 * row['few_labels_sd']:.1f} %"
-            table.add_row(
-                row["name"], f"{100 * row['linear_accuracy']:.1f} %", few, f"{100 * row['knn_accuracy']:.1f} %"
-            )
-        display.say(table)
+        display.say(accuracy_table(rows))
     say_verdict((run.results or {}).get("verdict"), display)
     display.say(f"encoder  {run.path / 'encoder.safetensors'}")
     display.say(f"report   {run.report}")

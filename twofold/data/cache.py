@@ -32,6 +32,7 @@ BLOCK_BYTES = 2**22  # of one checksum
 CHECKED_BLOCKS = 8  # at every start: about ten milliseconds
 MARK_BYTES = 16
 ENDINGS = (".json", ".marks", ".u8")
+INDEXES = "index"  # the folder of those of `files`
 DISK_SHARE = 0.5  # of what is free, for all decoded images together
 
 
@@ -79,6 +80,11 @@ def remove(entry: Entry) -> None:
     """The JSON first, so that no half is taken for a whole. A process that has it mapped keeps it."""
     for ending in ENDINGS:
         (folder() / f"{entry.key}{ending}").unlink(missing_ok=True)
+
+
+def indexes() -> list[Path]:
+    """What is known of folders and lists without decoding, a file for each."""
+    return sorted((folder() / INDEXES).glob("*.npz"))
 
 
 def make_room(needed: int, family: str) -> None:

@@ -56,7 +56,7 @@ def file_items(
     groups: np.ndarray | None = None,
     closed: Mapping[str, str] | None = None,
 ) -> Items:
-    """The index's files below root; `closed` are folders that could not be opened, with the reason."""
+    """The index's files below root; `closed` are folders and links that could not be opened, with the reason."""
     files = index.names
     readable = index.rows[index.rows["side"] > 0]
     if not len(readable):
@@ -140,7 +140,7 @@ def _statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[str, s
 
 def index_path(of: Path) -> Path:
     name = hashlib.blake2b(os.fsencode(of.resolve()), digest_size=16).hexdigest()
-    return cache.folder() / "index" / f"{name}-{INDEX_FORMAT}.npz"
+    return cache.folder() / cache.INDEXES / f"{name}-{INDEX_FORMAT}.npz"
 
 
 def recall(of: Path) -> Index | None:

@@ -5,12 +5,14 @@
 - Otherwise all images, at any depth, are one set without labels.
 - A folder that holds nothing but one folder stands for that folder.
 - `val_annotations.txt`, as in tiny-imagenet-200, names the classes of the images of a test folder.
-Hidden and non-image files are ignored. Links are followed; each real folder is read once.
+Hidden and non-image files are ignored. Links are followed; each real folder is read once. Links that lead nowhere are
+listed among what cannot be read, and change nothing of the above.
 """
 
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from twofold.errors import TwofoldError
 TRAIN_FOLDER = "train"
 TEST_FOLDERS = ("test", "val", "valid")
 ANNOTATIONS = "val_annotations.txt"
+SHOWN_REASONS = 3
 
 Splits = tuple[Items, Items | None, tuple[str, ...] | None]  # train, test, class names
 
@@ -32,7 +35,7 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
     """List the images and read their headers; of classes, `only` these where there are any."""
     files, closed = image_files(root)
     if not files:
-        reason = "".join(f" ({root / name}: {why})" for name, why in closed.items())
+        reason = "".join(f" ({root / name}: {why})" for name, why in islice(closed.items(), SHOWN_REASONS))
         raise TwofoldError(f"no images in {root}{reason}; endings that count: {' '.join(sorted(extensions()))}")
     train_files, test_files = _splits(root, files)
     if only:
@@ -51,7 +54,7 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
 
 
 def image_files(root: Path) -> tuple[list[str], dict[str, str]]:
-    """Image files below root, sorted, and the folders that cannot be opened, with the reason."""
+    """Image files below root, sorted; and with the reason, folders that cannot be opened and links to nowhere."""
     found: list[str] = []
     closed: dict[str, str] = {}
     seen: set[tuple[int, int]] = set()
@@ -73,8 +76,12 @@ def image_files(root: Path) -> tuple[list[str], dict[str, str]]:
             name = f"{folder}/{entry.name}" if folder else entry.name
             if _is(entry.is_dir):
                 (links if entry.is_symlink() else folders).append(name)
-            elif os.path.splitext(entry.name)[1].lower() in extensions() and _is(entry.is_file):
+            elif os.path.splitext(entry.name)[1].lower() not in extensions():
+                continue
+            elif _is(entry.is_file):
                 found.append(name)
+            elif entry.is_symlink() and (reason := _missing(entry)):
+                closed[name] = reason
     return sorted(found, key=lambda name: name.split("/")), closed
 
 
@@ -84,6 +91,15 @@ def _is(kind: Callable[[], bool]) -> bool:
         return kind()
     except OSError:
         return False
+
+
+def _missing(entry: os.DirEntry[str]) -> str:
+    """Why a link leads nowhere; "" where it does lead somewhere."""
+    try:
+        entry.stat()
+    except OSError as error:
+        return str(error.strerror)
+    return ""
 
 
 def _annotated(listed: Path, files: list[str]) -> dict[str, str | None]:

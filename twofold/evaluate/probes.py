@@ -34,10 +34,15 @@ class Row:
 
     name: str
     linear_accuracy: float
-    few_labels_accuracy: float
-    few_labels_sd: float
-    labels_per_class: int  # of the few
+    few_labels_accuracy: float | None  # None, as the next two, where so few labels are all that there are
+    few_labels_sd: float | None
+    labels_per_class: int | None  # of the few
     knn_accuracy: float
+
+
+def is_few(labels: Tensor, labels_per_class: int) -> bool:
+    """Whether some class has more labels than that; else a probe of so few is the probe of all of them."""
+    return int(labels.unique(return_counts=True)[1].max()) > labels_per_class
 
 
 def labelled_subset(labels: Tensor, labels_per_class: int, *, subset: int, seed: int = 0) -> Tensor:
@@ -159,11 +164,11 @@ def compare(
     representations: Mapping[str, tuple[Tensor, Tensor]], train_labels: Tensor, test_labels: Tensor, *, classes: int
 ) -> list[Row]:
     """Every number of the table for each representation: name → (training features, test features), rows aligned."""
+    labels_per_class = LABELS_PER_CLASS if is_few(train_labels, LABELS_PER_CLASS) else None
     rows = []
     for name, (train, test) in representations.items():
         data = (train, train_labels, test, test_labels)
-        few, few_sd = few_label_accuracy(*data, classes=classes)
-        rows.append(
-            Row(name, linear_accuracy(*data, classes=classes), few, few_sd, LABELS_PER_CLASS, knn_accuracy(*data))
-        )
+        linear = linear_accuracy(*data, classes=classes)
+        mean, sd = few_label_accuracy(*data, classes=classes) if labels_per_class else (None, None)
+        rows.append(Row(name, linear, mean, sd, labels_per_class, knn_accuracy(*data)))
     return rows

@@ -5,8 +5,11 @@ checkpoints/latest names the newest complete one and is replaced last, so a kill
 """
 
 import json
+import math
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,12 @@ from torch import Tensor
 from twofold.errors import TwofoldError, how_to_resume
 
 FORMAT = 2
+
+Saved = tuple[int, dict[str, Any]]  # step and state
+
+
+class Damaged(TwofoldError):
+    """A checkpoint that is not as it was written."""
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
@@ -85,7 +94,7 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
                 sync(aside / name)
             sync(aside)
             aside.rename(final)
-        write_atomically(root / "latest", final.name + "\n")
+        point_at(root, step)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise TwofoldError(
@@ -98,37 +107,81 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
 
 def latest_name(root: Path) -> str | None:
     pointer = root / "latest"
-    return Path(pointer.read_text().strip()).name if pointer.exists() else None
+    return Path(pointer.read_text(errors="replace").strip()).name if pointer.exists() else None
+
+
+def point_at(root: Path, step: int) -> None:
+    if latest_name(root) != f"step-{step}":
+        write_atomically(root / "latest", f"step-{step}\n")
+
+
+def step_of(name: str) -> float:
+    """Infinite for what is no name of a checkpoint."""
+    found = re.fullmatch(r"step-(\d+)", name)
+    return int(found[1]) if found else math.inf
+
+
+def complete(root: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted((path for path in root.iterdir() if step_of(path.name) < math.inf), key=lambda p: step_of(p.name))
 
 
 def prune(root: Path, keep: int, newest: str) -> None:
     for leftover in root.glob(".*.part"):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
-    complete = sorted((path for path in root.glob("step-*")), key=lambda path: int(path.name.split("-")[1]))
-    for old in complete[:-keep]:
-        if old.name != newest:
-            shutil.rmtree(old, ignore_errors=True)
+    newest_first = complete(root)[::-1]
+    # Later steps than the newest were given up: they were damaged, or the pointer never named them.
+    given_up = [path for path in newest_first if step_of(path.name) > step_of(newest)]
+    for unwanted in given_up + newest_first[len(given_up) + keep :]:
+        shutil.rmtree(unwanted, ignore_errors=True)
 
 
-def load_latest(folder: Path) -> tuple[int, dict[str, Any]] | None:
-    """(step, state) of the newest complete checkpoint; None where the run was stopped before its first."""
+def load_latest(folder: Path) -> Saved | None:
+    """Of the newest complete checkpoint; None where the run was stopped before its first."""
     root = folder / "checkpoints"
     name = latest_name(root)
+    return None if name is None else load(root / name)
+
+
+def load_sound(folder: Path, notice: Callable[[str], None]) -> Saved | None:
+    """Of the newest checkpoint that can be read; `notice` is told of those that cannot."""
+    root = folder / "checkpoints"
+    damaged: list[Damaged] = []
+    for path in pointed_and_older(root):
+        try:
+            step, state = load(path)
+        except Damaged as error:
+            damaged.append(error)
+            continue
+        if damaged:
+            notice(f"{'; '.join(map(str, damaged))}; going on from step {step}, whose checkpoint is sound")
+        return step, state
+    if damaged:
+        raise damaged[0]
+    return None
+
+
+def pointed_and_older(root: Path) -> list[Path]:
+    """Newest first. One that is newer than the pointer's may be of a run that went on otherwise."""
+    name = latest_name(root)
     if name is None:
-        return None
-    path = root / name
+        return []
+    return [root / name, *(path for path in reversed(complete(root)) if step_of(path.name) < step_of(name))]
+
+
+def load(path: Path) -> Saved:
     try:
         packed = json.loads((path / "state.json").read_text())
         tensors = load_file(path / "state.safetensors")
     except (OSError, ValueError, SafetensorError, RecursionError) as error:
-        raise TwofoldError(f"the checkpoint {path} cannot be read: {error}") from None
+        raise Damaged(f"the checkpoint {path} cannot be read: {error}") from None
     try:
         if packed.get("format") != FORMAT:
             raise TwofoldError(f"the checkpoint {path} has format {packed.get('format')}, this version reads {FORMAT}")
         return int(packed["step"]), unpack(packed["state"], tensors)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise TwofoldError(f"the checkpoint {path} is damaged: {error!r}") from None
+        raise Damaged(f"the checkpoint {path} is damaged: {error!r}") from None
 
 
 def to_device(tree: Any, device: torch.device) -> Any:

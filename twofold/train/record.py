@@ -9,13 +9,13 @@ report.html · tensorboard/ where it was asked for
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from twofold.errors import TwofoldError, how_to_report, how_to_resume
-from twofold.train.checkpoint import sync, write_atomically
+from twofold.train.checkpoint import Saved, load_latest, load_sound, point_at, sync, write_atomically
 from twofold.train.outputs import FULL, is_writable
 
 try:
@@ -100,8 +100,19 @@ class RunFolder:
             lengths[name] = path.stat().st_size if path.exists() else 0
         return lengths
 
-    def rewind(self, offsets: dict[str, int]) -> None:
-        """Forget the lines written after a checkpoint: the resumed run writes them again."""
+    def checkpoint(self, say: Callable[[str], None], *, or_older: bool) -> Saved | None:
+        """Of the last moment that was saved, `or_older` where that is damaged; what is wrong is said and logged."""
+
+        def notice(text: str) -> None:
+            say(text)
+            self.log(text)
+
+        return load_sound(self.path, notice) if or_older else load_latest(self.path)
+
+    def rewind(self, offsets: dict[str, int], step: int | None = None) -> None:
+        """Forget what was written after the checkpoint of this step: the resumed run writes it again."""
+        if step is not None:
+            point_at(self.path / "checkpoints", step)
         for name in RECORDS:
             path = self.path / name
             if path.exists():
@@ -143,7 +154,7 @@ class Bystander(RunFolder):
     def offsets(self) -> dict[str, int]:
         return {}
 
-    def rewind(self, offsets: dict[str, int]) -> None:
+    def rewind(self, offsets: dict[str, int], step: int | None = None) -> None:
         pass
 
     def write(self, name: str, text: str) -> Path:  # noqa: ARG002 — the signature is the folder's

@@ -165,6 +165,13 @@ class SampleRows:
             self.head = self._build()
             self.head.load_state_dict(state)
 
+    def can_return(self, folder: Path) -> bool:
+        """To a checkpoint before the newest; rows on disk know only that one."""
+        return not (self._place(folder) / HEADER).exists()
+
+    def _place(self, folder: Path) -> Path:
+        return folder / "head" if self.settings.path is None else Path(self.settings.path)
+
     def refuse_existing(self) -> None:
         """A new run makes a new head, in one process."""
         path = self.settings.path
@@ -174,8 +181,7 @@ class SampleRows:
     @contextmanager
     def opened(self, folder: Path) -> Iterator[None]:
         if self.on_disk:
-            path = folder / "head" if self.settings.path is None else Path(self.settings.path)
-            self._open({"path": path, "run": dist.from_first(lambda: own_name(folder))})
+            self._open({"path": self._place(folder), "run": dist.from_first(lambda: own_name(folder))})
         try:
             yield
         finally:

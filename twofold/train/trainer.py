@@ -377,8 +377,10 @@ class Trainer:
         self.last_save = time.monotonic()
 
     def restore(self, folder: RunFolder) -> None:
-        """Continue from the newest checkpoint of the folder, or from the start where there is none."""
-        found = checkpoint.load_latest(folder.path)
+        """Continue from the newest sound checkpoint of the folder, or from the start where there is none."""
+        movable = self.rows is None or self.rows.can_return(folder.path)
+        found = folder.checkpoint(self.display.say, or_older=movable)
+        dist.same_everywhere("checkpoints", str(found and found[0]))
         if found is None:
             folder.rewind({})
             return
@@ -391,7 +393,7 @@ class Trainer:
         self.observers.load_state_dict(state["observers"])
         if self.rows is not None:
             self.rows.restore(rows)
-        folder.rewind(state["records"])
+        folder.rewind(state["records"], self.step)
         if dist.is_first():
             self.watch.restore(folder)
         self.clock.fill_(self.step)

@@ -46,25 +46,39 @@ class Preprocess(nn.Module):
         if isinstance(images, Image.Image):
             images = [images]
         if isinstance(images, (list, tuple)):
-            if self.channels not in (1, 3):
-                raise TwofoldError(
-                    f"this encoder takes images of {self.channels} channels, and Pillow's are grey or coloured: "
-                    f"give uint8 pixels [N, {self.channels}, H, W]"
-                )
-            images = np.stack([fit(image, self.image_size, self.channels) for image in images])
-        pixels = torch.as_tensor(images, device=self.mean.device)
+            images = self._stacked(images)
+        try:
+            pixels = torch.as_tensor(images, device=self.mean.device)
+        except (TypeError, ValueError, RuntimeError):
+            raise self._refused(f"a {type(images).__name__}") from None
         if pixels.ndim == 3:
             pixels = pixels[None]
         if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[1] != self.channels:
-            raise TwofoldError(
-                f"preprocess takes Pillow images or uint8 pixels [N, {self.channels}, H, W], "
-                f"not {pixels.dtype} {tuple(pixels.shape)}"
-            )
+            raise self._refused(f"{pixels.dtype} {tuple(pixels.shape)}")
         height, width = pixels.shape[2:]
         side = min(height, width)
         top, left = (height - side) // 2, (width - side) // 2
         square = pixels[:, :, top : top + side, left : left + side]
         return Plain(self.image_size, self.mean, self.std)(square)
+
+    def _stacked(self, images: Sequence[Any]) -> np.ndarray:
+        if not images:
+            raise TwofoldError("preprocess was given no images: give one at least")
+        for image in images:
+            if not isinstance(image, Image.Image):
+                raise self._refused(f"a list with a {type(image).__name__} in it")
+        if self.channels not in (1, 3):
+            raise TwofoldError(
+                f"this encoder takes images of {self.channels} channels, and Pillow's are grey or coloured: "
+                f"give uint8 pixels [N, {self.channels}, H, W]"
+            )
+        return np.stack([fit(image, self.image_size, self.channels) for image in images])
+
+    def _refused(self, given: str) -> TwofoldError:
+        return TwofoldError(
+            f"preprocess takes Pillow images or uint8 pixels [N, {self.channels}, H, W], not {given}; "
+            "open files with PIL.Image.open"
+        )
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import twofold
 from twofold.api import Run
+from twofold.data.decode import GAP
 from twofold.errors import TwofoldError, nearest
 from twofold.models import feature_dimension
 from twofold.train.checkpoint import sync, write_atomically
@@ -83,18 +84,46 @@ def sidecar(out: Path) -> Path:
 
 
 def preprocessing(description: dict[str, Any]) -> dict[str, Any]:
-    """In the order in which it is done."""
-    size = description["image_size"]
+    """In the order in which it is done; `pillow` are the lines that give the very pixels of training."""
+    size, channels = description["image_size"], description["channels"]
     return {
         "orientation": "upright: EXIF is applied; transparent parts are white",
-        "channels": {1: "grey", 3: "RGB"}.get(description["channels"], f"{description['channels']}, as in training"),
-        "crop": "the middle square, as wide as the shorter side",
+        "depth": "8 bits: of 16 bits (value + 128) // 257, of floats from 0 to 1 the nearest to 255 times the value",
+        "channels": {1: "grey", 3: "RGB"}.get(channels, f"{channels}, as in training"),
+        "crop": "the middle square, as wide as the shorter side: the box of the resize, not cut out before",
         "resize": [size, size],
-        "interpolation": "bilinear, antialiased (Pillow's Image.Resampling.BILINEAR)",
+        "interpolation": "bilinear, antialiased: Pillow's resize with Image.Resampling.BILINEAR, "
+        f"box=(left, top, left + side, top + side) and reducing_gap={GAP}; others give slightly other pixels",
+        "pillow": opening(size, channels) + resizing(size),
         "scale": "divide by 255",
         "mean": description["mean"],
         "std": description["std"],
     }
+
+
+def opening(size: int, channels: int) -> list[str]:
+    """Lines that make an upright image of 8 bits, of a file at `path`, or of one channel of an array."""
+    if channels not in (1, 3):
+        return ["from PIL import Image", "image = Image.fromarray(channel)  # uint8 [H, W], each channel by itself"]
+    return [
+        "from PIL import Image, ImageOps",
+        "image = Image.open(path)",
+        f"image.draft(None, ({GAP * size}, {GAP * size}))  # large JPEG files are decoded smaller",
+        "image = ImageOps.exif_transpose(image)",
+        "if image.has_transparency_data:",
+        "    image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image.convert('RGBA'))",
+        "image = image if image.mode == 'L' else image.convert('RGB')",
+        f"image = image.convert('{'L' if channels == 1 else 'RGB'}')",
+    ]
+
+
+def resizing(size: int) -> list[str]:
+    return [
+        "side = min(image.size)",
+        "left, top = (image.width - side) // 2, (image.height - side) // 2",
+        "box = (left, top, left + side, top + side)",
+        f"image = image.resize(({size}, {size}), Image.Resampling.BILINEAR, box=box, reducing_gap={GAP})",
+    ]
 
 
 def compare(encoder: nn.Module, written: Encode | None, example: Tensor) -> float | None:
