@@ -71,6 +71,15 @@ def test_what_the_run_held_out_stays_so_when_images_are_added(desk: Path, tmp_pa
     )
 
 
+def test_a_folder_whose_images_were_all_replaced_is_other_data(desk: Path, tmp_path: Path) -> None:
+    shutil.copytree(desk / "photos", tmp_path / "photos")
+    twofold.pretrain(tmp_path / "photos", out=tmp_path / "run", **small("frossl", epochs=1, batch_size=8))
+    for path in sorted((tmp_path / "photos").glob("*/*.png")):
+        path.rename(path.with_name(f"new-{path.name}"))
+    table = np.load(twofold.embed(tmp_path / "run", tmp_path / "photos", tmp_path / "out.npz"))
+    assert len(table["features"]) == 30
+
+
 def test_images_of_a_program_are_split_as_the_run_split_them(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     data = generator.integers(0, 255, (40, 12, 12, 3), dtype=np.uint8), np.arange(40) % 2

@@ -51,8 +51,11 @@ def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], N
             f"{source.name} has changed since {run} was trained, and which of its images were held out is not known "
             "any more: put the former ones back, or look at others"
         )
+    trained = np.isin(_hashes(names), seen["trained"])
+    if trained.sum() < 2:  # all were replaced: these are other images
+        return source
     say(f"{source.name} has changed since {run} was trained: images that are new count as held out")
-    return dataclasses.replace(source, held=~np.isin(_hashes(names), seen["trained"]))
+    return dataclasses.replace(source, held=~trained)
 
 
 def _read(run: Path) -> dict[str, np.ndarray] | None:

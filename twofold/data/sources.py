@@ -330,7 +330,7 @@ def _parts(source: Source, test_fraction: float) -> list[_Part]:
     if source.test is not None:
         test = _Part("test", source.test, source.test.readable(), len(source.train))
         return [_Part("train", source.train, rows, 0), test]
-    if source.held is not None and test_fraction > 0:
+    if source.held is not None:
         known = True if source.train.labels is None else source.train.labels[rows] != UNKNOWN
         chosen = source.held[rows] & known
         return [_Part("train", source.train, rows[~chosen], 0), _Part("test", source.train, rows[chosen], 0)]
