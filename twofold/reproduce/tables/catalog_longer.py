@@ -25,7 +25,7 @@ TABLE = Table(
         "as many. DINO with a teacher that follows in 100 steps gets in 30 epochs what others of its family get. "
         "Before its targets were sharp at first this very run had collapsed by step 428, and ended at 36.3 %. "
         "SimSiam's predictor with a constant learning rate, as solo-learn and its authors have it, is worth six "
-        "points in 30 epochs and keeps ten times the dimensions. Spectral contrastive has 21 dimensions now that "
+        "points in 30 epochs and keeps eight times the dimensions. Spectral contrastive has 21 dimensions now that "
         "norms decay (before: 4.5, and 75.7 %), and is slow: its authors' configuration is for 800 epochs. That it "
         "gets where they got is not shown. One seed; runs shared the device with one to three others."
     ),
