@@ -14,6 +14,7 @@ TABLE = Table(
         Row("dino, soft targets", "dino", {"first_target_temperature": 0.07}, epochs=30, note="no rising temperature"),
         Row("dino, teacher_momentum=0.99", "dino", {"teacher_momentum": 0.99}, epochs=30),
         Row("spectral-contrastive", "spectral-contrastive"),
+        Row("spectral-contrastive, 200 epochs", "spectral-contrastive", epochs=200),
         Row("barlow-twins", "barlow-twins"),
         Row("dino", "dino"),
         Row("swav", "swav"),
