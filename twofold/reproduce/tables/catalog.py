@@ -20,9 +20,8 @@ TABLE = Table(
         "soft from the start, a queue and prototypes that moved too soon, a predictor whose learning rate decayed. "
         "Spectral contrastive had 62.1 % and five dimensions while weight decay spared its norms. Below are still "
         "DINO, whose teacher has a momentum of 0.9995 and so is a mean over ten of these 30 epochs, Barlow Twins, "
-        "which has caught up after 100 (the table that follows), and spectral contrastive, whose recipe is for 800 "
-        "epochs. Three methods have had no weight decay since α-CL's Table 1 was run, and wait for their 30 epochs "
-        "without. Runs of DINO and SwAV shared the device with three others, so their images/s count for nothing. Of "
-        "runs that went one after another in one process, memory is at most what is said."
+        "which has caught up after 100, and spectral contrastive, which has after 200 (the table that follows). Runs "
+        "of DINO and SwAV shared the device with three others, so their images/s count for nothing. Of runs that "
+        "went one after another in one process, memory is at most what is said."
     ),
 )
