@@ -128,11 +128,10 @@ def numbers() -> str:
     found = {row.name: list(records_of(catalog, row, everything).values()) for row in catalog.rows}
     cifar = {name: runs[0] for name, runs in found.items() if runs}
     cifar = dict(sorted(cifar.items(), key=lambda item: -rows_of([item[1]], "trained")[0]["linear_accuracy"]))
-    machines = "; ".join(dict.fromkeys(run["machine"] for run in cifar.values()))
+    lines += ["", *beside_print("alpha-cl-1", everything)]
     lines += [
         "",
-        f"CIFAR-10, ResNet-18, 30 epochs, one seed, {machines}, each method with its defaults",
-        "but for what is said:",
+        f"CIFAR-10, ResNet-18, 30 epochs, one seed, each method with its defaults, {machines_of(cifar.values())}:",
         "",
         "| method | linear | kNN | online |",
         "|---|---|---|---|",
@@ -147,6 +146,26 @@ def numbers() -> str:
     lines.append(f"| untrained | {percent([row['linear_accuracy']])} | {percent([row['knn_accuracy']])} | |")
     lines += ["", "Each number is from a run whose record, with its whole configuration, is in `reproduce/records`."]
     return "\n".join(lines) + "\n"
+
+
+def beside_print(name: str, everything: dict[str, Record]) -> list[str]:
+    """A table's rows that are in print and were run, published numbers beside ours."""
+    table = TABLES[name]
+    done = [line for line in lines_of_records(table, everything) if line.records and line.cells[0].printed]
+    machines = machines_of(run for line in done for run in line.records.values())
+    return [
+        f"{PAPERS[table.paper]}, {table.number}: {table.title}. Accuracy of a linear classifier in per cent,",
+        f"{table.epochs} epochs, {machines}; what agrees, what does not, and why: [docs/results.md](docs/results.md).",
+        "",
+        "| | published | ours | seeds |",
+        "|---|---|---|---|",
+        *(f"| {line.name} | {line.cells[0].printed} | {line.cells[0].ours} | {len(line.seeds)} |" for line in done),
+    ]
+
+
+def machines_of(runs: Iterable[Record]) -> str:
+    """Without how many runs shared the device, which changes their speed alone."""
+    return "; ".join(dict.fromkeys(run["machine"].partition(",")[0] for run in runs))
 
 
 class Table:
