@@ -252,6 +252,12 @@ def test_small_data_get_a_batch_that_fits_and_a_short_warmup() -> None:
     assert asked.warmup_epochs == 5
 
 
+def test_the_user_is_named_for_what_was_asked_for_alone(tmp_path: Path) -> None:
+    assert {api.configure(None, None, {})[0].origin[key] for key in ("data", "data_dir")} == {"chosen"}
+    origin = api.configure("digits", None, {"data_dir": str(tmp_path)})[0].origin
+    assert {origin[key] for key in ("data", "data_dir")} == {"user"}
+
+
 def test_stem_follows_the_image_size_that_was_asked_for() -> None:
     pictures = np.zeros((4, 32, 32, 3), dtype=np.uint8)
     assert api.configure(pictures, "frossl", {})[0].stem == "small"

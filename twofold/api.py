@@ -120,7 +120,8 @@ def configure(
     suited = {name: value for name, value in source.defaults.items() if name in keys}
     sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
     weights = {} if asked.init is None else initial.keys_of(located["init"])
-    layers = {"method": recipe, "data": suited, "chosen": sizes, "init": weights, "user": given | located}
+    user = {name: located.pop(name, value) for name, value in given.items()}
+    layers = {"method": recipe, "data": suited, "chosen": sizes | located, "init": weights, "user": user}
     return settle(keys, layers, source, minutes=minutes, display=display), source
 
 

@@ -170,10 +170,10 @@ def test_only_simsiams_predictor_has_a_learning_rate_that_does_not_change(method
     assert not any(name.startswith("steady") for name in trainer.method.state_dict())
 
 
-@pytest.mark.parametrize("method, scale", [("simsiam", 0.5), ("byol", 1.0)])
+@pytest.mark.parametrize("method, scale", [("simsiam", 0.5), ("byol", 2.0)])
 @pytest.mark.parametrize("views", [2, 3])
 def test_orders_of_views_are_averaged_by_simsiam_and_added_by_byol(method: str, scale: float, views: int) -> None:
-    """Each as its paper has it; for more views the loss is as large as for two."""
+    """Each as its paper has it, BYOL's 2 − 2 cos; for more views the loss is as large as for two."""
     method_of = running.trainer(method, **running.quick(method, batch_size=64, views=views)).method
     z, prediction, target = torch.randn(3, views, 64, 64).unbind()
     found = method_of.objective(Embeddings(z, z, torch.arange(64), prediction, None if method == "simsiam" else target))
@@ -183,6 +183,20 @@ def test_orders_of_views_are_averaged_by_simsiam_and_added_by_byol(method: str, 
     ]
     expected = -2 * scale * torch.stack(cosines).mean()
     torch.testing.assert_close(found.total, expected)
+
+
+@pytest.mark.parametrize("method", ["byol", "directpred", "directcopy", "isoloss"])
+def test_the_scale_of_a_predictive_loss_is_a_key(method: str) -> None:
+    z, prediction, target = torch.randn(3, 2, 64, 64, generator=torch.Generator().manual_seed(0)).unbind()
+    totals = []
+    for scale in (0.5, 1.5):
+        built = running.trainer(method, **running.quick(method, batch_size=64, scale=scale)).method
+        if built.direct is not None:
+            built.direct.update(z)
+            prediction = None
+        totals.append(built.objective(Embeddings(z, z, torch.arange(64), prediction, target)).total)
+    torch.testing.assert_close(totals[1], 3 * totals[0])
+    assert totals[0] != 0
 
 
 def test_diet_rows_belong_to_images_not_to_places_in_the_batch() -> None:

@@ -56,9 +56,9 @@ def test_sentence_names_terms_rank_and_the_held_out_accuracy_first() -> None:
     values = {"loss": 3.0, "loss/variance": 1.0, "loss/invariance": 2.0, "effective_rank": 12.34}
     assert sentence(values) == "loss 3 (variance 1, invariance 2) · rank 12.3"
     values = {"loss": 1.5, "loss/info_nce": 1.5, "online_train_accuracy": 0.5, "online_accuracy": 0.75}
-    assert sentence(values) == "loss 1.5 · held out 75.0 %"
+    assert sentence(values) == "loss 1.5 · online 75.0 %"
     del values["online_accuracy"]
-    assert sentence(values) == "loss 1.5 · online 50.0 %"
+    assert sentence(values) == "loss 1.5 · training views 50.0 %"
 
 
 def test_a_terminal_gets_a_live_line(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def autocast_of(config: Config, device: torch.device) -> Callable[[], AbstractCo
 
 @contextmanager
 def tf32_products(allowed: bool) -> Iterator[None]:
-    """float32 matrix products on CUDA with 11 bits of each factor: two more than embeddings in bfloat16 have."""
+    """float32 matrix products on CUDA with 11 bits of each factor: three more than embeddings in bfloat16 have."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = before or allowed
     try:

@@ -84,7 +84,7 @@ def sentence(metrics: Mapping[str, float]) -> str:
     if "effective_rank" in metrics:
         parts.append(f"rank {metrics['effective_rank']:.1f}")
     if "online_accuracy" in metrics:
-        parts.append(f"held out {100 * metrics['online_accuracy']:.1f} %")
+        parts.append(f"online {100 * metrics['online_accuracy']:.1f} %")
     elif "online_train_accuracy" in metrics:
-        parts.append(f"online {100 * metrics['online_train_accuracy']:.1f} %")
+        parts.append(f"training views {100 * metrics['online_train_accuracy']:.1f} %")
     return " · ".join(parts)

@@ -37,13 +37,15 @@ DIET: dict[str, Any] = {
     "augment.saturation": 0.4,
 }
 
+UNPRINTED = "warm-up, and norms and biases without weight decay, are as in all our runs"
+
 
 @entry(
     family="assignment",
     paper="DIET (Ibrahim et al. 2024)",
     recipe=DIET,
     formula="cross entropy over all n images, label = the image's own number, label smoothing 0.8",
-    source="S-DIET, appendix C, which follows DIET's authors",
+    source=f"S-DIET, appendix C, which follows DIET's authors; {UNPRINTED}",
     state="one row for each image, trained",
     memory="N·n logits, 3·n·K numbers for head and moments",
     choose="Small sets; one view a step. The head grows with the data.",
@@ -67,9 +69,9 @@ def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
     paper="S-DIET (memory-efficient DIET)",
     recipe=DIET,
     formula="cross entropy over the batch's images alone, label = the image itself, z of unit length, smoothing 0.8",
-    source="the paper, section 5; widths of the projector and rows N(0, 1/D) are ours, the paper has none",
+    source=f"the paper, section 5; not printed, and ours: the projector's widths, rows N(0, 1/D); {UNPRINTED}",
     state="one row for each image with two moments, in memory or on disk",
-    memory="N² logits, 2·N·D numbers for rows and their gradient, whatever the number of images",
+    memory="N² logits; for rows and their gradient 2·N·D numbers, on CUDA 10·N·D, whatever the number of images",
     choose="Little memory on the device: one view a step, and a head that does not grow with the data.",
 )
 def s_diet(

@@ -1,14 +1,14 @@
 """Predictive methods: one view meets the other through a predictor."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from twofold import objectives
 from twofold.errors import TwofoldError
-from twofold.keys import Count, NonNegative, Probability, Widths
+from twofold.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC_WEAK
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
@@ -17,6 +17,7 @@ from twofold.types import Embeddings, LossTerms
 
 Distance = Literal["cosine", "euclidean"]
 Momentum = Probability | None  # of a teacher; none: there is no teacher, and targets come from the network itself
+Scale = Annotated[Positive, "times the sum over both orders of views"]
 
 
 def with_or_without_teacher(weight_decay: float) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
@@ -34,8 +35,8 @@ def with_or_without_teacher(weight_decay: float) -> Callable[[Mapping[str, Any]]
     family="predictive",
     paper="BYOL (Grill et al. 2020)",
     recipe=with_or_without_teacher(1e-5),
-    formula="−cos(q(z_v), sg(t_w)), q a trained predictor, t the teacher's embedding; the sum over both orders",
-    source="solo byol.yaml; without a teacher SGD lr 0.1 (IsoLoss, appendix D)",
+    formula="−2 cos(q(z_v), sg(t_w)), q a trained predictor, t the teacher's embedding; the sum over both orders",
+    source="solo byol.yaml, whose loss is 2 − 2 cos as its paper's; without a teacher SGD lr 0.1 (IsoLoss, appendix D)",
     state="teacher",
     memory="a second network and its forward pass",
     choose="Strong at long training and small batches.",
@@ -48,6 +49,7 @@ def byol(
     stop_gradient: bool = True,
     predictor: bool = True,
     predictor_width: Count = 4096,
+    scale: Scale = 2.0,
     projector: Widths = (4096, 256),
 ) -> Method:
     """A trained predictor of one view's embedding meets a slow teacher's embedding of the other."""
@@ -58,6 +60,7 @@ def byol(
         teacher_momentum=teacher_momentum,
         distance=distance,
         stop_gradient=stop_gradient,
+        scale=scale,
     )
 
 
@@ -113,6 +116,7 @@ def directpred(
     distance: Distance = "cosine",
     stop_gradient: bool = True,
     predictor: bool = True,
+    scale: Scale = 1.0,
     projector: Widths = (4096, 256),
 ) -> Method:
     """A linear predictor in closed form, from the spectrum of the embeddings' correlation."""
@@ -125,6 +129,7 @@ def directpred(
         teacher_momentum=teacher_momentum,
         distance=distance,
         stop_gradient=stop_gradient,
+        scale=scale,
     )
 
 
@@ -145,12 +150,18 @@ def directcopy(
     correlation_momentum: Probability = 0.998,
     teacher_momentum: Momentum = 0.99,
     distance: Distance = "cosine",
+    scale: Scale = 1.0,
     projector: Widths = (4096, 256),
 ) -> Method:
     """The predictor is the embeddings' correlation itself, plus a multiple of the identity."""
     direct = direct_predictor(projector[-1], 1.0, correlation_momentum, epsilon, distance)
     return predictive(
-        parts, mlp(parts.features, projector), direct=direct, teacher_momentum=teacher_momentum, distance=distance
+        parts,
+        mlp(parts.features, projector),
+        direct=direct,
+        teacher_momentum=teacher_momentum,
+        distance=distance,
+        scale=scale,
     )
 
 
@@ -172,6 +183,7 @@ def isoloss(
     correlation_momentum: Probability = 0.998,
     teacher_momentum: Momentum = 0.99,
     distance: Distance = "cosine",
+    scale: Scale = 1.0,
     projector: Widths = (4096, 256),
 ) -> Method:
     """DirectPred with gradients that move every eigenvalue at one rate; also trains without a teacher.
@@ -187,6 +199,7 @@ def isoloss(
         teacher_momentum=teacher_momentum,
         distance=distance,
         isotropic=True,
+        scale=scale,
     )
 
 

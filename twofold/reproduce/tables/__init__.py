@@ -4,6 +4,7 @@ from twofold.errors import TwofoldError, nearest
 from twofold.reproduce.table import Table
 from twofold.reproduce.tables import (
     alpha_cl_1,
+    alpha_cl_2,
     alpha_cl_3,
     alpha_cl_4,
     catalog,
@@ -30,6 +31,7 @@ MODULES = (
     catalog,
     catalog_longer,
     alpha_cl_1,
+    alpha_cl_2,
     alpha_cl_3,
     alpha_cl_4,
     s_diet_1,

@@ -3,6 +3,7 @@
 from twofold.reproduce.table import Row, Table
 from twofold.reproduce.tables.isoloss_2 import (
     AUTHORS,
+    AUTHORS_NOTE,
     COLUMNS,
     CRASHED,
     DIFFERS,
@@ -36,7 +37,7 @@ TABLE = Table(
             "isoloss",
             NO_TEACHER | WIDTHS | ONE | AUTHORS,
             printed(91.4, 0.2),
-            note="momentum of the correlation 0.5, weight decay 1e-4",
+            note=AUTHORS_NOTE,
         ),
         *ISOLOSS,
     ],

@@ -1,0 +1,29 @@
+"""α-CL, Table 2: InfoNCE and the direct rule with a ResNet-50 at batch 128."""
+
+from twofold.reproduce.readings import LINEAR
+from twofold.reproduce.table import Row, Setting, Table
+from twofold.reproduce.tables.alpha_cl_1 import DIFFERS, DIRECT, INFONCE, UNDECAYED, printed
+
+CAPTION = "Table 2's caption"
+
+TABLE = Table(
+    name="alpha-cl-2",
+    paper="alpha-cl",
+    number="Table 2",
+    title="a larger network, CIFAR-10, ResNet-50, batch 128",
+    columns=(LINEAR,),
+    epochs=100,
+    settings=(
+        Setting("encoder", "resnet50", CAPTION),
+        Setting("batch_size", 128, CAPTION),
+        Setting("lr", 0.001, CAPTION),
+        Setting("lr_scaling", "none", "the rate is printed as used"),
+        Setting("optimizer", "adam", "section 6"),
+        UNDECAYED,
+    ),
+    rows=[
+        Row("InfoNCE", "contrastive", INFONCE, printed((86.39, 0.16), (89.97, 0.14), (90.19, 0.23))),
+        Row("α-CL-direct", "alpha-cl", DIRECT, printed((87.79, 0.25), (90.41, 0.18), (90.50, 0.21))),
+    ],
+    differs=DIFFERS,
+)
