@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import twofold
 from running import run, small
 from twofold.cli import main
 from twofold.cli.train import accuracy_table, split_words
@@ -214,15 +215,36 @@ def test_methods_lists_all_and_one() -> None:
     assert run("methods", "simcrl").returncode == 2
 
 
+@pytest.mark.parametrize(
+    "function, words",
+    [
+        ("twofold.use.embedding.embed", ["embed", "run", "photos", "--out", "x.npz"]),
+        ("twofold.inspection.probe", ["probe", "run"]),
+        ("twofold.theory.claims", ["verify"]),
+    ],
+)
 def test_stopping_what_writes_no_run_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    function: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("twofold.use.embedding.embed", stopped)
-    monkeypatch.setattr("sys.argv", ["twofold", "embed", "run", "photos", "--out", "x.npz"])
+    monkeypatch.setattr(function, stopped)
+    monkeypatch.setattr("sys.argv", ["twofold", *words])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 130
     assert capsys.readouterr().err == "stopped; nothing was written\n"
+
+
+def test_the_version_is_said() -> None:
+    assert run("--version").stdout == f"twofold {twofold.__version__}\n"
+
+
+def test_what_cannot_be_written_or_held_is_refused_before_the_work(tmp_path: Path) -> None:
+    page = run("verify", "frossl", "--report", "--out", str(tmp_path / "none" / "x.html"))
+    assert (page.returncode, page.stdout) == (2, "")
+    assert "give a file in a folder that exists" in page.stderr
+    large = run("pretrain", "digits", "image_size=100000", "--dry-run")
+    assert large.returncode == 2
+    assert "from 1 to 4096" in large.stderr

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import twofold
 from twofold.cli import app
+from twofold.methods import CATALOG
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -106,8 +107,9 @@ def test_python_of_the_readme(desk: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert scope["features"].shape == (1, 256)
 
 
-def test_python_of_using(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_of_using(desk: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.chdir(desk)
+    request.addfinalizer(lambda: CATALOG.pop("spread", None))
     if not Path("runs/photos").exists():  # the page follows README, whose commands another test runs
         twofold.pretrain("photos", out="runs/photos", epochs=1, batch_size=8, projector=(32, 16))
     twofold.embed("runs/photos", "photos", "features.npz")
@@ -120,6 +122,7 @@ def test_python_of_using(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert scope["matches"][0].file == "cats/0.jpg"
     assert scope["features"].shape == (1, 256)
     assert scope["accuracy"] > 0.5
+    assert scope["run"].config.parameters["weight"] == 20
     with np.load("squares.npz") as file:
         assert file["labels"].tolist() == [number % 2 for number in range(32)]
 

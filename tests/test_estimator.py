@@ -209,6 +209,18 @@ def test_refusals_are_value_errors_that_say_what_to_do() -> None:
             twofold.Twofold(epochs=1).fit(blank)
 
 
+def test_images_of_other_sizes_and_layouts_are_taken_and_rows_of_other_lengths_are_not() -> None:
+    generator = np.random.default_rng(0)
+    estimator = twofold.Twofold(epochs=1, overrides=SMALL).fit(generator.random((20, 8, 12, 3)))
+    for shape in ((5, 8, 30, 3), (5, 16, 12, 3), (5, 3, 8, 12)):
+        assert estimator.transform(generator.random(shape)).shape == (5, 256)
+    pixels = torch.rand(5, 3, 8, 12, requires_grad=True)
+    np.testing.assert_array_equal(estimator.transform(pixels), estimator.transform(pixels.detach().numpy()))
+    rows = twofold.Twofold(epochs=1, overrides=SMALL).fit(generator.random((20, 64)))
+    with pytest.raises(ValueError, match="X has 81 features, but Twofold is expecting 64"):
+        rows.transform(generator.random((3, 81)))
+
+
 @pytest.mark.parametrize("fitted, given", [(3, 4), (4, 3), (4, 1)])
 def test_images_of_other_channels_are_refused(fitted: int, given: int) -> None:
     generator = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """What is chosen from the data, and what a run is said to cost before it begins."""
 
+import math
 import shutil
 from pathlib import Path
 
@@ -129,7 +130,7 @@ def test_minutes_become_epochs_and_are_then_fixed(monkeypatch: pytest.MonkeyPatc
     assert (config.origin["epochs"], config.warmup_epochs) == ("chosen", pytest.approx(2.1))
     assert "as many as the minutes allow" in {row.why for row in plan.explained(config, source)}
     assert api.configure("digits", "simclr", minutes=0.001)[0].epochs == 1
-    for options, minutes in (({"epochs": 3}, 2.0), ({}, 0.0), ({}, -1.0)):
+    for options, minutes in (({"epochs": 3}, 2.0), ({}, 0.0), ({}, -1.0), ({}, math.nan), ({}, math.inf)):
         with pytest.raises(TwofoldError, match="either epochs or minutes"):
             api.configure("digits", "simclr", options, minutes=minutes)
 

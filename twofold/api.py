@@ -26,7 +26,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import Row, compare
 from twofold.keys import shown
-from twofold.methods import find, refuse_keys_of_others, schema
+from twofold.methods import find, refuse_keys_of_others, refuse_unregistered, schema, schema_of_run
 from twofold.methods.relations import file_coverage
 from twofold.models import has_name
 from twofold.plan import settle
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def config(self) -> Config:
-        return load_config(self.folder.config_text(), schema)
+        return load_config(self.folder.config_text(), schema_of_run)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def configure(
     """
     given = dict(overrides or {})
     display = display or Display(quiet=True)
-    if minutes is not None and ("epochs" in given or minutes <= 0):
+    if minutes is not None and ("epochs" in given or not 0 < minutes < float("inf")):
         raise TwofoldError("give either epochs or minutes of training, and more than 0")
     named = data is None or isinstance(data, (str, Path))
     asked_for = {"data": str(data) if named and data is not None else None, "method": method}
@@ -229,8 +229,7 @@ def resume(
     with dist.joined():
         path = run.path if isinstance(run, Run) else Path(run)
         display = display or Display(quiet=quiet or not dist.is_first())
-        config = load_config(RunFolder.open(path).config_text(), schema)
-        return go_on(path, config, None, display, encoder, data)
+        return go_on(path, Run(path).config, None, display, encoder, data)
 
 
 def go_on(
@@ -242,6 +241,7 @@ def go_on(
             write_anew(folder, display)
         display.say(f"{path} is finished; its report is {path / 'report.html'}")
         return Run(path)
+    refuse_unregistered(config.method, path)
     if source is None and data is None and config.data in (ARRAY, DATASET):
         raise TwofoldError(f"{path} was trained on arrays or a Dataset: twofold.resume(run, data=...) needs them again")
     if encoder is None and not has_name(config.encoder):

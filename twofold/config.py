@@ -112,7 +112,7 @@ class Config:
     test_fraction: Annotated[
         float, Bounds(0, 0.9), "part held out for evaluation, where there are labels and no test set"
     ] = 0.2
-    image_size: Annotated[Count | None, "side of the square images the network sees"] = None
+    image_size: Annotated[Annotated[int, Bounds(1, 4096)] | None, "side of the square images the network sees"] = None
     channels: Annotated[Count | None, "1: grey, 3: colour; of other images as many as they have"] = None
 
     method: Annotated[str, "see `twofold methods`"] = "frossl"
@@ -263,5 +263,8 @@ def load(text: str, schema_of: Callable[[str], Schema]) -> Config:
         raise TwofoldError(f"this is not a configuration that Twofold wrote ({str(error)[:200]!r})") from None
     if version != FORMAT:
         raise TwofoldError(f"this run has format {version}, and this version of Twofold reads format {FORMAT}")
-    config = resolve(schema_of(method), {"saved": values})
+    keys = schema_of(method)
+    if keys is RUN_KEYS:  # a method that is not known here
+        values = {name: value for name, value in values.items() if name in keys}
+    config = resolve(keys, {"saved": values})
     return dataclasses.replace(config, origin=origin)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
@@ -33,7 +33,7 @@ from twofold.train.weights import load_encoder
 ALLOWED = {"allow_nd": True, "ensure_non_negative": True}
 
 
-class InvalidImages(TwofoldError, ValueError):
+class InvalidInput(TwofoldError, ValueError):
     """What scikit-learn expects of an estimator that refuses its input."""
 
 
@@ -76,7 +76,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 — labels are for others in a pipeline
         """Train on all images; `y` is not looked at."""
-        X = validate_data(self, X, **ALLOWED, ensure_min_samples=2, ensure_min_features=2)
+        X = validate_data(self, as_array(X), **ALLOWED, ensure_min_samples=2, ensure_min_features=2)
         self.__dict__.pop("run_", None)  # of an earlier fit
         with tempfile.TemporaryDirectory(prefix="twofold-") as aside, value_errors():
             find(self.method)
@@ -109,13 +109,15 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> np.ndarray:
         """Features, float32 [n, K]."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **ALLOWED)
+        X = as_array(X)
+        # Images may be of another size than those of `fit`: they are all cut and resized. Rows of pixels may not.
+        X = check_array(X, **ALLOWED) if X.ndim > 2 else validate_data(self, X, reset=False, **ALLOWED)
         with value_errors():
             pixels, *_ = from_arrays("X", self._images(X))
         preprocess: Any = self.encoder_.preprocess
         channels = {preprocess.channels, pixels.channels}
         if len(channels) > 1 and not channels <= {1, 3}:
-            raise InvalidImages(
+            raise InvalidInput(
                 f"X has images of {pixels.channels} channels, and this was fitted on images of {preprocess.channels}"
             )
         rows = np.arange(len(pixels))
@@ -154,9 +156,16 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
+def as_array(X: Any) -> Any:
+    """What has no dimensions of its own, such as a list of pictures, as an array."""
+    if isinstance(X, torch.Tensor):
+        return X.detach().cpu().numpy()
+    return X if hasattr(X, "ndim") else np.asarray(X)
+
+
 @contextmanager
 def value_errors() -> Iterator[None]:
     try:
         yield
     except TwofoldError as error:
-        raise InvalidImages(str(error)) from error
+        raise InvalidInput(str(error)) from error

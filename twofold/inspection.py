@@ -21,6 +21,7 @@ from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.linear import SOLVERS
 from twofold.evaluate.probes import Scores, few_label_accuracy, is_few, knn_ranked, linear_scores, scores
+from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
 from twofold.train import checkpoint
 from twofold.train.build import build_method
@@ -233,6 +234,7 @@ def initial(config: Config, images: ImageStore, layer: str, encoder: nn.Module |
     """The network as it was before the first step: its weights are a function of the seed."""
     encoder = copy.deepcopy(encoder)
     if layer == "post":
+        refuse_unregistered(config.method, "this run")
         # What is known of the training images' relations is for the objective alone.
         parameters = {name: Graph() if isinstance(v, Graph) else v for name, v in config.parameters.items()}
         method, *_ = build_method(dataclasses.replace(config, parameters=parameters), images, encoder)

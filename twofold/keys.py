@@ -26,6 +26,8 @@ class Bounds:
     def __str__(self) -> str:
         if self.high == math.inf:
             return f"above {self.low:g}" if self.above else f"at least {self.low:g}"
+        if isinstance(self.high, int):
+            return f"from {self.low} to {self.high}"
         return f"from {self.low:g} to {self.high:g}"
 
     def allow(self, value: float) -> bool:

@@ -111,7 +111,13 @@ def test_labels_that_are_refused(labels: object, message: str) -> None:
 
 @pytest.mark.parametrize(
     "labels, classes, codes",
-    [([4, -1, 2], ("2", "4"), [1, -1, 0]), (["b", "", "a"], ("a", "b"), [1, -1, 0]), ([-1, -1, -1], None, None)],
+    [
+        ([4, -1, 2], ("2", "4"), [1, -1, 0]),
+        (["b", "", "a"], ("a", "b"), [1, -1, 0]),
+        ([-1, -1, -1], None, None),
+        ([4.0, np.nan, 2.0], ("2", "4"), [1, -1, 0]),
+        (["b", None, "a"], ("a", "b"), [1, -1, 0]),
+    ],
 )
 def test_a_label_below_zero_or_empty_is_none(labels: list[object], classes: object, codes: object) -> None:
     train, _, found = from_arrays("x", noise(3, 6, 5), labels)

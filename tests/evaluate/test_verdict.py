@@ -12,7 +12,7 @@ STEPS = (1, 10, 100, 1000, 2000)
 
 def series(spectra: list[list[float]], **values: list[float]) -> tuple[list[Snapshot], list[dict[str, float]]]:
     metrics = [
-        {"step": step, "embedding_norm": 10.0, "uniformity": -3.0, "loss": 1.0}
+        {"step": step, "embedding_norm": 10.0, "uniformity": -3.0, "loss": 1.0 - number / 100}
         | {name: given[number] for name, given in values.items()}
         for number, step in enumerate(STEPS)
     ]
@@ -134,6 +134,17 @@ def test_a_loss_of_equal_shares_says_that_nothing_is_assigned() -> None:
     assert "8.3177" in verdict.sentence
     assert judge(*series([EVEN] * 5, loss=losses)).kind == "healthy"
     assert judge(*series([EVEN] * 5, loss=[8.0, 8.2, 8.3, 8.317, 8.3177]), guess=guess).kind == "healthy"  # not yet
+
+
+def test_a_loss_that_never_moves_is_not_healthy() -> None:
+    verdict = judge(*series([EVEN] * 5, loss=[0.0] * 5))
+    assert (verdict.kind, verdict.bad) == ("standing still", True)
+    assert judge(*series([EVEN] * 5, loss=[1.0, 1.0, 1.0, 1.0, 1.0 - 1e-7])).kind == "healthy"
+
+
+def test_a_loss_that_is_not_finite_from_the_start_is_no_fault_of_the_learning_rate() -> None:
+    assert "lr" not in (not_finite(1, ["loss"]).remedy or "lr")
+    assert "lr" in (not_finite(2, ["loss"]).remedy or "")
 
 
 def test_not_finite_names_step_and_term() -> None:

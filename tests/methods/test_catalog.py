@@ -229,6 +229,10 @@ ABOUT = dict.fromkeys(("paper", "formula", "source", "state", "memory", "choose"
         (lambda z: z.square().mean(), "returns a Tensor: return LossTerms"),
         (lambda z: LossTerms(z.square().mean(dim=0), {}), "'total' that is no tensor of one number"),
         (lambda z: LossTerms(z.square().mean(), {"part": 1.0}), "'part' that is no tensor of one number"),
+        (lambda z: LossTerms(z.square().mean(), [z.mean()]), "returns a list of terms: give a dict"),
+        (lambda z: LossTerms(z.numel() * torch.ones((), dtype=torch.int64), {}), "'total' that is no tensor of one"),
+        (lambda z: LossTerms(z.square().mean().detach(), {}), "a loss without a gradient: it does not depend on e.z"),
+        (lambda z: LossTerms((z * nn.Parameter(torch.ones(8))).mean(), {}), r"a weight of shape \[8\] that is not the"),
     ],
 )
 def test_what_ones_own_objective_returns_is_looked_at_first(
@@ -240,6 +244,54 @@ def test_what_ones_own_objective_returns_is_looked_at_first(
     monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", mine, "covariance", summary="", recipe={}, **ABOUT))
     with pytest.raises(TwofoldError, match=message):
         running.trainer("mine")
+
+
+@pytest.mark.parametrize(
+    "build, message",
+    [
+        (lambda parts: None, "mine's function returns a NoneType: return Method"),  # noqa: ARG005
+        (lambda parts: Method(parts, nn.Linear(10, 8), zero), "mine's projector does not take 256 features"),
+    ],
+)
+def test_what_ones_own_function_returns_is_looked_at_first(
+    build: Callable[[Parts], Method], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", build, "own", "", "", {}))
+    with pytest.raises(TwofoldError, match=message):
+        running.trainer("mine")
+
+
+def zero(e: Embeddings) -> LossTerms:
+    return LossTerms(0 * e.z.sum(), {})
+
+
+def test_layers_that_the_method_holds_are_no_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mine(parts: Parts) -> Method:
+        head = nn.Linear(8, 3)
+        return Method(parts, mlp(parts.features, (8,)), lambda e: LossTerms(head(e.z).mean(), {}), head=head)
+
+    monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", mine, "own", "", "", {}))
+    method = running.trainer("mine").method
+    assert any(parameter is method.head.weight for _, parameter in method.trained_parameters())
+
+
+def test_an_objective_is_tried_on_what_forward_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Embeddings] = []
+
+    def mine(parts: Parts) -> Method:
+        return Method(parts, mlp(parts.features, (8,)), lambda e: seen.append(e) or LossTerms(e.z.mean(), {}))
+
+    monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", mine, "own", "", "", {}))
+    running.trainer("mine")
+    assert seen
+    assert all(each.prediction is None and each.target is None for each in seen)
+
+
+def test_every_method_of_the_catalog_says_all_there_is_to_say() -> None:
+    for entry in CATALOG.values():
+        about = (entry.paper, entry.summary, entry.source, entry.formula, entry.state, entry.memory, entry.choose)
+        assert all(about), entry.name
+        assert entry.family != "own"
 
 
 def test_a_name_that_is_taken_and_a_key_without_a_type_are_refused() -> None:

@@ -16,6 +16,10 @@ from running import small
 from twofold.data.decode import decode
 from twofold.diagnosis import diagnose, read_features
 from twofold.errors import TwofoldError
+from twofold.keys import Positive
+from twofold.methods import CATALOG, Method, Parts, registry
+from twofold.models import mlp
+from twofold.types import LossTerms
 from twofold.use.tables import WRITERS, Catalogue, write_npz
 
 
@@ -194,7 +198,7 @@ def test_other_parquet_files_are_refused(tmp_path: Path) -> None:
         diagnose(path)
 
 
-def test_names_that_are_no_utf8_stay_themselves(tmp_path: Path) -> None:
+def test_names_that_are_no_utf8_leave_a_table_that_is(tmp_path: Path) -> None:
     names = ["caf\udce9.png", 'ü,"b".png']  # the first as Python reads a byte that is no UTF-8
     images = Catalogue(np.arange(2), np.zeros(2, bool), None, names, None)
     blocks = [np.eye(2, 3, dtype=np.float32)]
@@ -203,8 +207,8 @@ def test_names_that_are_no_utf8_stay_themselves(tmp_path: Path) -> None:
             write(tmp_path / f"x{ending}", images, iter(blocks))
     with np.load(tmp_path / "x.npz") as file:
         assert file["files"].tolist() == names
-    with (tmp_path / "x.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        assert [row["file"] for row in csv.DictReader(file)] == names
+    with (tmp_path / "x.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["file"] for row in csv.DictReader(file)] == [r"caf\udce9.png", names[1]]
 
 
 def test_memory_does_not_grow_with_the_features(tmp_path: Path) -> None:
@@ -219,3 +223,24 @@ def test_memory_does_not_grow_with_the_features(tmp_path: Path) -> None:
         features = file["features"]
     assert features.shape == (count, width)
     assert np.array_equal(features[::block, 0], np.arange(count // block))
+
+
+def test_a_run_of_a_method_that_is_not_registered_here_is_good_for_all_but_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mine(parts: Parts, *, weight: Positive = 2.0) -> Method:
+        return Method(parts, mlp(parts.features, (8,)), lambda e: LossTerms(weight * e.z.square().mean(), {}))
+
+    monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", mine, "own", "", "", {}))
+    run = twofold.pretrain("digits", method="mine", out=tmp_path / "run", epochs=1, weight=3.0, encoder="conv")
+    known = twofold.embed(run, "digits", tmp_path / "known.npz")
+    monkeypatch.delitem(CATALOG, "mine")
+    found = twofold.embed(run.path, "digits", tmp_path / "found.npz")
+    with np.load(known) as first, np.load(found) as second:
+        np.testing.assert_array_equal(first["features"], second["features"])
+    assert twofold.knn(run.path)["k"] == 20
+    assert twofold.resume(run.path).path == run.path  # it is finished
+    for name in ("results.json", "encoder.safetensors"):
+        (run.path / name).unlink()
+    with pytest.raises(TwofoldError, match="trained with 'mine', a method that is not registered here: import"):
+        twofold.resume(run.path)

@@ -23,6 +23,23 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
+
+def say_version(asked: bool) -> None:
+    if asked:
+        import twofold
+
+        print(f"twofold {twofold.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say the version.", callback=say_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 
@@ -51,7 +68,7 @@ def processes(quiet: bool) -> "Iterator[Display]":
 
 
 @contextmanager
-def polite(stopped: str = GO_ON) -> Iterator[None]:
+def polite(stopped: str = "nothing was written") -> Iterator[None]:
     """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects."""
     try:
         yield

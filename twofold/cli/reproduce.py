@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from twofold.cli.common import Quiet, app, display_of, names, polite
+from twofold.cli.common import GO_ON, Quiet, app, display_of, names, polite
 from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def reproduce(
             user=user,
         )
     ]
-    with polite(), Budget(budget) as time_left, helpers(parallel - 1, out):
+    with polite(GO_ON), Budget(budget) as time_left, helpers(parallel - 1, out):
         outcome = carry_out(
             jobs,
             out=out,

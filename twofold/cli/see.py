@@ -36,4 +36,5 @@ def compare(
     from twofold.report.compare import write_comparison
     from twofold.train.record import RunFolder
 
-    display_of(quiet).say(write_comparison([RunFolder.open(run) for run in runs], out))
+    with polite():
+        display_of(quiet).say(write_comparison([RunFolder.open(run) for run in runs], out))

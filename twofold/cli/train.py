@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from twofold.cli.common import Quiet, RunArgument, app, names, polite, processes, say_verdict
+from twofold.cli.common import GO_ON, Quiet, RunArgument, app, names, polite, processes, say_verdict
 from twofold.errors import TwofoldError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def pretrain(
         overrides.append(f"init={init}")
     if log:
         overrides.append(f"log={','.join(log)}")
-    with polite(), processes(quiet) as display:
+    with polite(GO_ON), processes(quiet) as display:
         config, source = api.configure(data, method, parse_overrides(overrides), display, minutes)
         if dry_run:
             explain(config, source)
@@ -77,7 +77,7 @@ def resume(run: RunArgument, quiet: Quiet = False) -> None:
     """Continue a run that was stopped, exactly where its last checkpoint is."""
     from twofold import api
 
-    with polite(), processes(quiet) as display:
+    with polite(GO_ON), processes(quiet) as display:
         conclude(api.resume(run, display=display), display)
 
 

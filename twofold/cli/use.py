@@ -9,7 +9,6 @@ from rich.console import Console
 from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
 
 Images = Annotated[str, typer.Argument(metavar="DATA", help="Images, as for pretrain.", show_default=False)]
-UNWRITTEN = "nothing was written"
 
 
 @app.command("embed")
@@ -25,7 +24,7 @@ def embed_command(
     from twofold.use.embedding import embed
 
     display = display_of(quiet)
-    with polite(UNWRITTEN):
+    with polite():
         display.say(f"wrote {embed(run, data, out, display=display)}")
 
 
@@ -41,7 +40,7 @@ def search_command(
     from twofold.use.search import search
 
     console = Console()
-    with polite(UNWRITTEN):
+    with polite():
         for file, matches in zip(query, search(run, data, query, k=k, display=display_of(quiet)), strict=True):
             lines = [str(file)]
             for rank, match in enumerate(matches, start=1):
@@ -62,6 +61,6 @@ def export_command(
     from twofold.use.export import export, sidecar
 
     display = display_of(quiet)
-    with polite(UNWRITTEN):
+    with polite():
         written = export(run, form, out)
         display.say(f"wrote {written}\n  and {sidecar(written)}: how to load it, and what images it takes")

@@ -23,9 +23,12 @@ def verify(
     from twofold.report.theory import counts, picture, row, write_page
     from twofold.theory import check, claims, figures
     from twofold.theory.claim import PAPERS
+    from twofold.train.outputs import refuse_unwritable
 
     display = display_of(quiet)
     with polite():
+        if report:
+            refuse_unwritable(out)
         wanted = claims(paper)
         results = []
         with display.stage("checking claims", len(wanted)) as stage:

@@ -190,12 +190,17 @@ def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
         column = column[:, 0]
     if column.shape != (count,):
         raise TwofoldError(f"{where} has {count} images and labels of shape {column.shape}; give one label for each")
-    if column.dtype.kind == "f" and (column == np.rint(column)).all():
-        column = column.astype(np.int64)
+    if column.dtype == object and all(name is None or isinstance(name, str) for name in column):
+        column = np.array(["" if name is None else name for name in column], dtype=np.str_)
+    if column.dtype.kind == "f":
+        column = np.where(np.isnan(column), UNKNOWN, column)
+        column = column.astype(np.int64) if (column == np.rint(column)).all() else column
     if column.dtype.kind == "S":
         column = np.char.decode(column, "utf-8", "replace")
     if column.dtype.kind not in "iubU":
-        raise TwofoldError(f"{where} has labels of type {column.dtype}; give whole numbers or text")
+        raise TwofoldError(
+            f"{where} has labels of type {column.dtype}; give whole numbers, or text: below 0, or empty, where unknown"
+        )
     return column
 
 

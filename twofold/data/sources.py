@@ -263,6 +263,11 @@ def _class_names(path: Path) -> tuple[str, ...]:
     return found
 
 
+def _described(data: Any) -> str:
+    held = f" of {type(data[0]).__name__}" if isinstance(data, (list, tuple)) and data else ""
+    return type(data).__name__ + held
+
+
 def _read(
     data: Any, data_dir: Path, download: bool, only: tuple[str, ...], progress: Progress | None
 ) -> tuple[str, tuple[Split, Split | None, tuple[str, ...] | None], dict[str, Any]]:
@@ -274,8 +279,9 @@ def _read(
         return DATASET, read_dataset(data, progress), {}
     if not isinstance(data, (str, Path)):
         raise TwofoldError(
-            f"data is a {type(data).__name__}; give a name, a path, a numpy array, a pair (images, labels), or a "
-            "Dataset with a length and numbered items"
+            f"data is a {_described(data)}; give a name, a path, a numpy array, a pair (images, labels) of arrays, or "
+            "a Dataset with a length and numbered items. numpy.stack makes an array of a list of images; files are "
+            "named in a .txt or .csv"
         )
     if isinstance(data, str) and data in layouts.FOLDER_SETS:
         return data, layouts.read_folder_set(data, data_dir, progress), layouts.FOLDER_SETS[data].defaults

@@ -21,6 +21,7 @@ from twofold.evaluate.neighbours import pairs_above
 # Chosen on digits and CIFAR-10 with planted copies: nothing false above it, and at 0.9 more of both.
 THRESHOLD = 0.95
 RIDGE = 0.1  # of the mean eigenvalue: directions that hardly vary are noise, and stay small
+FLAT = 1 / 255  # deviation of pixels from 0 to 1
 BLOCK = 2048  # rows; pairs of two blocks are held at a time, at most 100 MB
 
 
@@ -94,11 +95,13 @@ def whitened(features: Tensor) -> Tensor:
 def levelled(pixels: Tensor) -> Tensor:
     """Each of the images [N, C, H, W] with mean 0 and deviation 1: a copy that is only brighter or flatter is the same.
 
-    Not channel by channel, which would take away colours. An image of one grey level becomes 0.
+    Not channel by channel, which would take away colours. An image of one grey level keeps it, from −1 to 1: there
+    is nothing else to tell a white page from a black frame.
     """
     mean = pixels.mean(dim=(1, 2, 3), keepdim=True)
     std = pixels.std(dim=(1, 2, 3), keepdim=True)
-    return (pixels - mean) / std.clamp(min=1 / 255)
+    level = (2 * mean - 1) * (std < FLAT)
+    return (pixels - mean) / std.clamp(min=FLAT) + level
 
 
 def _link(parent: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:

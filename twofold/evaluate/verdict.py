@@ -107,6 +107,7 @@ def judge(
         or complete_collapse(seen, metrics, method)
         or vanishing(seen)
         or guessing(metrics, guess)
+        or standing_still(metrics)
         or dimensional_collapse(seen, method, few_dimensions)
         or falling_probe(metrics)
         or healthy(seen, metrics)
@@ -115,10 +116,12 @@ def judge(
 
 def not_finite(step: int, terms: Sequence[str]) -> Verdict:
     named = " and ".join(terms)
+    of_steps = "Lower lr, or set clip=1, or precision=float32."
+    of_objective = "No step had been taken: it is the objective, or what it was given."
     return Verdict(
         "not finite",
         f"{named} {'is' if len(terms) == 1 else 'are'} not finite from step {step} on.",
-        remedy="Lower lr, or set clip=1, or precision=float32.",
+        remedy=of_steps if step > 1 else of_objective,
     )
 
 
@@ -195,6 +198,18 @@ def guessing(metrics: Sequence[Metrics], guess: float | None) -> Verdict | None:
         (f"equal shares give {guess:.4f}; at the last {LASTING} looks it was not a part in a thousand below",),
         "Sharper targets (first_target_temperature and target_temperature against temperature), weaker augment.*, or a "
         "teacher that follows sooner (teacher_momentum=0.99).",
+    )
+
+
+def standing_still(metrics: Sequence[Metrics]) -> Verdict | None:
+    losses = [line["loss"] for line in metrics if "loss" in line]
+    if len(losses) <= LASTING or min(losses) != max(losses):
+        return None
+    return Verdict(
+        "standing still",
+        f"Nothing is learnt: the loss was {losses[0]:.4g} at every look.",
+        (f"{len(losses)} looks, all of them alike to the last digit",),
+        "See whether the objective depends on the embeddings; or raise lr.",
     )
 
 

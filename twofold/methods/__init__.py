@@ -5,9 +5,29 @@ from types import ModuleType
 
 from twofold.methods import catalog as _catalog  # noqa: F401 — fills the registry
 from twofold.methods.method import Method, Parts
-from twofold.methods.registry import CATALOG, Entry, entry, find, refuse_keys_of_others, schema
+from twofold.methods.registry import (
+    CATALOG,
+    Entry,
+    entry,
+    find,
+    refuse_keys_of_others,
+    refuse_unregistered,
+    schema,
+    schema_of_run,
+)
 
-__all__ = ["CATALOG", "Entry", "Method", "Parts", "entry", "find", "refuse_keys_of_others", "schema"]
+__all__ = [
+    "CATALOG",
+    "Entry",
+    "Method",
+    "Parts",
+    "entry",
+    "find",
+    "refuse_keys_of_others",
+    "refuse_unregistered",
+    "schema",
+    "schema_of_run",
+]
 
 
 class _Callable(ModuleType):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from twofold.config import RUN_KEYS
@@ -9,7 +10,7 @@ from twofold.errors import TwofoldError, nearest
 from twofold.keys import Schema, parameter_keys
 from twofold.methods.method import Method
 
-Family = Literal["contrastive", "covariance", "predictive", "relational", "assignment"]
+Family = Literal["contrastive", "covariance", "predictive", "relational", "assignment", "own"]
 
 
 Builder = Callable[..., Method]  # (parts: Parts, *, its own parameters)
@@ -30,11 +31,11 @@ class Entry:
     paper: str
     summary: str
     recipe: Recipe
-    source: str  # of the defaults
-    formula: str
-    state: str  # what outlives a step, beside trained weights
-    memory: str  # that the loss takes in a step
-    choose: str  # when to
+    source: str = ""  # of the defaults
+    formula: str = ""
+    state: str = ""  # what outlives a step, beside trained weights
+    memory: str = ""  # that the loss takes in a step
+    choose: str = ""  # when to
     few_dimensions: str = ""  # why it leaves few dimensions by design, for those that do: no reason to warn
 
     def recipe_for(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -45,11 +46,17 @@ CATALOG: dict[str, Entry] = {}
 
 
 def entry(
-    *, family: Family, paper: str, recipe: Recipe, name: str | None = None, **about: str
+    *,
+    family: Family = "own",
+    paper: str = "",
+    recipe: Recipe = MappingProxyType({}),
+    name: str | None = None,
+    **about: str,
 ) -> Callable[[Builder], Builder]:
     """Put a builder into the catalog; the first line of its docstring is what `twofold methods` says of it.
 
-    `about`: source, formula, state, memory and choose, from which docs/methods.md is made.
+    `recipe` sets keys of the run. `about`: source, formula, state, memory and choose, from which docs/methods.md is
+    made; a method of one's own needs none of it.
     """
 
     def register(build: Builder) -> Builder:
@@ -73,6 +80,20 @@ def find(name: str) -> Entry:
 def schema(name: str) -> Schema:
     """Every key that a run of this method understands."""
     return RUN_KEYS | parameter_keys(find(name).build)
+
+
+def schema_of_run(name: str) -> Schema:
+    """As `schema`; of a method of someone's own that is not registered here, the keys that all runs have. They are
+    enough for what does not train."""
+    return schema(name) if name in CATALOG else RUN_KEYS
+
+
+def refuse_unregistered(name: str, run: object) -> None:
+    if name not in CATALOG:
+        raise TwofoldError(
+            f"{run} was trained with '{name}', a method that is not registered here: import the module that does, and "
+            "call the function of the same name from Python"
+        )
 
 
 def refuse_keys_of_others(method: str, names: Iterable[str]) -> None:

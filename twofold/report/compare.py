@@ -62,8 +62,6 @@ class Compared:
 def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
     if len({folder.path.resolve() for folder in folders}) < 2:
         raise TwofoldError("a comparison needs two runs or more: twofold compare RUN RUN")
-    if not out.resolve().parent.is_dir() or out.is_dir():
-        raise TwofoldError(f"--out {out}: give a file in a folder that exists")
     refuse_unwritable(out)
     page = render_comparison(folders)
     with writing(out):

@@ -25,7 +25,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.neighbours import nearest, unit
 from twofold.evaluate.projection import FEWEST_POINTS, project
-from twofold.methods import schema
+from twofold.methods import schema_of_run
 from twofold.report.sheets import is_sheet, sheet, squares
 from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
@@ -96,7 +96,7 @@ def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> Non
 
 def record_run(folder: RunFolder, points: int | None, display: Display) -> None:
     """Make the pictures of a finished run once more, from its data and its encoder."""
-    config = load_config(folder.config_text(), schema)
+    config = load_config(folder.config_text(), schema_of_run)
     source = own_source(folder.path, config, display.say)
     encoder = load_encoder(folder.path)
     with display.stage("reading images", len(source)) as stage:

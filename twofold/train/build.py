@@ -36,4 +36,7 @@ def build_method(
         if weights is not None:
             initial.put(encoder, weights, str(config.init))
         parts = Parts(encoder, features, images, config.epochs, config.views, config.augment.local_views)
-        return find(config.method).build(parts, **config.parameters), features, untrained
+        method = find(config.method).build(parts, **config.parameters)
+    if not isinstance(method, Method):
+        raise TwofoldError(f"{config.method}'s function returns a {type(method).__name__}: return Method(parts, …)")
+    return method, features, untrained

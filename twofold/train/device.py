@@ -15,7 +15,9 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise TwofoldError(f"device={name} cannot be used here: {str(error).splitlines()[0]}") from None
+        known = "Expected one of" not in str(error)
+        reason = str(error).splitlines()[0] if known else "it is auto, cpu, cuda, cuda:1 or mps"
+        raise TwofoldError(f"device={name} cannot be used here: {reason}") from None
     return device
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from twofold import dist
 from twofold.data.store import LEAST_STD
 from twofold.errors import LostProcess, TwofoldError, how_to_resume
-from twofold.types import LossTerms
 
 _one_at_a_time = threading.Lock()  # torch's layers draw from one generator for all threads
 
@@ -50,18 +49,6 @@ def refuse_blank(std: Tensor) -> None:
         raise TwofoldError(
             "all pixels of all images are alike, so there is nothing to learn; float pixels are read as 0 to 1"
         )
-
-
-def check_loss(method: str, loss: object) -> None:
-    """What an objective of a user's own may return by mistake, before it fails somewhere inside."""
-    if not isinstance(loss, LossTerms):
-        raise TwofoldError(f"{method}'s objective returns a {type(loss).__name__}: return LossTerms(total, terms)")
-    values = {"total": loss.total, **loss.terms}
-    wrong = [
-        name for name, value in values.items() if not isinstance(value, Tensor) or value.numel() != 1 or value.ndim
-    ]
-    if wrong:
-        raise TwofoldError(f"{method}'s objective returns a '{wrong[0]}' that is no tensor of one number, of shape []")
 
 
 @contextmanager

@@ -19,6 +19,8 @@ def is_writable(folder: Path) -> bool:
 def refuse_unwritable(out: Path) -> None:
     """Before the work, not after it."""
     folder = out.resolve().parent
+    if not folder.is_dir() or out.is_dir():
+        raise TwofoldError(f"--out {out}: give a file in a folder that exists")
     if not is_writable(folder):
         raise TwofoldError(f"--out {out}: the folder {folder} cannot be written; choose another")
 

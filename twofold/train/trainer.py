@@ -39,6 +39,7 @@ from twofold.train.pieces import Pieces, refuse_uneven
 from twofold.train.precision import autocast_of, tf32_products, uses_bf16
 from twofold.train.progress import Display, Stage, sentence
 from twofold.train.record import RunFolder
+from twofold.train.rehearsal import embedding_width, rehearse
 from twofold.train.replay import Replay, Streams, keep_compiled_code, worth_compiling
 from twofold.train.sample_rows import SampleRows
 from twofold.train.watch import Watch, is_online_epoch, record_spectrum, refuse_nonfinite
@@ -100,8 +101,7 @@ class Trainer:
         if isinstance(method.head, BatchRows):
             self.rows = SampleRows(config, method.head, self.loader.order.on_host())
         classes = len(data.classes) if data.classes is not None and data.train.labels is not None else None
-        with torch.no_grad():
-            dimension = method.eval().projector(torch.zeros(2, features, device=self.device)).shape[1]
+        dimension = embedding_width(config.method, method, features, self.device)
         self.observers = Observers(
             features, dimension, classes, config.online_lr, self.device, predictor=method.predictor is not None
         )
@@ -111,7 +111,7 @@ class Trainer:
             self.exchange = Exchange(method, shares, config.batch_size, config.views, self.observers)
         for batch_size in {config.batch_size, self.loader.last_batch_size}:
             shares(batch_size, self.device)  # refuses a batch with fewer images than there are processes
-            self.try_objective(batch_size, features, dimension)
+            rehearse(config, method, data.train.index[:batch_size].to(self.device), features, dimension)
 
         self.step = 0
         self.total_steps = config.epochs * self.loader.steps_per_epoch
@@ -148,16 +148,6 @@ class Trainer:
         self.streams = Streams(self.device)
         if self.pieces is None or self.method.together:  # else it may draw, and a recording cannot draw twice
             self.replay = Replay(self.loader, self.make_views, self.training_step, self.clock, self.streams)
-
-    @torch.no_grad()
-    def try_objective(self, batch_size: int, features: int, dimension: int) -> None:
-        """What an objective refuses (too few views, a batch too small to whiten) is refused before a run begins."""
-        views = self.config.views
-        shape = (views + self.config.augment.local_views, batch_size)
-        z = torch.linspace(-1, 1, shape[0] * shape[1] * dimension, device=self.device).view(*shape, dimension)
-        index = self.data.train.index[:batch_size]
-        tried = Embeddings(z.new_zeros(*shape, features), z, index, prediction=z, target=z[:views])
-        guards.check_loss(self.config.method, self.method.objective(tried))
 
     def train(self, folder: RunFolder) -> None:
         """Train to the end, or until a signal; either way the last thing done is a checkpoint in the run folder."""

@@ -76,8 +76,8 @@ def write_npz(path: Path, images: Catalogue, blocks: Blocks) -> None:
 
 def write_csv(path: Path, images: Catalogue, blocks: Blocks) -> None:
     """A line for each image: what is known of it, then f0, f1, …, in as many digits as a float32 has."""
-    # File names are bytes; what is no UTF-8 in them is written as it is.
-    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+    # File names are bytes; one that is no UTF-8 would make the whole table unreadable to other programs.
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = csv.writer(file)
         number = 0
         for block in blocks:
@@ -171,7 +171,7 @@ def _pyarrow() -> tuple[Any, Any]:
 
 def _valid(value: Any) -> Any:
     """Parquet's text is UTF-8 without exception; file names need not be."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _parts(column: Any) -> Iterator[Any]:
