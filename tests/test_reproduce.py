@@ -17,7 +17,7 @@ from twofold import api
 from twofold.cli import app
 from twofold.config import dump
 from twofold.data.sources import hold_out
-from twofold.errors import TwofoldError
+from twofold.errors import Interrupted, TwofoldError
 from twofold.evaluate.probes import linear_accuracy
 from twofold.keys import coerce
 from twofold.methods import CATALOG, schema
@@ -351,3 +351,16 @@ def test_every_table_end_to_end(table: Table, tmp_path: Path) -> None:
     assert records.keys() == {job.name for job in runnable}
     for line in lines_of_jobs(table, runnable, records):
         assert {cell.ours for cell in line.cells} - {"", "—", "not run yet"}, line.name
+
+
+def test_a_run_that_the_user_stopped_is_not_followed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise Interrupted(tmp_path, 2)
+
+    monkeypatch.setattr(runner, "carried_out", stopped)
+    table = Table("t", "twofold", "1", "a table", (), (), 1)
+    jobs = [Job(table, Row(name, "frossl"), 1, 0, {}, name) for name in "ab"]
+    with runner.Budget(None) as budget, pytest.raises(Interrupted):
+        runner.carry_out(jobs, out=tmp_path, records=[tmp_path / "records"], budget=budget, display=Display(quiet=True))

@@ -108,3 +108,12 @@ def test_the_device_finds_the_same_batches(drop_last: bool) -> None:
             assert torch.equal(room.images, expected.images)
             assert torch.equal(room.index, expected.index)
             assert torch.equal(room.labels, expected.labels)
+
+
+def test_the_device_finds_the_last_image_of_an_epoch_of_full_batches() -> None:
+    images = torch.arange(10, dtype=torch.uint8).view(10, 1, 1, 1)
+    loader = Loader(ImageStore(images, None, torch.arange(10)), batch_size=5, seed=7, drop_last=True)
+    room = loader.batch(0)
+    loader.turn_to(1)
+    loader.fill_at(torch.tensor(1), room)
+    assert torch.equal(room.index, loader.batch(1).index)

@@ -106,3 +106,9 @@ def test_on_the_device_a_batch_needs_no_synchronisation() -> None:
         assert loader.batch(loader.steps_per_epoch).images.is_cuda
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_labelled_images_keep_their_own_groups() -> None:
+    images = torch.zeros(4, 1, 2, 2, dtype=torch.uint8)
+    store = ImageStore(images, torch.tensor([0, -1, 1, -1]), torch.arange(4), groups=torch.tensor([5, 6, 7, 8]))
+    assert store.labelled().groups.tolist() == [5, 7]

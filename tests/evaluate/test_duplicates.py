@@ -13,10 +13,12 @@ from sklearn.datasets import load_digits
 
 import running
 import twofold
-from twofold.duplicates import find_duplicates, write_duplicates
+from twofold.duplicates import Levelled, find_duplicates, write_duplicates
 from twofold.errors import TwofoldError
+from twofold.evaluate import duplicates
 from twofold.evaluate.duplicates import RIDGE, Group, levelled, near_duplicates
 from twofold.evaluate.neighbours import pairs_above
+from twofold.train.weights import Preprocess
 
 
 def reference(features: np.ndarray, threshold: float) -> list[tuple[int, ...]]:
@@ -176,3 +178,34 @@ def test_the_command(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
     assert "5 groups, 20 images more than one of each" in done.stdout
     assert "87-jpeg.jpg" in done.stdout
     assert (tmp_path / "groups.csv").exists()
+
+
+@pytest.mark.parametrize("n, K", [(12, 48), (200, 8)])
+def test_few_images_are_whitened_with_care(n: int, K: int) -> None:
+    torch.manual_seed(0)
+    features = torch.randn(n, K) * torch.linspace(0.1, 3, K)
+    x = (features - features.mean(0)).double()
+    covariance = x.T @ x / n
+    ridge = 0.1 * max(1, K / n) * covariance.trace() / min(K, n - 1)
+    values, vectors = torch.linalg.eigh(covariance)
+    expected = x @ vectors * (values.clamp(min=0) + ridge).rsqrt()
+    expected = expected / expected.norm(dim=1, keepdim=True)
+    rows = duplicates.whitened(features).double()
+    torch.testing.assert_close(rows @ rows.T, expected @ expected.T, rtol=1e-4, atol=1e-4)
+
+
+def test_no_similarity_is_above_1() -> None:
+    torch.manual_seed(0)
+    features = torch.randn(500, 64).repeat(2, 1)
+    groups = duplicates.near_duplicates(features)
+    assert len(groups) == 500
+    assert max(value for group in groups for value in group.similarities) <= 1.0
+
+
+def test_a_grey_image_stays_grey_when_it_is_levelled() -> None:
+    preprocess = Preprocess(4, 3, [0.2, 0.5, 0.8], [0.1, 0.2, 0.3])
+    grey = torch.randint(0, 256, (5, 1, 4, 4), dtype=torch.uint8).expand(-1, 3, -1, -1).contiguous()
+    mean, std = preprocess.mean.view(-1, 1, 1), preprocess.std.view(-1, 1, 1)
+    pixels = Levelled(preprocess)(grey) * std + mean
+    torch.testing.assert_close(pixels[:, 1:], pixels[:, :1].expand(-1, 2, -1, -1))
+    assert pixels.mean().item() == pytest.approx(0.5, abs=1e-5)

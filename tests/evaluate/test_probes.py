@@ -20,6 +20,7 @@ from twofold.evaluate.probes import (
     labelled_subset,
     linear_accuracy,
     linear_scores,
+    scores,
 )
 
 
@@ -383,3 +384,8 @@ def test_mistakes_are_named():
     for probe in (lambda: fit_linear(values, labels, classes=3), lambda: knn_predict(values, labels, values)):
         with pytest.raises(TwofoldError, match="NaN"):
             probe()
+
+
+def test_top5_says_nothing_of_five_classes() -> None:
+    assert scores(torch.arange(5).repeat(3, 1), torch.zeros(3, dtype=torch.int64), classes=5).top5 is None
+    assert scores(torch.arange(5).repeat(3, 1), torch.zeros(3, dtype=torch.int64), classes=6).top5 == 1

@@ -161,3 +161,8 @@ def test_a_record_is_plain_json() -> None:
     assert judge([]).kind == "unknown"
     assert not judge([]).bad
     assert math.isfinite(Snapshot.of(torch.ones(4), {}).rank)
+
+
+def test_the_least_rank_of_many_dimensions_is_a_sixty_fourth() -> None:
+    assert Snapshot(1, 2048, 31.0, 2, 1.0).few_dimensions
+    assert not Snapshot(1, 2048, 33.0, 2, 1.0).few_dimensions

@@ -1,9 +1,10 @@
 """Projectors and the EMA teacher."""
 
+import pytest
 import torch
 from torch import nn
 
-from twofold.models import Teacher, mlp
+from twofold.models import Teacher, mlp, small_weights
 
 
 def test_mlp_has_norm_and_relu_between_layers_only() -> None:
@@ -54,3 +55,12 @@ def test_teacher_gets_no_gradient_and_moves_only_by_update() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, teacher.parameters(), strict=True))
     assert student[1].num_batches_tracked == 0
     assert teacher.network[1].num_batches_tracked == 1
+
+
+def test_small_weights_have_no_bias_and_a_deviation_of_a_fiftieth() -> None:
+    torch.manual_seed(0)
+    head = mlp(64, (256, 128), norm=False, activation=nn.GELU).apply(small_weights)
+    for layer in head:
+        if isinstance(layer, nn.Linear):
+            assert not layer.bias.any()
+            assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)

@@ -171,3 +171,9 @@ def test_no_overflow_in_long_stretches() -> None:
         theta, m = multistep_sgd(x, x, steps, 0.1, 0.01, momentum)
         assert torch.isfinite(theta).all()
         assert torch.isfinite(m).all()
+
+
+def test_betas_for_which_rows_cannot_be_caught_up_are_refused() -> None:
+    LazyAdamW([0.1] * 3, 0.0, (0.99, 0.995))
+    with pytest.raises(TwofoldError, match="caught up exactly only where"):
+        LazyAdamW([0.1] * 3, 0.0, (0.995, 0.996))

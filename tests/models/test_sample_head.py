@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from twofold import objectives
 from twofold.errors import TwofoldError
 from twofold.models import SampleHead, row_store
+from twofold.models.row_store import FORMAT, DiskRows
 
 ROWS, DIM, BATCH, DECAY = 40, 6, 5, 0.05
 
@@ -221,3 +222,16 @@ def test_python_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     scope: dict[str, SampleHead] = {}
     exec(page.split("```python\n")[1].split("```")[0], scope)
     assert SampleHead(1_000_000, 128, path="rows-1M", schedule=[1e-3] * 10_000).steps == 1
+
+
+def test_a_process_forgets_its_own_marks_alone(tmp_path: Path) -> None:
+    def opened(share: tuple[int, int], step: int | None = None) -> DiskRows:
+        return DiskRows(tmp_path / "head", 4096, 64, {"format": FORMAT}, step, share)
+
+    opened((0, 1)).close()
+    one, two = opened((0, 2), 0), opened((1, 2), 0)
+    one.mark(3)
+    one.forget_older()
+    assert {path.name for path in (tmp_path / "head").glob("undo-*")} == {"undo-3.bin", "undo-0-1.bin"}
+    for each in (one, two):
+        each.close()

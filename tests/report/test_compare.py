@@ -3,6 +3,7 @@
 import errno
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -199,3 +200,10 @@ def test_pointing_at_an_image_marks_it_in_maps_of_the_same_images(runs: list[Run
 def test_a_phone_can_show_it(runs: list[RunFolder], tmp_path: Path) -> None:
     page = write_comparison(runs, tmp_path / "page.html")
     assert width_needed(page, 390, tmp_path / "frame.html") == (390, 390)
+
+
+@pytest.mark.parametrize(
+    "seconds, unit", [(1.0, "seconds"), (119.0, "seconds"), (120.0, "minutes"), (7199.0, "minutes"), (7200.0, "hours")]
+)
+def test_the_unit_of_time_is_one_of_which_there_are_two(seconds: float, unit: str) -> None:
+    assert compare.time_unit([SimpleNamespace(timing=[{"step": 1, "seconds": seconds}])])[0] == unit

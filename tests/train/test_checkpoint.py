@@ -153,3 +153,40 @@ def test_one_that_the_pointer_never_named_is_replaced(tmp_path: Path) -> None:
     (path.parent / "latest").unlink()
     checkpoint.save(tmp_path, 5, {"value": torch.ones(1)}, keep=2)
     assert checkpoint.load_latest(tmp_path)[1]["value"] == 1
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_step_that_is_saved_already_is_not_given_up_to_be_saved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.save(tmp_path, 5, {"value": 1}, keep=2)
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    checkpoint.save(tmp_path, 5, {"value": 1}, keep=2)
+    assert checkpoint.load_latest(tmp_path) == (5, {"value": 1})
+
+
+def test_one_that_is_newer_than_the_pointers_does_not_stand_in_for_it(tmp_path: Path) -> None:
+    paths = [checkpoint.save(tmp_path, step, {"value": step}, keep=5) for step in (9, 10, 11)]
+    checkpoint.point_at(tmp_path / "checkpoints", 10)
+    (paths[1] / "state.json").unlink()
+    assert checkpoint.load_sound(tmp_path, lambda _: None) == (9, {"value": 9})
+
+
+@pytest.mark.parametrize("version", [checkpoint.FORMAT - 1, None])
+def test_an_older_format_is_refused(tmp_path: Path, version: int | None) -> None:
+    path = checkpoint.save(tmp_path, 1, {"value": 1}, keep=1) / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": version}))
+    with pytest.raises(TwofoldError, match=f"format {version}, this version reads {checkpoint.FORMAT}"):
+        checkpoint.load_latest(tmp_path)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "latest"
+    checkpoint.write_atomically(path, "step-1\n")
+    monkeypatch.setattr(checkpoint, "sync", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.write_atomically(path, "step-2\n")
+    assert path.read_text() == "step-1\n"

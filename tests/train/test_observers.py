@@ -1,13 +1,18 @@
 """The online probe against SGD on the cross entropy, by autograd in float64; what else is watched, against numpy."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 import running
+from twofold.errors import Diverged
+from twofold.evaluate.metrics import effective_rank
 from twofold.train.observers import Means, OnlineProbe, geometry
-from twofold.train.watch import spectra
+from twofold.train.record import RunFolder
+from twofold.train.watch import Watch, refuse_nonfinite, spectra
 from twofold.types import Embeddings
 
 CPU = torch.device("cpu")
@@ -158,3 +163,27 @@ def test_images_without_a_label_do_not_move_the_probe() -> None:
     nothing = some.observe(features, torch.full_like(labels, -1), torch.tensor(1.0))
     assert torch.equal(some.weight, before)
     assert all(float(value) == 0 for value in nothing.values())
+
+
+def test_a_bad_verdict_is_told_once() -> None:
+    watch = Watch("mine", "", None)
+    told = [watch.note({"step": step, "embedding_norm": 1.0, "loss": 1.0}, [0.0] * 8) for step in range(1, 4)]
+    assert told[0] is not None
+    assert told[0].kind == "complete collapse"
+    assert told[1:] == [None, None]
+
+
+def test_the_step_that_is_named_is_the_one_in_which_it_broke(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    with pytest.raises(Diverged, match=r"^loss/b is not finite from step 7 on"):
+        refuse_nonfinite(folder, 10, {"loss": 3, "loss/a": 1, "loss/b": 3, "alignment": 0}, 0.1)
+
+
+def test_ranks_are_each_of_their_own_spectrum() -> None:
+    trainer = running.trainer()
+    trainer.method.train()
+    trainer.take_step(0)
+    found, values = spectra(trainer.observers, trainer.method.direct)
+    assert values["features_effective_rank"] == effective_rank(found["features"])
+    assert values["effective_rank"] == effective_rank(found["embeddings"])
+    assert values["effective_rank"] != values["features_effective_rank"]

@@ -216,3 +216,31 @@ def test_optimizers_against_loops_in_plain_numbers(name: str) -> None:
         convolution(images).square().mean().backward()
         optimizer.step()
         torch.testing.assert_close(convolution.weight.detach(), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_warmup_of_a_part_of_an_epoch() -> None:
+    rates = learning_rates(configured(epochs=2, warmup_epochs=0.5, lr=1.0, batch_size=256), 8)
+    assert rates[:4].tolist() == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    assert rates[4] == 1
+
+
+def test_restarts_count_from_the_end_of_the_warmup() -> None:
+    config = configured(epochs=7, warmup_epochs=1, schedule="restarts", restart_epochs=3, lr=1.0, batch_size=256)
+    rates = learning_rates(config, 4)
+    assert rates[4] == rates[16] == 1
+    for step in range(4, 28):
+        assert rates[step].item() == pytest.approx((1 + math.cos(math.pi * ((step - 4) % 12) / 12)) / 2)
+
+
+def test_lars_gets_the_trust_coefficient_that_was_asked_for() -> None:
+    weight = nn.Parameter(torch.ones(2, 2))
+    optimizer = build_optimizer(configured(optimizer="lars", lars_eta=0.5), [("w", weight)], torch.device("cpu"))
+    assert optimizer.param_groups[0]["eta"] == 0.5
+
+
+def test_lars_decays_a_weight_without_gradient_by_the_plain_step() -> None:
+    weight = nn.Parameter(torch.ones(2, 2))
+    optimizer = LARS([{"params": [weight], "weight_decay": 1.0}], lr=0.1, momentum=0.0, eta=0.02)
+    weight.grad = torch.zeros(2, 2)
+    optimizer.step()
+    torch.testing.assert_close(weight.detach(), torch.full((2, 2), 0.9))

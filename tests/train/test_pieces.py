@@ -10,8 +10,10 @@ import running
 import twofold
 from twofold import api
 from twofold.errors import TwofoldError
+from twofold.train.pieces import Pieces
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
+from twofold.types import Batch, Embeddings
 
 
 class Alone(nn.Module):
@@ -119,3 +121,27 @@ def test_uneven_pieces_are_refused() -> None:
         trainer("frossl", pieces=3)
     with pytest.raises(TwofoldError, match="two images or more"):
         trainer("frossl", pieces=128)
+
+
+def test_a_gradient_of_the_features_goes_through_the_pieces_too() -> None:
+    torch.manual_seed(0)
+    encoder, projector = nn.Linear(4, 3), nn.Linear(3, 2)
+
+    def forward(views: Tensor, batch: Batch, **_: object) -> Embeddings:
+        features = encoder(views)
+        return Embeddings(features, projector(features), batch.index)
+
+    views = torch.randn(2, 6, 4)
+    batch = Batch(torch.zeros(6, 1), torch.arange(6), torch.arange(6), None)
+
+    def loss(e: Embeddings) -> Tensor:
+        return e.features.square().mean() + e.z.square().mean()
+
+    loss(forward(views, batch)).backward()
+    expected = encoder.weight.grad.clone()
+    encoder.zero_grad()
+    projector.zero_grad()
+    pieces = Pieces(3, forward, [encoder, projector], lambda x: x)
+    loss(pieces.embed([views], batch)).backward()
+    pieces.backward()
+    torch.testing.assert_close(encoder.weight.grad, expected)

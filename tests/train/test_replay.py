@@ -349,3 +349,20 @@ def test_the_first_convolution_as_a_product(channels: int) -> None:
     expected.square().sum().backward()
     assert (y.double() - expected).norm() < 5e-3 * expected.norm()
     assert (gradient.double() - weight.grad).norm() < 1e-2 * weight.grad.norm()
+
+
+def test_looking_ahead_brings_the_numbers_of_the_images_too() -> None:
+    """DIET's label is the image's number, and so are the keys of queues and graphs."""
+    fast, plain = running.trainer("diet", batch_size=256), running.trainer("diet", batch_size=256)
+    fast.replay = Replay(fast.loader, fast.make_views, fast.training_step, fast.clock, AtOnce())
+    expected = weights_after(plain, list(range(6)))
+    assert all(torch.equal(expected[name], value) for name, value in weights_after(fast, list(range(6))).items())
+
+
+def test_gradients_of_several_passes_are_added_up() -> None:
+    linear = nn.Linear(3, 2, bias=False)
+    narrow = NarrowWeights(linear, [linear], torch.bfloat16)
+    for _ in range(2):
+        narrow(torch.eye(3, dtype=torch.bfloat16)).sum().backward()
+        narrow.collect_gradients()
+    assert torch.equal(linear.weight.grad, torch.full((2, 3), 2.0))

@@ -314,3 +314,13 @@ def test_killed_and_resumed_ends_bit_by_bit_as_if_not(whole: Path, tmp_path: Pat
 @pytest.mark.parametrize("seed", range(10))
 def test_killed_at_many_moments(seed: int, whole: Path, tmp_path: Path) -> None:
     check_kills(whole, tmp_path, seed, kills=4)
+
+
+def test_rows_move_by_the_runs_own_settings() -> None:
+    adamw = running.trainer("s-diet", optimizer="adamw", betas=(0.8, 0.95), weight_decay=0.02)
+    assert adamw.rows.head.optimizer.settings[:2] == (0.02, (0.8, 0.95))
+
+
+def test_rows_move_by_the_runs_own_momentum() -> None:
+    sgd = running.trainer("s-diet", optimizer="sgd", momentum=0.7, weight_decay=0.02)
+    assert sgd.rows.head.optimizer.settings == (0.02, 0.7)

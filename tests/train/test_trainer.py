@@ -1,14 +1,18 @@
 """The loop: what a step changes and what it must not."""
 
+import dataclasses
 import json
+import time
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import running
+from twofold import dist
 from twofold.errors import Diverged, TwofoldError
+from twofold.train import guards
 from twofold.train.device import choose_device
 from twofold.train.progress import Stage
 from twofold.train.record import RunFolder
@@ -191,3 +195,92 @@ def test_every_step_has_randomness_of_its_own_and_the_caller_keeps_his(tmp_path:
         assert torch.equal(torch.get_rng_state(), expected)
         weights.append([parameter.detach().clone() for parameter in trainer.method.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def test_images_without_a_label_do_not_count_in_the_online_accuracy() -> None:
+    trainer = running.trainer()
+    trainer.method.train()
+    trainer.take_step(0)
+    test = trainer.data.test
+    some = torch.where(torch.arange(len(test)) % 2 == 0, test.labels, -1)
+    gaps = dataclasses.replace(test, labels=some)
+    alone = gaps.labelled()
+    assert len(alone) < len(test)
+    assert trainer.online_accuracy(gaps) == trainer.online_accuracy(alone)
+
+
+def test_the_online_probe_follows_the_schedule_and_not_the_scaling_with_the_batch() -> None:
+    trainer = running.trainer(schedule="constant", warmup_epochs=0)  # batch 128: scaled_lr is half of lr
+    assert trainer.config.scaled_lr != trainer.config.lr
+    factors, observe = [], trainer.observers.observe
+
+    def spy(embeddings: object, loss: object, batch: object, factor: Tensor, samples: object = None) -> None:
+        factors.append(factor.item())
+        observe(embeddings, loss, batch, factor, samples)
+
+    trainer.observers.observe = spy
+    trainer.method.train()
+    trainer.take_step(0)
+    assert factors == pytest.approx([1.0])
+
+
+def test_every_epochs_end_is_logged_and_some_meet_held_out_images(tmp_path: Path) -> None:
+    trainer = running.trainer(epochs=6, batch_size=512)
+    trainer.spectrum_points = {1}
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    trainer.train(folder)
+    each = trainer.loader.steps_per_epoch
+    lines = folder.read("metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, *range(each, 6 * each + 1, each)]
+    assert [line["epoch"] for line in lines if "online_accuracy" in line] == [1, 2, 3, 5, 6]
+
+
+def test_every_step_of_every_process_draws_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = running.trainer()
+    seeds = []
+    monkeypatch.setattr(guards, "seed_all", lambda seed, _: seeds.append(seed))
+    monkeypatch.setattr(trainer, "training_step", lambda *_: None)
+    for rank in range(3):
+        monkeypatch.setattr(dist, "rank", lambda rank=rank: rank)
+        for step in range(5):
+            trainer.take_step(step)
+    assert len(set(seeds)) == 15
+
+
+def test_speed_is_that_since_the_last_log_point(tmp_path: Path) -> None:
+    trainer = running.trainer()
+    trainer.folder = RunFolder.create(tmp_path / "run", "{}")
+    trainer.method.train()
+    trainer.take_step(0)
+    trainer.step = 11
+    trainer.measured_from = time.monotonic() - 100, 10
+    trainer.log(Stage("", 22, None, None))
+    assert trainer.folder.read("timing.jsonl")[-1]["images_per_second"] == pytest.approx(1.28, rel=0.05)
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    trainer = running.trainer()
+    trainer.folder = RunFolder.create(tmp_path / "run", "{}")
+    next(trainer.method.parameters()).data.flatten()[0] = torch.nan
+    with pytest.raises(Diverged, match="weights are not finite at step 0"):
+        trainer.save()
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_time_to_save_is_counted_from_the_last_save(tmp_path: Path) -> None:
+    trainer = running.trainer(**{"checkpoint.seconds": 100})
+    trainer.folder = RunFolder.create(tmp_path / "run", "{}")
+    trainer.started = trainer.last_save = time.monotonic() - 200
+    assert trainer.is_time_to_save(None)
+    trainer.save()
+    assert not trainer.is_time_to_save(None)
+
+
+def test_a_resumed_run_is_judged_by_all_of_its_spectra(tmp_path: Path) -> None:
+    first, folder = running.trainer(epochs=1), RunFolder.create(tmp_path / "run", "{}")
+    first.train(folder)
+    second = running.trainer(epochs=1)
+    second.restore(folder)
+    assert second.watch.seen == first.watch.seen != []
+    assert second.watch.metrics == first.watch.metrics
+    assert second.watch.verdict == first.watch.verdict

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import twofold
 from running import run, small
+from twofold.train.progress import Display
 from twofold.use import search as searching
 
 
@@ -93,3 +95,25 @@ def test_the_command_shows_files_that_can_be_opened(desk: Path) -> None:
     assert lines[1].split() == ["1", "1.0000", "photos/bees/00.png", "(bees)"]
     for line in lines:
         assert line.startswith("photos") or (desk / line.split()[2]).is_file()
+
+
+def test_other_images_of_the_same_number_have_features_of_their_own(
+    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
+    for seed in (1, 2):
+        pixels = np.random.default_rng(seed).integers(0, 255, (9, 12, 12, 3), dtype=np.uint8)
+        ((best, *_),) = twofold.search(desk / "run", pixels, Image.fromarray(pixels[4]), k=3)
+        assert best.index == 4
+        assert best.similarity == pytest.approx(1, abs=1e-6)
+
+
+def test_images_that_are_normalised_otherwise_have_features_of_their_own(
+    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
+    pixels = np.random.default_rng(1).integers(0, 255, (9, 12, 12, 3), dtype=np.uint8)
+    used = searching.open_encoder(desk / "run")
+    first = searching._bank(used, pixels, Display(quiet=True))[1].clone()
+    used.encoder.preprocess.mean.add_(0.5)
+    assert not torch.equal(searching._bank(used, pixels, Display(quiet=True))[1], first)

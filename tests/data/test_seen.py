@@ -1,0 +1,57 @@
+"""What is held out, and which images are those that a run was trained on."""
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from twofold.data import seen
+from twofold.data.sources import hold_out_groups, load, open_source
+
+
+def folder(path: Path, count: int) -> Path:
+    path.mkdir()
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        Image.fromarray(generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path / f"{number}.png")
+    return path
+
+
+def test_the_share_of_groups_is_right_within_half_of_the_largest() -> None:
+    groups = torch.arange(2).repeat_interleave(10)
+    held = hold_out_groups(torch.arange(20), torch.zeros(20, dtype=torch.int64), groups, 0.3)
+    assert held.sum() == 10
+
+
+def test_new_images_without_a_label_are_not_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
+    here = folder(tmp_path / "desk", 6)
+    (here / "list.csv").write_text(
+        "path,label\n" + "".join(f"{n}.png,{'' if n == 5 else 'ab'[n % 2]}\n" for n in range(6))
+    )
+    source = dataclasses.replace(open_source(here / "list.csv"), held=np.arange(6) >= 4)
+    data = load(source, image_size=8, channels=3, test_fraction=0.2)
+    assert data.test.index.tolist() == [4]
+    assert 5 in data.train.index.tolist()
+
+
+def test_a_folder_of_which_one_image_is_left_is_other_data(tmp_path: Path) -> None:
+    here = folder(tmp_path / "photos", 6)
+    seen.remember(tmp_path, open_source(here), 0.0)
+    for number in range(5):
+        (here / f"{number}.png").rename(here / f"new-{number}.png")
+    source = open_source(here)
+    assert seen.as_trained(tmp_path, SimpleNamespace(data=source.location), source, pytest.fail) is source
+
+
+def test_other_groups_are_other_data(tmp_path: Path) -> None:
+    here = folder(tmp_path / "desk", 4)
+    found = set()
+    for groups in ("aabb", "abab"):
+        (here / "list.csv").write_text("path,group\n" + "".join(f"{n}.png,{groups[n]}\n" for n in range(4)))
+        found.add(open_source(here / "list.csv").fingerprint)
+    assert len(found) == 2

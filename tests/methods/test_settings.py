@@ -1,0 +1,61 @@
+"""What a method makes of its keys."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import running
+from twofold import api
+from twofold.train.progress import Display
+from twofold.train.trainer import Trainer
+from twofold.types import Embeddings
+
+
+def test_distances_need_the_correlation_without_its_start_at_0() -> None:
+    for distance, corrected in (("euclidean", True), ("cosine", False)):
+        direct = running.trainer("isoloss", distance=distance).method.direct
+        assert (direct.corrected, direct.normalize) == (corrected, not corrected)
+
+
+def test_correction_estimates_the_loss_over_all_images() -> None:
+    """Where all logits are equal, cross entropy over n classes is log n."""
+    for correction in (False, True):
+        trainer = running.trainer("s-diet", correction=correction, batch_size=64)
+        z = torch.zeros(1, 64, trainer.method.head.dim)
+        n = len(trainer.data.train) if correction else 64
+        loss = trainer.method.objective(Embeddings(z, z, torch.arange(64)))
+        assert loss.total.exp().item() == pytest.approx(n, rel=1e-4)
+
+
+def test_a_class_without_training_images_keeps_its_number() -> None:
+    config, source = api.configure("digits", "supervised", running.small("supervised"))
+    data = api.read_data(config, source, Display(quiet=True))
+    some = data.train.labels != 3
+    train = dataclasses.replace(
+        data.train, images=data.train.images[some], labels=data.train.labels[some], index=data.train.index[some]
+    )
+    trainer = Trainer(config, dataclasses.replace(data, train=train), Display(quiet=True))
+    trainer.method.train()
+    trainer.take_step(0)
+    assert trainer.method.head.weight.shape[0] == 10
+
+
+def test_graph_vicreg_is_a_mean_over_dimensions() -> None:
+    trainer = running.trainer("graph-vicreg", batch_size=64)
+    torch.manual_seed(0)
+    z, dim = torch.randn(2, 64, 16), 16
+    rows = z.flatten(0, 1)
+    loss = trainer.method.objective(Embeddings(z, z, trainer.data.train.index[:64]))
+    x = rows - rows.mean(0)
+    alignment = -((torch.eye(64).repeat(2, 2) @ x) * x).sum() / (128 * dim)
+    orthogonality = (x.T @ x / 128 - torch.eye(dim)).square().sum() / dim
+    torch.testing.assert_close(loss.terms["alignment"], alignment)
+    torch.testing.assert_close(loss.terms["orthogonality"], orthogonality)
+    torch.testing.assert_close(loss.total, alignment + orthogonality)
+
+
+def test_isoloss_of_exponent_1_is_directcopys_predictor() -> None:
+    assert running.trainer("isoloss", exponent=1.0).method.direct.epsilon == 0.25
+    assert running.trainer("isoloss").method.direct.epsilon == 0
+    assert running.trainer("isoloss", exponent=1.0, epsilon=0.1).method.direct.epsilon == 0.1

@@ -1,0 +1,54 @@
+"""What surrounds the loop: what is refused before it, and signals."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from twofold.errors import TwofoldError
+from twofold.train import guards, rehearsal, replay
+from twofold.types import LossTerms
+
+
+def test_one_blank_channel_of_several_is_no_reason_to_refuse() -> None:
+    guards.refuse_blank(torch.tensor([1 / 255, 0.2, 0.3]))
+    with pytest.raises(TwofoldError, match="alike"):
+        guards.refuse_blank(torch.full((3,), 1 / 255))
+
+
+@pytest.mark.parametrize("name", ["total", "part"])
+def test_a_loss_of_shape_1_is_refused(name: str) -> None:
+    values = {"total": torch.zeros(()), "part": torch.zeros(())} | {name: torch.zeros(1)}
+    with pytest.raises(TwofoldError, match=f"'{name}' that is no tensor of one number, of shape"):
+        rehearsal.check_loss("mine", LossTerms(values["total"], {"part": values["part"]}))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_remembered_and_the_second_is_the_callers(number: signal.Signals) -> None:
+    class Second(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Second
+
+    former = signal.signal(number, stop)
+    try:
+        with guards.stop_signals() as received:
+            signal.raise_signal(number)
+            assert received == [number]
+            with pytest.raises(Second):
+                signal.raise_signal(number)
+        with guards.stop_signals():
+            assert signal.getsignal(number) is not stop
+        assert signal.getsignal(number) is stop
+    finally:
+        signal.signal(number, former)
+
+
+def test_compiled_code_stays_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    replay.keep_compiled_code()
+    assert os.environ["TRITON_CACHE_DIR"] == "mine"
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith(os.path.join("compiled", "inductor"))
