@@ -144,6 +144,8 @@ def numbers() -> str:
         lines.append(f"| {name} | {cells} |")
     row = rows_of(cifar.values(), "untrained")[0]
     lines.append(f"| untrained | {percent([row['linear_accuracy']])} | {percent([row['knn_accuracy']])} | |")
+    missing = ", ".join(name for name in found if name not in cifar)
+    lines += ["", f"Not run yet with today's defaults: {missing}."] if missing else []
     lines += ["", "Each number is from a run whose record, with its whole configuration, is in `reproduce/records`."]
     return "\n".join(lines) + "\n"
 
