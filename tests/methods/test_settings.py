@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import running
-from twofold import api
+from twofold import api, objectives
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 from twofold.types import Embeddings
@@ -59,3 +60,26 @@ def test_isoloss_of_exponent_1_is_directcopys_predictor() -> None:
     assert running.trainer("isoloss", exponent=1.0).method.direct.epsilon == 0.25
     assert running.trainer("isoloss").method.direct.epsilon == 0
     assert running.trainer("isoloss", exponent=1.0, epsilon=0.1).method.direct.epsilon == 0.1
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.1])
+@pytest.mark.parametrize("part", [1, 4])
+def test_graph_vicreg_brings_views_together_only_where_dimensions_are_scarce(weight: float, part: int) -> None:
+    """With as many dimensions as rows the minimum has cosines of about 1/(1 + 2·weight); with few, of 1."""
+    N = 32
+    rows = 2 * N
+    z = torch.randn(rows, rows // part, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    z.requires_grad_()
+    graph = torch.eye(N, dtype=torch.float64).repeat(2, 2)
+    search = torch.optim.LBFGS([z], max_iter=500, history_size=30, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        total = objectives.graph_vicreg(z / rows**0.5, graph, weight / rows).total
+        total.backward()
+        return total
+
+    search.step(loss)
+    first, second = (z - z.mean(0)).detach().chunk(2)
+    cosine = nn.functional.cosine_similarity(first, second, dim=1).mean().item()
+    assert cosine == pytest.approx(1 / (1 + 2 * weight) if part == 1 else 1.0, abs=0.02)

@@ -4,7 +4,17 @@ from twofold.reproduce.readings import LINEAR
 from twofold.reproduce.table import Row, Setting, Table
 from twofold.reproduce.tables.alpha_cl_1 import DIFFERS, DIRECT, INFONCE, UNDECAYED, printed
 
-CAPTION = "Table 2's caption"
+
+def resnet50(batch_size: int, caption: str) -> tuple[Setting, ...]:
+    return (
+        Setting("encoder", "resnet50", caption),
+        Setting("batch_size", batch_size, caption),
+        Setting("lr", 0.001, caption),
+        Setting("lr_scaling", "none", "the rate is printed as used"),
+        Setting("optimizer", "adam", "section 6"),
+        UNDECAYED,
+    )
+
 
 TABLE = Table(
     name="alpha-cl-2",
@@ -13,14 +23,7 @@ TABLE = Table(
     title="a larger network, CIFAR-10, ResNet-50, batch 128",
     columns=(LINEAR,),
     epochs=100,
-    settings=(
-        Setting("encoder", "resnet50", CAPTION),
-        Setting("batch_size", 128, CAPTION),
-        Setting("lr", 0.001, CAPTION),
-        Setting("lr_scaling", "none", "the rate is printed as used"),
-        Setting("optimizer", "adam", "section 6"),
-        UNDECAYED,
-    ),
+    settings=resnet50(128, "Table 2's caption"),
     rows=[
         Row("InfoNCE", "contrastive", INFONCE, printed((86.39, 0.16), (89.97, 0.14), (90.19, 0.23))),
         Row("α-CL-direct", "alpha-cl", DIRECT, printed((87.79, 0.25), (90.41, 0.18), (90.50, 0.21))),
