@@ -12,6 +12,8 @@ from twofold.types import Embeddings, LossTerms
 
 RELATIONAL = SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-4}
 BIRTH = "The birth of self-supervised learning (Balestriero and LeCun 2024)"
+# Fewer dimensions than a batch has rows: with as many, views of an image need not agree. Width, weight and ridge were
+# chosen by held-out training images of CIFAR-10 (benchmarks/NOTES.md, "Relational methods").
 
 
 @entry(
@@ -25,7 +27,7 @@ BIRTH = "The birth of self-supervised learning (Balestriero and LeCun 2024)"
     choose="When you know which images belong together: labels, some labels, groups, neighbours (`graph.*`).",
 )
 def ridge_graph(
-    parts: Parts, *, ridge: Positive = 0.1, projector: Widths = (2048, 512), graph: Graph = Graph()
+    parts: Parts, *, ridge: Positive = 0.01, projector: Widths = (2048, 128), graph: Graph = Graph()
 ) -> Method:
     """Ridge regression to any graph of which images belong together, solved in closed form.
 
@@ -52,7 +54,7 @@ def ridge_graph(
     choose="As ridge-graph, without solving a linear system.",
 )
 def graph_vicreg(
-    parts: Parts, *, weight: Positive = 1.0, projector: Widths = (2048, 512), graph: Graph = Graph()
+    parts: Parts, *, weight: Positive = 0.1, projector: Widths = (2048, 256), graph: Graph = Graph()
 ) -> Method:
     """VICReg for any graph: related images together, the covariance near the identity.
 
