@@ -4,17 +4,20 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
+
+import pytest
 
 from twofold.report.pictures import FORMAT
 from twofold.reproduce.maps import DOT, GAP, GRID, SIDE, TITLE, kept_map, side_by_side
 from twofold.reproduce.page import write_page
-from twofold.reproduce.show import lines_of_records, markdown, panels_of
+from twofold.reproduce.show import line_of, lines_of_records, markdown, panels_of
 from twofold.reproduce.tables import TABLES
 
 MAP = {"x": [0, GRID, 0, GRID], "y": [0, 0, GRID, GRID], "labels": [0, 1, 1, -1], "classes": ["<a>", "b"]}
 
-EMPTY = {"online_accuracy": {}, "spectrum": {}}  # what a page reads of a record beside its map
+EMPTY = {"online_accuracy": {}, "spectrum": {}, "results": {"table": []}}  # what is read beside its map
 
 
 def corners(path: ElementTree.Element) -> set[tuple[int, int]]:
@@ -56,8 +59,16 @@ def test_a_table_shows_the_maps_that_there_are(tmp_path: Path) -> None:
     assert panels_of(table, lines) == []
     assert not any("figures/" in line for line in markdown(table, lines))
     lines = [replace(lines[0], records={"run": {"map": None}, "second": {"map": MAP}}), lines[1]]
-    assert panels_of(table, lines) == [("S-DIET, 30 epochs", MAP)]
+    assert panels_of(table, lines) == [("S-DIET, 100 epochs", MAP)]
     assert panels_of(TABLES["s-diet-3"], lines) == []
     assert "![t-SNE of features, CIFAR-10, ResNet-18](figures/s-diet-figure-2.svg)" in markdown(table, lines)
     drawn = [replace(each, records={name: record | EMPTY for name, record in each.records.items()}) for each in lines]
     assert "<svg" in write_page(tmp_path / "page.html", table, drawn).read_text()
+
+
+@pytest.mark.parametrize("maps, said", [([None], True), ([None, MAP], False), ([], False)])
+def test_a_run_whose_map_was_not_kept_says_so(maps: list[Any], said: bool) -> None:
+    table = TABLES["s-diet-figure-2"]
+    runs = {str(seed): EMPTY | {"map": each, "config": {"values": {"seed": seed}}} for seed, each in enumerate(maps)}
+    for shown, other in ((table, said), (TABLES["s-diet-3"], False)):
+        assert ("its map was not kept" in line_of(shown, table.rows[0], 100, runs, "").note) == other

@@ -58,6 +58,8 @@ def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], ref
     values = list(done.values())
     failed = [record["failed"] for record in values if record.get("failed")]
     notes = [row.note, refused] + ([f"{len(failed)} of {len(done)} runs failed: {failed[0]}"] if failed else [])
+    if table.maps and values and not any(record.get("map") for record in values):
+        notes.append("its map was not kept")
     return Line(
         name=row.name,
         epochs=epochs,

@@ -67,8 +67,8 @@ TABLE = Table(
     findings=(
         "That FroSSL is first early in training is not seen on CIFAR-10: in runs of 30 epochs VICReg is ahead of it "
         "at epochs 3, 10 and 30. At epochs 10 and 30 these two, SimCLR and W-MSE are ahead of all others. FroSSL is "
-        "ahead of SimCLR then, and in runs of 100 epochs until their end. Slow are DINO, SimSiam, SwAV and Barlow "
-        "Twins, as in print; W-MSE, which is slow there, is not. One seed."
+        "ahead of SimCLR then, and in runs of 100 epochs until their end. Slow are DINO, BYOL, SimSiam, SwAV and "
+        "Barlow Twins, as in print; W-MSE, which is slow there, is not. One seed."
     ),
     differs=(
         "the published numbers are on STL-10, in a run of 500 epochs; ours are on CIFAR-10, in runs of 30 and 100, "

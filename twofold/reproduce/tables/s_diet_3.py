@@ -24,5 +24,9 @@ TABLE = Table(
     epochs=100,
     settings=SETTINGS,
     rows=[NORMALISED, OTHER],
+    findings=(
+        "Confirmed: normalised, S-DIET is 4.4 points better after 100 epochs on CIFAR-10; in print, on CIFAR-100, "
+        "4.3. One seed."
+    ),
     differs=("ours on CIFAR-10, 100 epochs; the paper on CIFAR-100, 5000 epochs", OURS),
 )

@@ -1,7 +1,10 @@
 """S-DIET, Figure 2: maps of the embeddings of S-DIET and of SimCLR."""
 
+from dataclasses import replace
+
 from twofold.reproduce.readings import KNN, LINEAR
-from twofold.reproduce.table import Row, Table
+from twofold.reproduce.table import Table
+from twofold.reproduce.tables.s_diet_5 import TABLE as METHODS
 
 TABLE = Table(
     name="s-diet-figure-2",
@@ -9,11 +12,13 @@ TABLE = Table(
     number="Figure 2",
     title="t-SNE of features, CIFAR-10, ResNet-18",
     columns=(LINEAR, KNN),
-    epochs=30,
+    epochs=METHODS.epochs,
+    settings=METHODS.settings,
     maps=True,
-    rows=[Row("S-DIET", "s-diet"), Row("SimCLR", "simclr")],
+    rows=[replace(row, printed={}) for row in METHODS.rows if row.name in ("S-DIET", "SimCLR")],
     differs=(
-        "ours with ResNet-18, each method's defaults and 30 epochs, 1,000 images of which a part is held out; the "
-        "paper with ResNet-50, test images",
+        "ours the runs of Table 5, with ResNet-18 and 100 epochs, 1,000 images of which a part is held out; the paper "
+        "with ResNet-50, test images",
+        *METHODS.differs,
     ),
 )
