@@ -32,7 +32,7 @@ ERRATA = ROOT / "docs" / "errata.md"
 RECORDS = ROOT / "reproduce" / "records"
 BENCHMARKS = ROOT / "benchmarks" / "results"
 Record = dict[str, Any]
-START, END = "<!-- numbers: written by docs/generate.py -->\n", "<!-- end of numbers -->\n"
+WITH_PEER = "throughput-h200-*with-lightly.json"
 FAMILIES = {
     "contrastive": "Images against images: the views of one image attract, those of different images repel.",
     "covariance": "Dimensions against dimensions: decorrelated, so that none is wasted.",
@@ -105,8 +105,8 @@ def rows_of(runs: Iterable[Record], name: str) -> list[dict[str, float]]:
     return [row for run in runs for row in run["results"]["table"] if row["name"] == name]
 
 
-def numbers() -> str:
-    """The tables of the README, from the records of the runs."""
+def demo() -> str:
+    """What the demo ends with, and how long it takes, from the records of its runs."""
     digits = list(records("digits-frossl-seed*.json").values())
     seconds, machine = mean(run["results"]["seconds"] for run in digits), digits[0]["machine"]
     lines = [
@@ -124,12 +124,19 @@ def numbers() -> str:
         shown_rows = rows[:1] if name == "raw pixels" else rows
         cells = " | ".join(percent([row[column] for row in shown_rows]) for column in columns)
         lines.append(f"| {name} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def numbers() -> str:
+    """A paper's table, all methods and their speed, from the records of runs and benchmarks."""
     catalog, everything = TABLES["catalog"], read_records(RECORDS)
     found = {row.name: list(records_of(catalog, row, everything).values()) for row in catalog.rows}
     cifar = {name: runs[0] for name, runs in found.items() if runs}
     cifar = dict(sorted(cifar.items(), key=lambda item: -rows_of([item[1]], "trained")[0]["linear_accuracy"]))
-    lines += ["", *beside_print("alpha-cl-1", everything)]
-    lines += [
+    lines = [
+        *beside_print("alpha-cl-1", everything),
+        "",
+        *beside_peer(),
         "",
         f"CIFAR-10, ResNet-18, 30 epochs, one seed, each method with its defaults, {machines_of(cifar.values())}:",
         "",
@@ -146,7 +153,11 @@ def numbers() -> str:
     lines.append(f"| untrained | {percent([row['linear_accuracy']])} | {percent([row['knn_accuracy']])} | |")
     missing = ", ".join(name for name in found if name not in cifar)
     lines += ["", f"Not run yet with today's defaults: {missing}."] if missing else []
-    lines += ["", "Each number is from a run whose record, with its whole configuration, is in `reproduce/records`."]
+    lines += [
+        "",
+        "Each number is from a run whose record, with its whole configuration, is in `reproduce/records`, or in",
+    ]
+    lines += ["`benchmarks/results`."]
     return "\n".join(lines) + "\n"
 
 
@@ -156,12 +167,34 @@ def beside_print(name: str, everything: dict[str, Record]) -> list[str]:
     done = [line for line in lines_of_records(table, everything) if line.records and line.cells[0].printed]
     machines = machines_of(run for line in done for run in line.records.values())
     return [
-        f"{PAPERS[table.paper]}, {table.number}: {table.title}. Accuracy of a linear classifier in per cent,",
-        f"{table.epochs} epochs, {machines}; what agrees, what does not, and why: [docs/results.md](docs/results.md).",
+        f"{PAPERS[table.paper]}, {table.number}: {table.title}.",
+        f"Accuracy of a linear classifier in per cent, {table.epochs} epochs, {machines}; what agrees, what does not,",
+        "and why: [docs/results.md](docs/results.md).",
         "",
         "| | published | ours | seeds |",
         "|---|---|---|---|",
         *(f"| {line.name} | {line.cells[0].printed} | {line.cells[0].ours} | {len(line.seeds)} |" for line in done),
+    ]
+
+
+def beside_peer() -> list[str]:
+    """A whole training step beside lightly's, and beside the network alone, all measured in one run."""
+    found = json.loads(max(BENCHMARKS.glob(WITH_PEER)).read_text(encoding="utf-8"))
+    settings, rows = found["settings"], {row["method"].partition(",")[0]: row for row in found["rows"]}
+    ours, peer = rows["frossl"], rows["lightly"]
+    return [
+        "A step of training, from pixels in memory to moved weights, beside the same network alone (forward, backward,",
+        f"optimizer): FroSSL, ResNet-18, images of {settings['size']} pixels, batch {settings['batch']}, bfloat16, "
+        f"{found['machine']}.",
+        f"lightly 1.6 has its transforms in {peer['method'].split()[1]} loader processes; encoder, batch, precision "
+        "and loss are the same, its",
+        "projector has a layer less, and its optimizer is SGD in place of LARS.",
+        "",
+        "| | views/s | memory, MiB |",
+        "|---|---|---|",
+        f"| the network alone | {ours['ceiling']:,.0f} | |",
+        f"| Twofold | {ours['views/s']:,.0f} | {ours['MiB']:,.0f} |",
+        f"| lightly | {peer['views/s']:,.0f} | {peer['MiB']:,.0f} |",
     ]
 
 
@@ -266,8 +299,11 @@ def figures() -> dict[Path, str]:
 
 def readme() -> str:
     text = README.read_text(encoding="utf-8")
-    before, rest = text.split(START)
-    return before + START + numbers() + END + rest.split(END)[1]
+    for name, block in (("demo", demo()), ("numbers", numbers())):
+        start, end = f"<!-- {name}: written by docs/generate.py -->\n", f"<!-- end of {name} -->\n"
+        before, rest = text.split(start)
+        text = before + start + block + end + rest.split(end)[1]
+    return text
 
 
 def errata_page() -> str:
