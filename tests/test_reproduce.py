@@ -294,6 +294,19 @@ def test_the_command(tmp_path: Path, tiny: dict[str, str]) -> None:
     assert "training" not in again.stdout
 
 
+def test_what_is_printed_fits_a_narrow_terminal(tmp_path: Path) -> None:
+    """Names are broken between words, notes stand below the table, and a table of which nothing was asked has none."""
+    words = ["reproduce", "isoloss-2", "alpha-cl-4", "--row", "IsoLoss, a*", "--row", "SimSiam", "--epochs", "7"]
+    words += ["--budget", "0", "--out", str(tmp_path / "out")]
+    lines = CliRunner().invoke(app, words, env={"COLUMNS": "70"}, catch_exceptions=False).stdout.splitlines()
+    names = " ".join(line[:10].strip() for line in lines if line.startswith(" ")).split()
+    assert names == ["SimSiam", "IsoLoss,", "authors'", "code"]
+    assert "SimSiam: solo-learn's settings" in lines
+    assert not any(line.startswith("alpha-cl-4") for line in lines)
+    left = next(line for line in lines if line.startswith("left for want of time: "))
+    assert left.count("cifar10-") == 2
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -112,10 +112,15 @@ def reproduce(
             if table.benchmark
             else lines_of_jobs(table, jobs, known)
         )
+        if not lines:  # none of its rows was asked for
+            continue
         display.say(f"\n{table.name}: {table.number}. {table.title}")
         if asked:
             display.say(f"these runs with {asked}")
         display.say(side_by_side(table, lines))
+        for line in lines:
+            if line.note:
+                display.say(f"{line.name}: {line.note}")
         if table.command:
             display.say(f"measured by: {table.command}")
         display.say(f"page     {write_page(out / f'{table.name}.html', table, lines, asked)}")
@@ -127,9 +132,9 @@ def conclude(outcome: "Outcome", display: "Display") -> None:
     for name, reason in outcome.refused.items():
         display.say(f"not run: {name}: {reason}")
     if outcome.elsewhere:
-        display.say(f"{len(outcome.elsewhere)} runs are with another process")
+        display.say(f"with another process: {', '.join(outcome.elsewhere)}")
     if outcome.left:
-        display.say(f"{len(outcome.left)} runs are left for want of time: the same command goes on with them")
+        display.say(f"left for want of time: {', '.join(outcome.left)}\nthe same command goes on")
     if outcome.refused:
         raise typer.Exit(1)
 
@@ -208,10 +213,12 @@ def listing(tables: "list[Table]", records: "dict[str, Record]") -> Grid:
 
 
 def side_by_side(table: "Table", lines: "list[Line]") -> Grid:
+    """Without notes, which a narrow column would make unreadable."""
     from twofold.reproduce.show import heads, texts
 
-    row, *others = heads(table)
-    grid = Grid(Column(row, overflow="fold"), *others, box=None, header_style="bold")
+    row, *others, _ = heads(table)
+    longest = max(len(word) for line in lines for word in line.name.split())
+    grid = Grid(Column(row, min_width=longest), *others, box=None, header_style="bold")
     for line in lines:
-        grid.add_row(*map(escape, texts(table, line)))
+        grid.add_row(*map(escape, texts(table, line)[:-1]))
     return grid
