@@ -51,7 +51,7 @@ EFFECTIVE_RANK = Column(
     "effective rank", lambda record: None if record.get("failed") else record["last"].get("effective_rank"), ".1f"
 )
 MEMORY = Column("memory, MiB", lambda record: record["results"].get("memory"), ",.0f")
-MINUTES = Column("training, minutes", lambda record: record["seconds"] / 60)
+MINUTES = Column("minutes, with evaluation", lambda record: record["seconds"] / 60)
 
 
 def _spectrum(record: Record) -> dict[str, Any] | None:

@@ -34,7 +34,8 @@ TABLE = Table(
     ],
     findings=(
         "Seen with a ResNet-18: whether weights are normalised makes no difference that one seed could show (85.7 % "
-        "without, 85.9 ± 0.2 % with). In print it makes none either, with a ResNet-50, which was not run yet."
+        "without, 85.9 ± 0.2 % with). In print, with a ResNet-50, which was not run yet, normalised weights are "
+        "better by 0.17 points after 100 epochs, within the deviations, and by none after 500."
     ),
     differs=DIFFERS,
 )

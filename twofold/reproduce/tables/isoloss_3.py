@@ -16,7 +16,7 @@ from twofold.reproduce.tables.isoloss_2 import (
     printed,
 )
 
-ONE = {"exponent": 1.0, "epsilon": 0.25}
+ONE = {"exponent": 1.0, "epsilon": 0.25}  # ε of the authors' code; not in print
 
 TABLE = Table(
     name="isoloss-3",

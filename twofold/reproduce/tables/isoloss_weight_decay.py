@@ -21,20 +21,26 @@ TABLE = Table(
             for decay in DECAYS
         ),
         Row("IsoLoss, no EMA", "isoloss", NO_TEACHER | WIDTHS),
+        Row("BYOL", "byol", TEACHER | WIDTHS | {"predictor_width": 4096, "weight_decay": 1e-5}),
         *(
             Row(f"{title}, Euclidean", method, TEACHER | WIDTHS | {"distance": "euclidean"} | more)
             for title, method, more in (
                 ("DirectPred", "directpred", {}),
                 ("IsoLoss", "isoloss", {}),
-                ("BYOL", "byol", {"weight_decay": 1e-5}),
+                ("BYOL", "byol", {"predictor_width": 4096, "weight_decay": 1e-5}),
             )
         ),
     ],
+    findings=(
+        "Confirmed, as far as it was run: with the cosine distance IsoLoss recruits more eigenvalues than DirectPred "
+        "and BYOL (53 above a hundredth of the largest, against 15 and 10) and learns faster (74.8 % online after 30 "
+        "epochs, against 64.5 and 64.7 %). That it recruits all is not seen: 53 of 256. Weight decay, the Euclidean "
+        "distance and no teacher were not run yet. One seed."
+    ),
     differs=(
         "the figures have no numbers in the text: three weight decays around the published 4e-4 are ours",
         "eigenvalues are of the centred covariance, the paper's of the correlation; distinct ones are above 1 % of "
         "the largest",
-        "the paper prints no number of epochs; 30 are enough to see which way eigenvalues go; three "
-        "of them warm up, in print 10",
+        "Figure 3b has 500 epochs; 30 are enough to see which way eigenvalues go; three of them warm up, in print 10",
     ),
 )

@@ -33,6 +33,9 @@ TABLE = Table(
             probes=PROJECTED,
         ),
     ],
-    findings=("As in print, the features before the projector are the better ones."),
+    findings=(
+        "As in print, the features before the projector are the better ones: 76.0 against 71.0 % with a ResNet-18 (in "
+        "print 66.9 against 63.5). ResNet-50 was not run yet. One seed."
+    ),
     differs=("ours on CIFAR-10, 100 epochs; the paper on CIFAR-100, 5000 epochs", OURS),
 )
