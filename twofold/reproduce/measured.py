@@ -15,7 +15,8 @@ def lines_of_measurements(table: Table, folder: Path) -> list[Line]:
 
 
 def measurement(table: Table, row: Row, folder: Path) -> Mapping[str, Any] | None:
-    """The newest line of the benchmark that is what the row says."""
+    """The newest line of the benchmark that is what the row says. Of files of one day the one without a word after its
+    date counts, which sorts last: the others are kept for what was before."""
     newest: tuple[str, Mapping[str, Any]] | None = None
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
