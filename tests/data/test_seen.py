@@ -55,3 +55,19 @@ def test_other_groups_are_other_data(tmp_path: Path) -> None:
         (here / "list.csv").write_text("path,group\n" + "".join(f"{n}.png,{groups[n]}\n" for n in range(4)))
         found.add(open_source(here / "list.csv").fingerprint)
     assert len(found) == 2
+
+
+def test_a_folder_that_was_moved_is_split_as_it_was(tmp_path: Path) -> None:
+    """Though files were added, one has gone and all have other times; but few names in common are no sign."""
+    here = folder(tmp_path / "photos", 10)
+    source = dataclasses.replace(open_source(here), held=np.arange(10) >= 7)
+    seen.remember(tmp_path, source, 0.3)
+    config, said = SimpleNamespace(data=str(here)), []
+    there = folder(tmp_path / "elsewhere", 12)
+    (there / "0.png").unlink()
+    moved = seen.as_trained(tmp_path, config, open_source(there), said.append)
+    names = moved.train.names(np.arange(11))
+    assert {name for name, held in zip(names, moved.held, strict=True) if held} == {f"{n}.png" for n in range(7, 12)}
+    assert "counts as held out" in said[0]
+    others = open_source(folder(tmp_path / "others", 3))
+    assert seen.as_trained(tmp_path, config, others, pytest.fail) is others

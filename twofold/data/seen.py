@@ -14,6 +14,7 @@ from twofold.data.sources import ARRAY, DATASET, Source, find_again, trained_row
 from twofold.errors import TwofoldError
 
 FILE = "images.npz"
+MOST = 0.5  # of the names that a run was trained on
 
 
 def remember(run: Path, source: Source, test_fraction: float) -> None:
@@ -40,21 +41,27 @@ def is_own(run: Path, source: Source) -> bool:
 
 
 def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], None]) -> Source:
-    """The run's own source with what it was not trained on held out: images that are new are so too. Others as is."""
-    found_again = source.location == config.data and config.data not in (ARRAY, DATASET)
-    seen = _read(run) if found_again and source.test is None else None
-    if seen is None or str(seen["fingerprint"]) == source.fingerprint:
+    """The run's own source with what it was not trained on held out: images that are new are so too. Others as is.
+
+    Where another folder has most of the names that the run was trained on, it is the run's, moved or copied.
+    """
+    kept = _read(run) if source.test is None and config.data not in (ARRAY, DATASET) else None
+    if kept is None or str(kept["fingerprint"]) == source.fingerprint:
         return source
+    found_again = source.location == config.data
     names = source.train.names(np.arange(len(source.train)))
-    if names is None or "trained" not in seen:
+    if names is None or "trained" not in kept:
+        if not found_again:
+            return source
         raise TwofoldError(
             f"{source.name} has changed since {run} was trained, and which of its images were held out is not known "
             "any more: put the former ones back, or look at others"
         )
-    trained = np.isin(_hashes(names), seen["trained"])
-    if trained.sum() < 2:  # all were replaced: these are other images
-        return source
-    say(f"{source.name} has changed since {run} was trained: images that are new count as held out")
+    trained = np.isin(_hashes(names), kept["trained"])
+    if trained.sum() < (2 if found_again else max(2, MOST * len(kept["trained"]))):
+        return source  # other images: all were replaced, or few names happen to be the same
+    why = f"has changed since {run} was trained" if found_again else f"has the names of {run}'s images"
+    say(f"{source.name} {why}: what it was not trained on counts as held out")
     return dataclasses.replace(source, held=~trained)
 
 
