@@ -3,15 +3,17 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 import twofold
 from running import run, small
-from twofold.cli import main
-from twofold.cli.train import accuracy_table, split_words
+from twofold.cli import app, main
+from twofold.cli.train import accuracy_table, comparison, split_words
 from twofold.errors import TwofoldError
 from twofold.methods import CATALOG, schema
 from twofold.reproduce.tables import TABLES
@@ -127,8 +129,30 @@ def test_settings_and_data_are_told_apart() -> None:
     assert split_words(["epochs=3"]) == (None, ["epochs=3"])
     assert split_words(["photos", "augment.flip=0"]) == ("photos", ["augment.flip=0"])
     assert split_words(["./odd=name", "lr=1"]) == ("./odd=name", ["lr=1"])
-    with pytest.raises(TwofoldError):
+    with pytest.raises(TwofoldError, match=r"not 2: a, b$"):
         split_words(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["photos", "--epochs", "3"], "there is no option --epochs; did you mean epochs=3?"),
+        (["photos", "--batch-size=64"], "there is no option --batch-size=64; did you mean batch_size=64?"),
+        (["photos", "--temperature"], "there is no option --temperature; did you mean temperature=VALUE?"),
+        (["photos", "epochs", "3"], "not 3: photos, epochs, 3; did you mean epochs=3?"),
+        (["photos", "--otu", "x"], "there is no option --otu, did you mean '--out'?"),
+        (
+            ["temprature=1"],
+            "unknown key 'temprature', did you mean 'temperature'? frossl takes no temperature: it is a",
+        ),
+        (["temperature=1"], "frossl takes no temperature: it is a key of alpha-cl, contrastive,"),
+        (["epocs=1"], "unknown key 'epocs', did you mean 'epochs'?"),
+    ],
+)
+def test_settings_that_are_written_otherwise(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["pretrain", *words])
+    assert isinstance(result.exception, TwofoldError)
+    assert said in str(result.exception)
 
 
 def test_the_table_has_no_column_of_few_labels_where_they_are_all_labels() -> None:
@@ -137,6 +161,23 @@ def test_the_table_has_no_column_of_few_labels_where_they_are_all_labels() -> No
     none = row | {"few_labels_accuracy": None, "few_labels_sd": None, "labels_per_class": None}
     columns = [[column.header for column in accuracy_table([each]).columns] for each in (few, none)]
     assert columns == [["", "linear", "linear, 10 labels per class", "kNN"], ["", "linear", "kNN"]]
+
+
+@pytest.mark.parametrize(
+    "linear, knn, said",
+    [
+        (0.9, 0.9, "labels   better than an untrained encoder and than raw pixels"),
+        (0.9, 0.6, "labels   better than an untrained encoder and than raw pixels by linear alone"),
+        (0.8, 0.9, "labels   better than an untrained encoder and than raw pixels by kNN alone"),
+        (0.7, 0.55, "labels   not better than an untrained encoder or raw pixels: it did not help, or not yet"),
+    ],
+)
+def test_labels_say_whether_it_helped(linear: float, knn: float, said: str) -> None:
+    def row(name: str, linear: float, knn: float) -> dict[str, Any]:
+        return {"name": name, "linear_accuracy": linear, "knn_accuracy": knn}
+
+    others = [row("untrained", 0.8, 0.5), row("raw pixels", 0.6, 0.6)]
+    assert comparison([row("trained", linear, knn), *others]) == said
 
 
 def test_a_folder_without_labels_with_a_broken_file(tmp_path: Path, photos: Path) -> None:

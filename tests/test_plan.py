@@ -175,6 +175,21 @@ def test_images_that_cannot_be_read_are_not_among_those_that_are_counted(photos:
         assert text.endswith(f"; {2 if folder == photos else 1} more cannot be read")
 
 
+@pytest.mark.parametrize(
+    "method, settings, said",
+    [
+        ("frossl", {}, "2 classes (for evaluation only)"),
+        ("supervised", {}, "2 classes (trained on)"),
+        ("ridge-graph", {"graph.source": "labels"}, "2 classes (trained on)"),
+        ("ridge-graph", {}, "2 classes (for evaluation only)"),
+    ],
+)
+def test_what_labels_are_for(method: str, settings: dict[str, str], said: str, photos: Path) -> None:
+    config, source = api.configure(photos, method, settings | {"batch_size": 2})
+    assert plan.labels_in_words(config, source.classes) == said
+    assert plan.labels_in_words(config, None) == "no labels"
+
+
 def test_a_dry_run_makes_no_head_on_disk(tmp_path: Path) -> None:
     head = tmp_path / "head"
     config, source = api.configure("digits", "s-diet", {"head.path": head, "epochs": 1, "device": "cpu"})

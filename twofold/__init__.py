@@ -58,3 +58,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"twofold.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'twofold' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

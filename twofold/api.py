@@ -29,7 +29,7 @@ from twofold.keys import shown
 from twofold.methods import find, refuse_keys_of_others, refuse_unregistered, schema, schema_of_run
 from twofold.methods.relations import file_coverage
 from twofold.models import has_name
-from twofold.plan import settle
+from twofold.plan import labels_in_words, settle
 from twofold.report.page import write_anew, write_report
 from twofold.report.pictures import record_trainer
 from twofold.train import initial
@@ -269,7 +269,7 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
     config, data = trainer.config, trainer.data
     where = str(trainer.device) if dist.count() == 1 else f"{dist.count()} × {trainer.device.type}"
     held_out = f", {len(data.test):,} held out" if data.test is not None else ""
-    labels = f"{len(data.classes)} classes (for evaluation only)" if data.classes else "no labels"
+    labels = labels_in_words(config, data.classes)
     lines = [
         f"run      {folder.path}",
         f"data     {data.name}: {len(data.train):,} images{held_out}, {shape_in_words(config)}, {labels}",

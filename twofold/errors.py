@@ -1,5 +1,6 @@
 """The error types for what a user can put right."""
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
@@ -50,5 +51,10 @@ def how_to_report(path: Path) -> str:
 
 def nearest(word: str, choices: list[str]) -> str:
     """`, did you mean 'simclr'?` where a choice is close to the word, else the choices themselves."""
-    close = get_close_matches(str(word), choices, n=1, cutoff=0.5)
-    return f", did you mean '{close[0]}'?" if close else f"; there are: {', '.join(sorted(choices))}"
+    close = close_to(word, choices)
+    return f", did you mean '{close}'?" if close else f"; there are: {', '.join(sorted(choices))}"
+
+
+def close_to(word: str, choices: Iterable[str]) -> str | None:
+    """What was probably meant."""
+    return next(iter(get_close_matches(str(word), sorted(choices), n=1, cutoff=0.5)), None)

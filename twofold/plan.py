@@ -1,6 +1,6 @@
 """What is chosen for the user, why, and what the run will cost."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from twofold.data.loader import suggested_batch_size
 from twofold.data.sources import Source, network_for, sample
 from twofold.errors import TwofoldError
 from twofold.keys import Schema, shown
+from twofold.methods import find
 from twofold.train.device import choose_device
 from twofold.train.progress import Display
 from twofold.train.trial import Memory, available_memory, measure_memory, measure_step
@@ -183,6 +184,16 @@ def estimate(config: Config, source: Source) -> Estimate:
     )
 
 
+def labels_in_words(config: Config, classes: Sequence[str] | None) -> str:
+    """How many classes there are, and what they are for; of a method of the user's own that is not known."""
+    if not classes:
+        return "no labels"
+    graph = config.parameters.get("graph")
+    trained_on = config.method == "supervised" or (graph is not None and graph.source == "labels")
+    purpose = "trained on" if trained_on else "for evaluation only"
+    return f"{len(classes)} classes" + ("" if find(config.method).family == "own" else f" ({purpose})")
+
+
 def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, str]:
     """What the estimate says, in words, title by title."""
     device: torch.device = choose_device(config.device)
@@ -190,7 +201,7 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
     unreadable = sum(len(split.unreadable) for split in splits)
     besides = f"; {unreadable:,} more cannot be read" if unreadable else ""
     images = sum(len(split.readable()) for split in splits)
-    kinds = f"{len(source.classes)} classes (for evaluation only)" if source.classes else "no labels"
+    kinds = labels_in_words(config, source.classes)
     normal = ", ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in zip(costs.mean, costs.std, strict=True))
     lines = {
         "data": f"{source.name}: {images:,} images, {kinds}{besides}",

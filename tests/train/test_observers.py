@@ -165,12 +165,20 @@ def test_images_without_a_label_do_not_move_the_probe() -> None:
     assert all(float(value) == 0 for value in nothing.values())
 
 
-def test_a_bad_verdict_is_told_once() -> None:
+def test_a_bad_verdict_is_told_once_and_not_after_one_look(tmp_path: Path) -> None:
     watch = Watch("mine", "", None)
-    told = [watch.note({"step": step, "embedding_norm": 1.0, "loss": 1.0}, [0.0] * 8) for step in range(1, 4)]
-    assert told[0] is not None
-    assert told[0].kind == "complete collapse"
-    assert told[1:] == [None, None]
+    lines = [{"step": step, "embedding_norm": 1.0, "loss": 1.0} for step in range(1, 6)]
+    told = [watch.note(line, [0.0] * 8) for line in lines[:4]]
+    assert [found is not None for found in told] == [False, False, True, False]
+    assert told[2] is not None
+    assert told[2].kind == "complete collapse"
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    for line in lines[:4]:
+        folder.append("metrics.jsonl", line)
+        folder.append("spectrum.jsonl", {"step": line["step"], "of": "embeddings", "eigenvalues": [0.0] * 8})
+    resumed = Watch("mine", "", None)
+    resumed.restore(folder)
+    assert resumed.note(lines[4], [0.0] * 8) is None
 
 
 def test_the_step_that_is_named_is_the_one_in_which_it_broke(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import re
 import select
 import subprocess
 import time
@@ -41,6 +42,18 @@ def test_work_of_unknown_length_shows_its_time() -> None:
     assert "map of 10 images" in out.getvalue()
     assert "0:00:00" in out.getvalue()
     assert "?" not in out.getvalue().replace("\x1b[?25", "")
+
+
+@pytest.mark.parametrize("width, cut", [(80, True), (200, False)])
+def test_a_narrow_terminal_cuts_the_note_and_nothing_else(width: int, cut: bool) -> None:
+    out = io.StringIO()
+    with Display(console=Console(file=out, width=width, force_terminal=True)).stage(
+        "training", 1000, keep=True
+    ) as stage:
+        stage.note(333, "loss 3.14 (variance 12.1, invariance 3.1) · rank 12.1 · online 50.0 %")
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).splitlines()[-1]
+    assert re.match(r"training ━.* 333/1000 \S+ loss 3.14", last)
+    assert ("online 50.0 %" not in last) == cut
 
 
 def test_quiet_says_nothing() -> None:

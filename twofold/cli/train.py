@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from twofold.cli.common import GO_ON, Quiet, RunArgument, app, names, polite, processes, say_verdict
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from twofold.train.progress import Display
 
 
-@app.command()
+# Unknown options come as words, so that what is a setting can be answered with how to write it.
+@app.command(context_settings={"ignore_unknown_options": True})
 def pretrain(
+    context: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -53,10 +55,15 @@ def pretrain(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train an encoder on images, without using their labels unless `--graph labels` asks for it."""
+    """Train an encoder on images, without their labels, unless `--graph labels` or `--method supervised` asks."""
     from twofold import api
     from twofold.keys import parse_overrides
 
+    for word in words or []:
+        if word.startswith("-"):
+            options = [option for parameter in context.command.params for option in parameter.opts]
+            hint = setting_for(word, words or []) or nearest(word, options)
+            raise TwofoldError(f"there is no option {word}{hint}")
     data, overrides = split_words(words or [])
     if graph is not None:
         overrides.append(f"graph.source={graph}")
@@ -104,8 +111,22 @@ def split_words(words: list[str]) -> tuple[str | None, list[str]]:
     settings = [word for word in words if word.partition("=")[0].replace(".", "_").isidentifier() and "=" in word]
     others = [word for word in words if word not in settings]
     if len(others) > 1:
-        raise TwofoldError(f"one set of images at a time, not {len(others)}: {', '.join(others)}")
+        hint = next(filter(None, (setting_for(word, words) for word in others)), "")
+        raise TwofoldError(f"one set of images at a time, not {len(others)}: {', '.join(others)}{hint}")
     return (others[0] if others else None), settings
+
+
+def setting_for(word: str, words: list[str]) -> str:
+    """How to write what was meant as a setting, as `--batch-size 64` and `epochs 3` are; nothing for other words."""
+    from twofold.config import RUN_KEYS
+    from twofold.methods import CATALOG, schema
+
+    name, _, value = word.lstrip("-").partition("=")
+    name = name.replace("-", "_")
+    if name not in RUN_KEYS and not any(name in schema(method) for method in CATALOG):
+        return ""
+    following = words[words.index(word) + 1 :]
+    return f"; did you mean {name}={value or (following[0] if following else 'VALUE')}?"
 
 
 def accuracy_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
@@ -121,11 +142,25 @@ def accuracy_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
     return table
 
 
+def comparison(rows: "Sequence[Mapping[str, Any]]") -> str:
+    """What labels say of the training, in words: a healthy spectrum alone does not mean that it helped."""
+    trained, *others = rows
+    better = [
+        all(trained[column] > other[column] for other in others) for column in ("linear_accuracy", "knn_accuracy")
+    ]
+    if all(better):
+        return "labels   better than an untrained encoder and than raw pixels"
+    if not any(better):
+        return "labels   not better than an untrained encoder or raw pixels: it did not help, or not yet"
+    return f"labels   better than an untrained encoder and than raw pixels by {'kNN' if better[1] else 'linear'} alone"
+
+
 def conclude(run: "Run", display: "Display") -> None:
     """The table of numbers and where to look next."""
     rows = (run.results or {}).get("table", [])
     if rows:
         display.say(accuracy_table(rows))
+        display.say(comparison(rows))
     say_verdict((run.results or {}).get("verdict"), display)
     display.say(f"encoder  {run.path / 'encoder.safetensors'}")
     display.say(f"report   {run.report}")

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from twofold.config import RUN_KEYS
-from twofold.errors import TwofoldError, nearest
+from twofold.errors import TwofoldError, close_to, nearest
 from twofold.keys import Schema, parameter_keys
 from twofold.methods.method import Method
 
@@ -97,10 +97,14 @@ def refuse_unregistered(name: str, run: object) -> None:
 
 
 def refuse_keys_of_others(method: str, names: Iterable[str]) -> None:
-    """A key that only other methods have is no slip of the pen: say whose it is."""
+    """A key that only other methods have is no slip of the pen: say whose it is. Nor is it where it is misspelt."""
     own = schema(method)
+    of_others = {key for other in CATALOG for key in schema(other)} - own.keys()
     for name in names:
-        owners = [] if name in own else sorted(other for other in CATALOG if name in schema(other))
-        if owners:
-            section, dot, _ = name.partition(".")
-            raise TwofoldError(f"{method} takes no {section}: {name if dot else 'it'} is a key of {', '.join(owners)}")
+        meant = name if name in of_others else close_to(name, of_others)
+        if name in own or meant is None or (meant != name and close_to(name, own)):
+            continue
+        owners = ", ".join(sorted(other for other in CATALOG if meant in schema(other)))
+        section, dot, _ = meant.partition(".")
+        slip = "" if meant == name else f"unknown key '{name}', did you mean '{meant}'? "
+        raise TwofoldError(f"{slip}{method} takes no {section}: {meant if dot else 'it'} is a key of {owners}")

@@ -9,11 +9,15 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
 PLAIN_SECONDS = 10.0  # between plain lines: a log file should stay readable
 
@@ -50,6 +54,13 @@ class Stage:
             self.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
+class Note(ProgressColumn):
+    """What is said beside the bar, on one line."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["note"], no_wrap=True, overflow="ellipsis")
+
+
 class Display:
     """Where a command speaks to its user. `quiet` leaves errors alone."""
 
@@ -68,9 +79,13 @@ class Display:
         if self.quiet or not self.console.is_terminal:
             yield Stage(title, total, None, None if self.quiet else self.console)
             return
-        name, bar = TextColumn("{task.description}"), BarColumn(bar_width=24)
-        place = (TimeElapsedColumn(),) if total is None else (MofNCompleteColumn(), TimeRemainingColumn())
-        columns = (name, bar, *place, TextColumn("{task.fields[note]}"))
+        whole = [Column(no_wrap=True) for _ in range(4)]  # in a narrow terminal the note is cut, and nothing else
+        name = TextColumn("{task.description}", table_column=whole[0])
+        bar = BarColumn(bar_width=24, table_column=whole[1])
+        place: tuple[ProgressColumn, ...] = (TimeElapsedColumn(table_column=whole[2]),)
+        if total is not None:
+            place = (MofNCompleteColumn(table_column=whole[2]), TimeRemainingColumn(table_column=whole[3]))
+        columns = (name, bar, *place, Note())
         with Progress(*columns, console=self.console, transient=not keep) as progress:
             yield Stage(title, total, progress, self.console)
 

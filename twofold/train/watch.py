@@ -8,7 +8,7 @@ from torch import Tensor
 
 from twofold.errors import Diverged
 from twofold.evaluate.metrics import effective_rank, eigenvalues, eigenvector_alignment, widened
-from twofold.evaluate.verdict import Snapshot, Verdict, judge, not_finite, snapshots
+from twofold.evaluate.verdict import LASTING, Snapshot, Verdict, judge, not_finite, snapshots
 from twofold.models import DirectPredictor
 from twofold.train.observers import Observers
 from twofold.train.record import RunFolder
@@ -69,20 +69,27 @@ class Watch:
         self.seen: list[Snapshot] = []
         self.metrics: list[Mapping[str, Any]] = []
         self.verdict = judge(self.seen)
+        self.warned = ""  # of which kind of bad verdict, while it lasts
 
     def restore(self, folder: RunFolder) -> None:
         self.metrics = list(folder.read("metrics.jsonl"))
         self.seen = snapshots(folder.read("spectrum.jsonl"), self.metrics)
         self.verdict = self.judged()
+        self.warned = self.lasting_kind()
 
     def note(self, line: Mapping[str, Any], eigenvalues: list[float] | None) -> Verdict | None:
         """A line of metrics, and the embeddings' spectrum where there is one; the verdict if it has just turned bad."""
         self.metrics.append(line)
         if eigenvalues is not None:
             self.seen.append(Snapshot.of(torch.tensor(eigenvalues), line))
-        before = self.verdict
+        before = self.warned
         self.verdict = self.judged()
-        return self.verdict if self.verdict.bad and self.verdict.kind != before.kind else None
+        self.warned = self.lasting_kind()
+        return self.verdict if self.warned not in ("", before) else None
+
+    def lasting_kind(self) -> str:
+        """Of a bad verdict that is more than a first look: at the end of a run the little there is must do."""
+        return self.verdict.kind if self.verdict.bad and len(self.seen) >= LASTING else ""
 
     def judged(self) -> Verdict:
         return judge(self.seen, self.metrics, method=self.method, few_dimensions=self.few_dimensions, guess=self.guess)

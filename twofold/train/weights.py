@@ -126,6 +126,8 @@ def encoder_file(run: Any) -> Path:
     if path.is_dir():
         path = path / "encoder.safetensors"
     if not path.exists():
+        if (path.parent / "config.json").exists():
+            raise TwofoldError(f"{path.parent} is not finished: twofold resume {path.parent} goes on with it")
         raise TwofoldError(f"{path} does not exist: is the run finished?")
     return path
 
