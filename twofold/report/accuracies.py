@@ -15,7 +15,12 @@ def deviation(row: Record, key: str, test_images: int) -> float:
     """Of few labels the one over choices of them; else that of counting hits among the test images. 0: not known."""
     if key == "few_labels_accuracy":
         return row.get("few_labels_sd") or 0.0
-    return math.sqrt(row[key] * (1 - row[key]) / test_images) if test_images else 0.0
+    if not test_images:
+        return 0.0
+    # One hit and one miss more, so that 100 % of a few images is not certain.
+    count = test_images + 2
+    share = (row[key] * test_images + 1) / count
+    return math.sqrt(share * (1 - share) / count)
 
 
 def clearly_above(row: Record, other: Record, key: str, test_images: int) -> bool:
@@ -53,6 +58,7 @@ def accuracy_table(rows: Sequence[Record], test_images: int = 0) -> dict[str, An
     keys = [key for key in titles if any(row.get(key) is not None for row in rows)]
     return {
         "columns": [titles[key] for key in keys],
+        "test_images": test_images,
         "rows": [
             {"name": row.get("name", "?"), "cells": [_cell(row, key, rows, test_images) for key in keys]}
             for row in rows

@@ -130,7 +130,7 @@ def map_chart(pictures: Record, name: str, title: str, sheet_name: str | None) -
     if sheet_name is not None:
         sheet = {"name": sheet_name} | {key: kept["sheet"][key] for key in ("side", "gutter", "columns", "rows")}
     words = {"id": name, "kind": "map", "title": title, "classes": pictures.get("classes")}
-    return words | {"points": columns, "sheet": sheet}
+    return words | {"points": columns, "sheet": sheet, "tallest": max(map(abs, kept["y"]), default=0.0), "group": None}
 
 
 def clock(timing: Sequence[Record]) -> dict[int, float]:
