@@ -85,6 +85,9 @@ def test_what_runs_are_measured_against_stands_once_where_it_is_the_same(tmp_pat
         ("raw pixels, a", "digits"),
         ("raw pixels, d", "photos"),
     ]
+    stopped = fake_run(tmp_path / "e", done=84, data="/home/me/photos")
+    below = records(render_comparison([same[0], stopped]))[2:]
+    assert [row["run"] for row in below] == ["untrained, a", "raw pixels, a"]
 
 
 def test_keys_in_which_runs_differ_are_listed_and_no_others(runs: list[RunFolder]) -> None:

@@ -374,3 +374,21 @@ def test_the_page_needs_no_sideways_scrolling(tmp_path, width):
     folder = pictured_run(tmp_path / "run", data="/a/very/long/path/" + "photographsofbirds" * 5)
     folder.write("results.json", json.dumps(RESULTS | {"verdict": VERDICT | {"sentence": "unbreakable" * 30}}))
     assert width_needed(write_report(folder), width, tmp_path / "frame.html") == (width, width)
+
+
+ROW_ENDS = """
+const right = (element) => Math.round(element.getBoundingClientRect().right);
+const groups = [...document.querySelectorAll("#views .group")], height = groups[0].getBoundingClientRect().top;
+const first = groups.filter((group) => group.getBoundingClientRect().top === height);
+const ends = [first.length, right(first.at(-1).lastElementChild), right(document.querySelector("#views"))];
+document.body.dataset.ends = ends.join(" ");
+"""
+
+
+@in_browser
+@pytest.mark.parametrize("width, beside", [(1200, 3), (800, 2), (500, 1)])
+def test_views_fill_their_rows(tmp_path, width, beside):
+    seen = visit(write_report(pictured_run(tmp_path / "run")), ROW_ENDS, f"--window-size={width},900")
+    (body,) = [element for element in elements(seen.dom) if element.tag == "body"]
+    count, last, edge = map(int, (body.attributes["data-ends"] or "").split())
+    assert (count, last) == (beside, edge)
