@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from browser import CHROMIUM, elements, texts, visit, width_needed
-from fake_runs import RESULTS, VERDICT, blob, fake_pictures, fake_run, finished_run, pictured_run
+from fake_runs import RESULTS, TABLE, VERDICT, blob, fake_pictures, fake_run, finished_run, pictured_run
 from twofold.errors import TwofoldError
 from twofold.report import compare
 from twofold.report.charts import clock
@@ -39,17 +39,55 @@ def cells(html: str) -> list[list[str]]:
     return rows
 
 
+def records(html: str) -> list[dict[str, str]]:
+    head, *rows = cells(html)
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
 def test_the_table_has_what_each_run_has(runs: list[RunFolder]) -> None:
-    head, *rows = cells(render_comparison(runs))
-    table = [dict(zip(head, row, strict=True)) for row in rows]
+    html = render_comparison(runs)
+    table = records(html)[:3]
     assert [row["run"] for row in table] == ["first", "second", "third"]
     assert [row["method"] for row in table] == ["frossl", "simclr", "frossl"]
     assert [row["linear"] for row in table] == ["97.1", "98.5", ""]
     assert [row["epochs"] for row in table] == ["40", "40", "7"]
     assert [row["verdict"] for row in table] == ["", "dimensional collapse", ""]
     assert [row["MiB"] for row in table] == ["", "2,000", ""]
-    assert [row["time"] for row in table] == ["48 s", "48 s", "8.4 s"]
+    assert [row["training time"] for row in table] == ["48 s", "48 s", "8.4 s"]
+    assert [row["few labels"] for row in table] == ["92.1", "92.1", ""]
+    # Of the two that were trained to the end, and of the two that the first is measured against.
+    assert texts(html.split("</table>")[0], "small") == ["\N{PLUS-MINUS SIGN} 1.2"] * 4
     assert "MiB" not in cells(render_comparison([runs[0], runs[2]]))[0]
+
+
+def test_what_runs_are_measured_against_stands_once_where_it_is_the_same(tmp_path: Path) -> None:
+    same = [finished_run(tmp_path / name) for name in ("a", "b")]
+    below = records(render_comparison(same))[2:]
+    assert [(row["run"], row["data"], row["linear"], row["kNN"], row["method"]) for row in below] == [
+        ("untrained", "digits", "93.0", "90.0", ""),
+        ("raw pixels", "digits", "95.5", "97.1", ""),
+    ]
+    # Another encoder: its untrained weights do otherwise, raw pixels do not.
+    other = finished_run(tmp_path / "c")
+    table = [row | ({"linear_accuracy": 0.5} if row["name"] == "untrained" else {}) for row in TABLE]
+    other.write("results.json", json.dumps(RESULTS | {"table": table}))
+    below = records(render_comparison([*same, other]))[3:]
+    assert [(row["run"], row["linear"]) for row in below] == [
+        ("untrained, a, b", "93.0"),
+        ("untrained, c", "50.0"),
+        ("raw pixels", "95.5"),
+    ]
+    elsewhere = finished_run(tmp_path / "d", data="/home/me/photos")
+    below = records(render_comparison([same[0], elsewhere]))[2:]
+    assert [(row["run"], row["data"]) for row in below] == [
+        ("untrained, a", "digits"),
+        ("untrained, d", "photos"),
+        ("raw pixels, a", "digits"),
+        ("raw pixels, d", "photos"),
+    ]
+    stopped = fake_run(tmp_path / "e", done=84, data="/home/me/photos")
+    below = records(render_comparison([same[0], stopped]))[2:]
+    assert [row["run"] for row in below] == ["untrained, a", "raw pixels, a"]
 
 
 def test_keys_in_which_runs_differ_are_listed_and_no_others(runs: list[RunFolder]) -> None:
@@ -165,7 +203,8 @@ def test_a_browser_draws_and_sorts_it(runs: list[RunFolder], tmp_path: Path) -> 
     (body,) = [element for element in elements(seen.dom) if element.tag == "body"]
     # Numbers fall at the first click, words rise; who has no number stays last.
     assert body.attributes["data-orders"] == (
-        "second first third; first second third; first second third; first third second"
+        "second first raw pixels untrained third; untrained raw pixels first second third; "
+        "first raw pixels second third untrained; first third second raw pixels untrained"
     )
     described = blob(page.read_text())
     drawn = [element.inside[0] for element in elements(seen.dom) if element.tag == "svg"]
@@ -194,6 +233,50 @@ def test_pointing_at_an_image_marks_it_in_maps_of_the_same_images(runs: list[Run
     assert rings["map-0"]["cx"] == rings["map-1"]["cx"]
     assert float(rings["map-0"]["cx"] or 0) > 100
     assert [("none" in (rings[name].get("style") or "")) for name in sorted(rings)] == [False, False, True]
+
+
+def flat_run(path: Path, classes: int = 4) -> RunFolder:
+    """Its map is a fifth as high as that of other runs."""
+    folder = finished_run(path)
+    pictures = fake_pictures(classes=classes)
+    pictures["map"]["y"] = [0.2 * y for y in pictures["map"]["y"]]
+    folder.write("pictures.json", json.dumps(pictures))
+    return folder
+
+
+SHARED = """
+document.querySelectorAll(".shared .series")[1].click();
+const before = document.querySelectorAll(".points").length;
+const sizes = [...document.querySelectorAll(".atlas svg")].map((map) => map.getAttribute("height"));
+const dots = [...document.querySelectorAll('.points[data-label="1"]')].map((path) => path.getAttribute("d").length);
+document.querySelectorAll(".shared .modes button")[1].click();
+const canvases = [...document.querySelectorAll(".atlas canvas")].map((canvas) => canvas.hidden);
+document.body.dataset.seen = JSON.stringify({ sizes, before, dots, canvases });
+"""
+
+
+@in_browser
+def test_maps_of_the_same_classes_share_height_legend_and_switch(runs: list[RunFolder], tmp_path: Path) -> None:
+    seen = visit(write_comparison([runs[0], flat_run(tmp_path / "flat")], tmp_path / "page.html"), SHARED)
+    assert seen.console == []
+    (body,) = [element for element in elements(seen.dom) if element.tag == "body"]
+    found = json.loads(body.attributes["data-seen"] or "")
+    assert len(set(found["sizes"])) == 1
+    assert found["before"] == 8
+    assert found["dots"] == [0, 0]
+    assert found["canvases"] == [False, False]
+    classes = [element.attributes.get("class") for element in elements(seen.dom)]
+    assert [classes.count(name) for name in ("classes", "modes")] == [1, 1]
+
+
+@in_browser
+def test_maps_of_other_classes_have_legends_of_their_own(runs: list[RunFolder], tmp_path: Path) -> None:
+    seen = visit(write_comparison([runs[0], flat_run(tmp_path / "flat", classes=3)], tmp_path / "page.html"))
+    assert seen.console == []
+    legends = [e.inside for e in elements(seen.dom) if e.attributes.get("class") in ("classes", "modes")]
+    assert legends == [("map-0",)] * 2 + [("map-1",)] * 2
+    heights = [e.attributes["height"] for e in elements(seen.dom) if e.tag == "svg" and e.inside[0].startswith("map-")]
+    assert len(set(heights)) == 1
 
 
 @in_browser

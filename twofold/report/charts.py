@@ -10,7 +10,7 @@ Record = Mapping[str, Any]
 Chart = dict[str, Any]
 
 MOST_POINTS = 600  # of a curve
-MOST_RANKS = 20  # eigenvalues whose trajectories are drawn
+MOST_INDICES = 20  # eigenvalues whose trajectories are drawn
 ROUNDING_ERROR = 1e-8  # of the largest eigenvalue, as the captions say; below it is nothing of the network
 
 
@@ -47,7 +47,7 @@ def accuracy_chart(metrics: Sequence[Record]) -> Chart:
         "A linear classifier that learns beside the encoder, without sending it any gradient. "
         "It follows the training; the numbers to quote are those of probes fitted afterwards.",
         axis("epoch", switch=True),
-        axis("accuracy", unit="%"),
+        accuracy_axis(),
         _drawn(lines),
     )
 
@@ -55,9 +55,11 @@ def accuracy_chart(metrics: Sequence[Record]) -> Chart:
 def trajectory_chart(spectra: Sequence[Record], of: str) -> Chart:
     records = [record for record in spectra if record.get("of") == of and record.get("eigenvalues")]
     records = [records[i] for i in thin(len(records), MOST_POINTS // 3)]
-    ranks = log_spaced(min(len(record["eigenvalues"]) for record in records), MOST_RANKS) if records else []
+    indices = log_spaced(min(len(record["eigenvalues"]) for record in records), MOST_INDICES) if records else []
     steps = [record["step"] for record in records]
-    lines = [line(f"rank {rank}", steps, [record["eigenvalues"][rank - 1] for record in records]) for rank in ranks]
+    lines = [
+        line(f"index {index}", steps, [record["eigenvalues"][index - 1] for record in records]) for index in indices
+    ]
     where = {
         "embeddings": "the projector's output, where the loss acts",
         "features": "the encoder's output, which is kept",
@@ -94,13 +96,13 @@ def final_spectrum_chart(spectra: Sequence[Record]) -> Chart:
     lines = []
     for of in ("embeddings", "features"):
         final: list[float] = next((record["eigenvalues"] for record in reversed(spectra) if record.get("of") == of), [])
-        ranks = thin(len(final), MOST_POINTS)
-        lines.append(line(of, [rank + 1 for rank in ranks], [final[rank] for rank in ranks]))
+        kept = thin(len(final), MOST_POINTS)
+        lines.append(line(of, [place + 1 for place in kept], [final[place] for place in kept]))
     return chart(
         "final_spectrum",
         "Spectrum at the last step",
-        "Eigenvalues by size. A cliff means that the dimensions after it carry nothing.",
-        axis("rank", whole=True, switch=True),
+        "Eigenvalues by size, the largest at index 1. A cliff means that the dimensions after it carry nothing.",
+        axis("index", whole=True, switch=True),
         axis("eigenvalue", "log", floor=ROUNDING_ERROR),
         _drawn(lines),
         latest=False,
@@ -128,7 +130,7 @@ def map_chart(pictures: Record, name: str, title: str, sheet_name: str | None) -
     if sheet_name is not None:
         sheet = {"name": sheet_name} | {key: kept["sheet"][key] for key in ("side", "gutter", "columns", "rows")}
     words = {"id": name, "kind": "map", "title": title, "classes": pictures.get("classes")}
-    return words | {"points": columns, "sheet": sheet}
+    return words | {"points": columns, "sheet": sheet, "tallest": max(map(abs, kept["y"]), default=0.0), "group": None}
 
 
 def clock(timing: Sequence[Record]) -> dict[int, float]:
@@ -172,9 +174,13 @@ def axis(
     zero: bool = False,
     unit: str = "",
     floor: float = 0.0,
+    span: float = 0.0,
+    limits: tuple[float, float] | None = None,
+    decimals: int | None = None,
 ) -> Chart:
     """`switch`: has a button between linear and log; `whole`: whole numbers only; `zero`: begins at 0 where linear;
-    `floor`: a log axis goes no lower than this part of its largest value."""
+    `floor`: a log axis goes no lower than this part of its largest value; `span`: a linear one shows at least so much,
+    within its `limits`; `decimals`: that values, though not ticks, are written with."""
     return {
         "label": label,
         "scale": scale,
@@ -183,7 +189,15 @@ def axis(
         "zero": zero,
         "unit": unit,
         "floor": floor,
+        "span": span,
+        "limits": limits,
+        "decimals": decimals,
     }
+
+
+def accuracy_axis() -> Chart:
+    """So wide that the noise of a small test set does not look like learning."""
+    return axis("accuracy", unit="%", span=20, limits=(0, 100), decimals=1)
 
 
 def curve(name: str, records: Sequence[Record], x: str, y: str, *, factor: float = 1, **style: Any) -> Chart:

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from twofold.errors import TwofoldError
 from twofold.keys import shown
 from twofold.report import charts, gallery, pictures
-from twofold.report.charts import Chart, Record, axis, chart, line, thin
-from twofold.report.page import duration, last_of, page, per_cent, read_json, read_results, typical_speed
+from twofold.report.accuracies import per_cent, spread_of
+from twofold.report.charts import Chart, Record, accuracy_axis, axis, chart, line, thin
+from twofold.report.page import duration, last_of, page, read_json, read_results, typical_speed
 from twofold.train.checkpoint import write_atomically
 from twofold.train.outputs import refuse_unwritable, writing
 from twofold.train.record import RunFolder
@@ -21,8 +22,14 @@ PICTURE_BYTES = 7 * 2**20  # of all sheets: the page stays below 10 MB
 COLOURS = 10
 TIMES = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 TEXTS = ("method", "data", "verdict")  # columns of words
-Cell = tuple[str, float | None]  # text, and the number it sorts by
+ACCURACIES = {"linear": "linear_accuracy", "few labels": "few_labels_accuracy", "kNN": "knn_accuracy"}
 HIDDEN_KEYS = ("data_dir", "checkpoint.seconds", "checkpoint.keep", "download", "log", "map_points")  # change nothing
+
+
+class Cell(NamedTuple):
+    text: str = ""
+    value: float | None = None  # that it sorts by
+    spread: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,14 @@ class Compared:
     def pictures(self) -> Record:
         return pictures.read(self.folder)
 
+    def row(self, name: str) -> Record:
+        """A row of the run's table of accuracies."""
+        return next((row for row in self.results.get("table") or [] if row.get("name") == name), {})
+
+    @property
+    def data(self) -> str:
+        return self.config["values"]["data"]
+
     def last(self, key: str) -> float | None:
         return last_of(self.metrics, key)
 
@@ -76,7 +91,7 @@ def render_comparison(folders: Sequence[RunFolder]) -> str:
         for number, (name, folder) in enumerate(zip(names, folders, strict=True))
     ]
     sections = {
-        "Online accuracy": both_ways(runs, "online_accuracy", axis("accuracy", unit="%"), factor=100, dots=True),
+        "Online accuracy": both_ways(runs, "online_accuracy", accuracy_axis(), factor=100, dots=True),
         "Effective rank of the features": both_ways(runs, "features_effective_rank", axis("effective rank", zero=True)),
         "Loss": both_ways(runs, "loss", axis("loss")),
         "Spectrum": [spectrum_chart(runs, of) for of in ("features", "embeddings")],
@@ -102,7 +117,7 @@ NOTES = {
     "Online accuracy": "Of a linear classifier that learns beside the encoder, on held-out images.",
     "Effective rank of the features": "How many dimensions of the encoder's output are in use.",
     "Loss": "Losses of different methods are different things: compare them within a method only.",
-    "Spectrum": "Eigenvalues at the last step, by size.",
+    "Spectrum": "Eigenvalues at the last step, by size, the largest at index 1.",
 }
 
 
@@ -120,46 +135,62 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def table(runs: Sequence[Compared]) -> dict[str, Any]:
-    """Text of every cell, and its number where it sorts by one; columns that no run has are left out."""
+    """A row of cells for each run and for each of what it is measured against; columns that none has are left out."""
+    trained = [run.row("trained") for run in runs]
     columns: dict[str, list[Cell]] = {
-        "method": [(run.config["values"]["method"], None) for run in runs],
-        "data": [(Path(run.config["values"]["data"]).name, None) for run in runs],
-        "verdict": [((run.results.get("verdict") or {}).get("kind") or "", None) for run in runs],
+        "method": [Cell(run.config["values"]["method"]) for run in runs],
+        "data": [Cell(Path(run.data).name) for run in runs],
+        "verdict": [Cell((run.results.get("verdict") or {}).get("kind") or "") for run in runs],
         "epochs": [_number(run.last("epoch"), "{:.3g}") for run in runs],
-        "linear": [_accuracy(run, "linear_accuracy") for run in runs],
-        "few labels": [_accuracy(run, "few_labels_accuracy") for run in runs],
-        "kNN": [_accuracy(run, "knn_accuracy") for run in runs],
+        **{title: [_accuracy(row, key) for row in trained] for title, key in ACCURACIES.items()},
         "online": [_number(_hundred(run.last("online_accuracy")), "{:.1f}") for run in runs],
-        "rank": [_number(run.last("features_effective_rank"), "{:.3g}") for run in runs],
+        "effective rank": [_number(run.last("features_effective_rank"), "{:.3g}") for run in runs],
         "images/s": [_number(typical_speed(run.timing), "{:,.0f}") for run in runs],
-        "time": [_time(run) for run in runs],
+        "training time": [_time(run) for run in runs],
         "MiB": [_number(run.results.get("memory"), "{:,.0f}") for run in runs],
     }
-    columns = {title: cells for title, cells in columns.items() if any(text for text, _ in cells)}
+    columns = {title: cells for title, cells in columns.items() if any(cell.text for cell in cells)}
     rows = [
         {"name": run.name, "colour": run.colour, "cells": [cells[number] for cells in columns.values()]}
         for number, run in enumerate(runs)
     ]
-    return {"columns": list(columns), "texts": TEXTS, "rows": rows}
+    return {"columns": list(columns), "texts": TEXTS, "rows": rows + baselines(runs, list(columns))}
+
+
+def baselines(runs: Sequence[Compared], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Untrained encoders and raw pixels: once for all runs where their data and numbers are the same."""
+    names = [row["name"] for run in runs for row in run.results.get("table") or [] if row.get("name") != "trained"]
+    one_data = len({run.data for run in runs}) == 1
+    rows = []
+    for name in dict.fromkeys(names):
+        alike: dict[tuple[Any, ...], list[Compared]] = {}
+        for run in runs:
+            if row := run.row(name):
+                alike.setdefault((run.data, *map(row.get, ACCURACIES.values())), []).append(run)
+        for group in alike.values():
+            cells = {title: _accuracy(group[0].row(name), key) for title, key in ACCURACIES.items()}
+            cells["data"] = Cell(Path(group[0].data).name)
+            of = "" if one_data and len(alike) == 1 else f", {', '.join(run.name for run in group)}"
+            rows.append({"name": name + of, "colour": None, "cells": [cells.get(title, Cell()) for title in columns]})
+    return rows
 
 
 def _number(value: float | None, form: str) -> Cell:
-    return ("", None) if value is None else (form.format(value), value)
+    return Cell() if value is None else Cell(form.format(value), value)
 
 
 def _hundred(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
-def _accuracy(run: Compared, key: str) -> Cell:
-    rows = [row for row in run.results.get("table") or [] if row.get("name") == "trained"]
-    value = rows[0].get(key) if rows else None
-    return ("", None) if value is None else (f"{per_cent(value):.1f}", per_cent(value))
+def _accuracy(row: Record, key: str) -> Cell:
+    value = row.get(key)
+    return Cell() if value is None else Cell(f"{per_cent(value):.1f}", per_cent(value), spread_of(row, key))
 
 
 def _time(run: Compared) -> Cell:
     seconds = max(charts.clock(run.timing).values(), default=None)
-    return ("", None) if seconds is None else (duration(seconds), seconds)
+    return Cell() if seconds is None else Cell(duration(seconds), seconds)
 
 
 def differences(runs: Sequence[Compared]) -> list[dict[str, Any]]:
@@ -198,11 +229,11 @@ def spectrum_chart(runs: Sequence[Compared], of: str) -> Chart:
     for run in runs:
         spectra = run.folder.read("spectrum.jsonl")
         final: list[float] = next((record["eigenvalues"] for record in reversed(spectra) if record.get("of") == of), [])
-        ranks = thin(len(final), charts.MOST_POINTS)
-        drawn = line(run.name, [rank + 1 for rank in ranks], [final[rank] for rank in ranks], colour=run.colour)
+        kept = thin(len(final), charts.MOST_POINTS)
+        drawn = line(run.name, [place + 1 for place in kept], [final[place] for place in kept], colour=run.colour)
         lines += [drawn] if drawn["y"] else []
     y = axis("eigenvalue", "log", floor=charts.ROUNDING_ERROR)
-    return chart(f"spectrum-{of}", of.capitalize(), "", axis("rank", whole=True, switch=True), y, lines, latest=False)
+    return chart(f"spectrum-{of}", of.capitalize(), "", axis("index", whole=True, switch=True), y, lines, latest=False)
 
 
 def map_charts(runs: Sequence[Compared]) -> tuple[list[Chart], dict[str, Record]]:
@@ -221,4 +252,10 @@ def map_charts(runs: Sequence[Compared]) -> tuple[list[Chart], dict[str, Record]
         drawn = charts.map_chart(run.pictures, f"map-{number}", run.name, names.get(address))
         assert drawn is not None
         maps.append(drawn)
-    return maps, sheets
+    tallest = max((each["tallest"] for each in maps), default=0.0)
+    group = "maps" if len({_classes_of(each) for each in maps}) == 1 else None
+    return [each | {"tallest": tallest, "group": group} for each in maps], sheets
+
+
+def _classes_of(described: Chart) -> tuple[Any, ...]:
+    return tuple(described["classes"] or ()), frozenset(described["points"]["labels"])

@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote, split
 from statistics import median
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from twofold.data.sources import NAMES
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.evaluate.projection import MOST_POINTS
 from twofold.keys import shown
 from twofold.report import charts, gallery, pictures
+from twofold.report.accuracies import accuracy_table, per_cent, plural, shortfall
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder
 
@@ -73,7 +75,7 @@ def render(folder: RunFolder) -> str:
         verdict=verdict(results),
         glance=glance(results, metrics, spectra, timing),
         state=state(values, results, metrics),
-        table=accuracy_table(results.get("table") or []),
+        table=accuracy_table(results.get("table") or [], results.get("test_images") or 0),
         sections={title: group for title, group in sections.items() if group},
         blob={chart["id"]: chart for group in [*sections.values(), alone] for chart in group},
         map=kept.get("map"),
@@ -85,7 +87,7 @@ def render(folder: RunFolder) -> str:
         speed=speed if speed["series"] else None,
         costs=costs(results, timing),
         configuration=configuration(config),
-        command=results.get("command"),
+        command=repeating(results.get("command")),
         versions=results.get("versions") or {},
         seed=values.get("seed"),
         resume=how_to_resume(folder.path),
@@ -145,7 +147,7 @@ def facts(values: Record, results: Record, metrics: Sequence[Record], timing: Se
     """Epochs, images, device and time, as far as they are known."""
     words = []
     if values.get("epochs") is not None:
-        epochs, done = _plural(values["epochs"], "epoch"), metrics[-1]["epoch"] if metrics else 0
+        epochs, done = plural(values["epochs"], "epoch"), metrics[-1]["epoch"] if metrics else 0
         words.append(epochs if finished(values, metrics) else f"{done:.3g} of {epochs}")
     if results.get("train_images") is not None:
         words.append(f"{results['train_images']:,} training images")
@@ -155,7 +157,8 @@ def facts(values: Record, results: Record, metrics: Sequence[Record], timing: Se
     if device and device != "auto":
         words.append(str(device))
     seconds = total_seconds(timing, results.get("seconds"))
-    return words + ([duration(seconds)] if seconds else [])
+    of = "of training" if results.get("seconds") is None else "with evaluation"
+    return words + ([f"{duration(seconds)} {of}"] if seconds else [])
 
 
 def finished(values: Record, metrics: Sequence[Record]) -> bool:
@@ -198,9 +201,11 @@ def verdict(results: Record) -> dict[str, Any] | None:
         return None
     kind = str(given.get("kind") or "")
     evidence = [str(item) for item in given.get("evidence") or []]
+    words = " ".join([given["sentence"], *evidence])
     return {
         "kind": kind,
         "good": kind == "healthy",
+        "of_embeddings": "rank " in words or "singular values" in words,
         "sentence": given["sentence"],
         "evidence": evidence,
         "remedy": given.get("remedy"),
@@ -212,23 +217,29 @@ def glance(
 ) -> list[dict[str, str]]:
     """The few numbers to see first, each with what it is to be compared with."""
     rows = {row.get("name"): row for row in results.get("table") or []}
+    trained = rows.get("trained", {})
     tiles = []
     for key, label in (("linear_accuracy", "linear accuracy"), ("knn_accuracy", "kNN accuracy")):
-        value = rows.get("trained", {}).get(key)
-        if value is not None:
-            others = {name: row[key] for name, row in rows.items() if name != "trained" and row.get(key) is not None}
-            beside = " · ".join(f"{per_cent(other):.1f} {name}" for name, other in others.items())
-            tiles.append({"value": f"{per_cent(value):.1f}", "unit": "%", "label": label, "note": beside})
+        if trained.get(key) is None:
+            continue
+        others = [row for name, row in rows.items() if name != "trained" and row.get(key) is not None]
+        beside = " · ".join(f"{per_cent(row[key]):.1f} {row['name']}" for row in others)
+        unbeaten = shortfall(trained, others, key, results.get("test_images") or 0)
+        tiles.append(_tile(f"{per_cent(trained[key]):.1f}", label, beside, unit="%", warning=unbeaten))
     rank = last_of(metrics, "features_effective_rank")
     features = last_of([record for record in spectra if record.get("of") == "features"], "eigenvalues")
     if rank is not None and features:
-        beside = f"of {len(features)} dimensions"
-        tiles.append({"value": f"{rank:.3g}", "unit": "", "label": "effective rank of features", "note": beside})
+        beside = f"of {len(features)} dimensions, the encoder's output"
+        tiles.append(_tile(f"{rank:.3g}", "effective rank of features", beside))
     speed = typical_speed(timing)
     if speed is not None:
         beside = str(results.get("device") or "")
-        tiles.append({"value": rough(speed), "unit": "images/s", "label": "training speed", "note": beside})
+        tiles.append(_tile(rough(speed), "training speed", beside, unit="images/s"))
     return tiles
+
+
+def _tile(value: str, label: str, note: str, *, unit: str = "", warning: str = "") -> dict[str, str]:
+    return {"value": value, "unit": unit, "label": label, "note": note, "warning": warning}
 
 
 def last_of(records: Sequence[Record], key: str) -> Any:
@@ -268,42 +279,27 @@ def costs(results: Record, timing: Sequence[Record]) -> dict[str, str]:
     return words
 
 
-def _plural(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
-def accuracy_table(rows: Sequence[Record]) -> dict[str, Any] | None:
-    """Columns and rows of text in per cent; every cell knows whether it is the best of its column."""
-    if not rows:
-        return None
-    labels = next((row["labels_per_class"] for row in rows if row.get("labels_per_class")), None)
-    few = "linear, few labels" if labels is None else f"linear, {_plural(labels, 'label')} per class"
-    titles = {"linear_accuracy": "linear", "few_labels_accuracy": few, "knn_accuracy": "kNN"}
-    keys = [key for key in titles if any(row.get(key) is not None for row in rows)]
-    return {
-        "columns": [titles[key] for key in keys],
-        "rows": [{"name": row.get("name", "?"), "cells": [_cell(row, key, rows) for key in keys]} for row in rows],
-    }
-
-
-def _cell(row: Record, key: str, rows: Sequence[Record]) -> dict[str, Any]:
-    value, sd = row.get(key), row.get("few_labels_sd") if key == "few_labels_accuracy" else None
-    if value is None:
-        return {"text": "–", "spread": "", "best": False}
-    # What prints alike is equally good, so two rows may be the best.
-    best = max(per_cent(other[key]) for other in rows if other.get(key) is not None)
-    spread = "" if sd is None else f"± {per_cent(sd):.1f}"
-    return {"text": f"{per_cent(value):.1f}", "spread": spread, "best": per_cent(value) == best}
-
-
-def per_cent(value: float) -> float:
-    return float(f"{100 * value:.1f}")
+def repeating(command: str | None) -> str | None:
+    """The command without its folder, which exists by now."""
+    try:
+        words = split(command or "")
+    except ValueError:
+        return command
+    if "--out" not in words:
+        return command
+    at = words.index("--out")
+    return join(words[:at] + words[at + 2 :])
 
 
 def configuration(config: Record) -> list[dict[str, str]]:
     """One row for each key: name, value, and the layer that set it; what the user set comes first."""
-    origin = config.get("origin", {})
-    rows = [(key, value, origin.get(key, "default")) for key, value in config["values"].items()]
+    origin, values = config.get("origin", {}), config["values"]
+
+    def plays_a_part(key: str) -> bool:
+        # Only sets that have a name are looked for in a folder of sets.
+        return key != "data_dir" or origin.get(key) == "user" or values["data"] in NAMES
+
+    rows = [(key, value, origin.get(key, "default")) for key, value in values.items() if plays_a_part(key)]
     rows += [(key, value, "derived") for key, value in config.get("derived", {}).items()]
     rows.sort(key=lambda row: LAYERS.index(row[2]) if row[2] in LAYERS else 1)
     return [{"key": key, "value": shown(value), "origin": layer} for key, value, layer in rows]

@@ -46,6 +46,12 @@ function show(value, unit = "", digits = 4) {
   return text.replace(/^-/, MINUS) + (unit && "\u202f" + unit);
 }
 
+// A value of an axis, with the decimals that all of its values have, if it says so.
+function showOn(axis, value) {
+  if (axis.decimals === null) return show(value, axis.unit);
+  return value.toFixed(axis.decimals).replace(/^-/, MINUS) + (axis.unit && "\u202f" + axis.unit);
+}
+
 // ------------------------------------------------------------------------------------------ scales
 
 // Where the values of an axis end: [low, high], a little beyond the data where `margin` says so.
@@ -62,9 +68,17 @@ function extent(axis, scale, values, margin) {
     return [low / stretch, high * stretch];
   }
   if (axis.zero) low = Math.min(low, 0);
-  if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
-  const pad = (high - low) * margin;
-  return [axis.zero && low === 0 ? 0 : low - pad, high + pad];
+  if (low === high && !axis.span) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+  const pad = Math.max((high - low) * margin, (axis.span - (high - low)) / 2);
+  return within(axis.limits, [axis.zero && low === 0 ? 0 : low - pad, high + pad]);
+}
+
+// The same length, moved between the limits; shorter only where it does not fit there.
+function within(limits, [low, high]) {
+  if (!limits) return [low, high];
+  const [least, most] = limits;
+  const shift = low < least ? least - low : Math.min(0, most - high);
+  return [Math.max(least, low + shift), Math.min(most, high + shift)];
 }
 
 function linearTicks(low, high, most, whole) {
@@ -146,7 +160,7 @@ function legend(description, hidden, redraw) {
   }
   return description.series.map((line, index) => {
     const swatch = html("span", { class: "swatch", style: `background: ${colour(description, index)}` });
-    const value = html("span", { class: "last" }, show(line.y[line.y.length - 1], description.y.unit));
+    const value = html("span", { class: "last" }, showOn(description.y, line.y[line.y.length - 1]));
     const title = description.latest ? "with its last value; click to hide or show" : "click to hide or show";
     const button = html("button", { class: "series", type: "button", "aria-pressed": true, title });
     button.append(swatch, line.name, description.latest ? value : "");

@@ -108,7 +108,7 @@ function listen(root, plot, tooltip, description, lines, box) {
       svg("circle", { class: "mark", cx: point.x, cy: point.y, r: 4, style: `fill: ${stroke}` })));
     const rows = selected.map(({ line, point, stroke }) => {
       const elsewhere = line.x[point.at] === at ? "" : ` (${description.x.label} ${show(line.x[point.at])})`;
-      const value = html("i", {}, show(line.y[point.at], description.y.unit) + elsewhere);
+      const value = html("i", {}, showOn(description.y, line.y[point.at]) + elsewhere);
       return html("div", {}, html("span", { class: "swatch", style: `background: ${stroke}` }), line.name, value);
     });
     tooltip.replaceChildren(html("b", {}, `${description.x.label} ${show(at)}`), ...rows);

@@ -49,14 +49,27 @@ function apart(places, size) {
   return { free, taken };
 }
 
+// What maps of one group have in common: hidden classes, dots or pictures, and one legend. A map of no group is alone.
+const mapGroups = new Map();
+
+function groupOf(description, pictures) {
+  const name = description.group || description.id;
+  if (!mapGroups.has(name)) {
+    const side = document.querySelector(`[data-group="${name}"]`) || html("div", { class: "map-side" });
+    mapGroups.set(name, { side, pictures, hidden: new Set(), members: [] });
+  }
+  return mapGroups.get(name);
+}
+
 kinds.map = (figure, description) => {
   const { points, sheet } = description;
   const count = points.x.length;
   const labels = [...new Set(points.labels)].sort((a, b) => (a === null) - (b === null) || a - b);
   const labelled = labels.some((label) => label !== null);
   const classes = Math.max(description.classes ? description.classes.length : 0, ...labels.map((label) => label + 1));
-  const hidden = new Set(), tallest = points.y.reduce((most, y) => Math.max(most, Math.abs(y)), 0);
-  let pictures = !labelled && sheet !== null, width = 0, places = [];
+  const group = groupOf(description, !labelled), { hidden, side } = group;
+  const pictured = () => group.pictures && sheet !== null;
+  let width = 0, places = [];
 
   const plot = html("div", { class: "plot atlas" });
   const tooltip = html("div", { class: "tooltip picture" });
@@ -64,22 +77,28 @@ kinds.map = (figure, description) => {
   const ring = svg("circle", { class: "ring", r: 7 });
   if (sheet) figure.dataset.sheet = sheet.name;
   tooltip.hidden = true;
-  const side = html("div", { class: "map-side" }, sheet ? modes() : "");
-  if (labelled && labels.length <= LEGEND_CLASSES) side.append(classLegend());
-  else if (labelled) side.append(html("p", { class: "many" }, `${labels.length} classes: point at a picture to see its own.`));
-  figure.append(html("div", { class: "map-box" }, plot, side));
+  if (sheet && !side.querySelector(".modes")) side.prepend(modes());
+  if (!group.members.length) side.append(classesInWords());
+  group.members.push({ draw, point });
+  figure.append(html("div", { class: "map-box" }, plot, ...(description.group ? [] : [side])));
+
+  function classesInWords() {
+    if (!labelled) return "";
+    if (labels.length <= LEGEND_CLASSES) return classLegend();
+    return html("p", { class: "many" }, `${labels.length} classes: point at a picture to see its own.`);
+  }
 
   function modes() {
     const buttons = [["dots", false], ["pictures", true]].map(([name, value]) => {
       const button = html("button", { class: "switch", type: "button" }, name);
       button.addEventListener("click", () => {
-        pictures = value;
+        group.pictures = value;
         tell();
-        draw();
+        group.members.forEach((member) => member.draw());
       });
       return [button, value];
     });
-    const tell = () => buttons.forEach(([button, value]) => button.setAttribute("aria-pressed", value === pictures));
+    const tell = () => buttons.forEach(([button, value]) => button.setAttribute("aria-pressed", value === group.pictures));
     tell();
     return html("div", { class: "modes" }, ...buttons.map(([button]) => button));
   }
@@ -92,10 +111,10 @@ kinds.map = (figure, description) => {
       button.addEventListener("click", () => {
         if (!hidden.delete(label)) hidden.add(label);
         button.setAttribute("aria-pressed", !hidden.has(label));
-        draw();
+        group.members.forEach((member) => member.draw());
       });
-      button.addEventListener("pointerenter", () => point(label));
-      button.addEventListener("pointerleave", () => point(undefined));
+      button.addEventListener("pointerenter", () => group.members.forEach((member) => member.point(label)));
+      button.addEventListener("pointerleave", () => group.members.forEach((member) => member.point(undefined)));
       return button;
     }));
   }
@@ -111,7 +130,7 @@ kinds.map = (figure, description) => {
     width = plot.clientWidth;
     const margin = 22, reach = width / 2 - margin;
     // As high as it needs to be, and never lower than a strip.
-    const height = Math.round(2 * margin + 2 * reach * Math.max(0.5, tallest));
+    const height = Math.round(2 * margin + 2 * reach * Math.max(0.5, description.tallest));
     const root = svg("svg", { role: "img", "aria-label": description.title, height });
     places = [];
     for (let i = 0; i < count; i++) {
@@ -120,8 +139,8 @@ kinds.map = (figure, description) => {
     }
     plot.replaceChildren(canvas, root, tooltip);
     tooltip.hidden = true;
-    canvas.hidden = !pictures;
-    if (pictures) drawPictures();
+    canvas.hidden = !pictured();
+    if (pictured()) drawPictures();
     else drawDots(root);
     root.append(ring);
     mark(null);
@@ -229,13 +248,13 @@ kinds.map = (figure, description) => {
     const probe = tile(sheet, 0, 1);
     figure.append(probe);
     source.addEventListener("load", () => {
-      if (pictures) draw();
+      if (pictured()) draw();
     });
     source.src = getComputedStyle(probe.firstChild).backgroundImage.replace(/^url\("?|"?\)$/g, "");
     probe.remove();
   }
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    if (pictures) draw();
+    if (pictured()) draw();
   });
   return draw;
 };

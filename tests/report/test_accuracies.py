@@ -1,0 +1,98 @@
+"""Accuracies on the page of a run: which are better than others by more than chance, and where that is said."""
+
+import json
+
+import pytest
+
+from browser import elements, texts
+from fake_runs import RESULTS, fake_run, finished_run
+from twofold.report.accuracies import accuracy_table, shortfall
+from twofold.report.page import render
+
+
+def test_the_table_is_in_per_cent_with_the_clearly_best_of_a_column_marked(tmp_path):
+    html = render(finished_run(tmp_path / "run"))
+    head, table = texts(html, "th")[:4], elements(html)
+    assert head == ["accuracy, %", "linear", "linear, 10 labels per class", "kNN"]
+    cells = [e for e in table if e.tag == "td"][:9]
+    assert ["".join(cell.text).strip() for cell in cells] == [
+        "97.1", "92.1", "96.1",
+        "93.0", "80.1", "90.0",
+        "95.5", "85.0", "97.1",
+    ]  # fmt: skip
+    # Of kNN, 97.1 and 96.1 differ by less than 360 test images can tell.
+    assert [i for i, cell in enumerate(cells) if cell.attributes.get("class") == "best"] == [0, 1]
+    assert texts(html, "small") == ["\N{PLUS-MINUS SIGN} 1.2"] * 3
+
+
+def test_the_first_numbers_stand_beside_what_they_are_compared_with(tmp_path):
+    html = render(finished_run(tmp_path / "run"))
+    values = [e for e in elements(html) if e.attributes.get("class") in ("value", "beside", "warning")]
+    assert ["".join(e.text).strip() for e in values] == [
+        "97.1", "93.0 untrained · 95.5 raw pixels",
+        "96.1", "90.0 untrained · 97.1 raw pixels", "not better than raw pixels",
+        f"{3 + 480**0.4:.3g}", "of 64 dimensions, the encoder's output",
+        "2,560", "cpu",
+    ]  # fmt: skip
+
+
+def test_missing_numbers_leave_gaps_and_no_columns(tmp_path):
+    table = accuracy_table([{"name": "trained", "knn_accuracy": 0.5}, {"name": "untrained"}])
+    assert table is not None
+    assert table["columns"] == ["kNN"]
+    assert [row["cells"][0]["text"] for row in table["rows"]] == ["50.0", "–"]
+    folder = fake_run(tmp_path / "run")
+    folder.write("results.json", "{}")
+    assert "not evaluated yet" in render(folder)
+
+
+def test_of_numbers_that_print_alike_none_is_the_best():
+    table = accuracy_table([{"name": "a", "knn_accuracy": 0.97141}, {"name": "b", "knn_accuracy": 0.97139}])
+    assert table is not None
+    assert [row["cells"][0]["best"] for row in table["rows"]] == [False, False]
+
+
+def test_few_labels_have_no_column_where_they_were_all_labels(tmp_path):
+    folder = finished_run(tmp_path / "run")
+    none = {"few_labels_accuracy": None, "few_labels_sd": None, "labels_per_class": None}
+    folder.write("results.json", json.dumps(RESULTS | {"table": [row | none for row in RESULTS["table"]]}))
+    assert texts(render(folder), "th")[:3] == ["accuracy, %", "linear", "kNN"]
+
+
+@pytest.mark.parametrize(
+    "first, second, best",
+    [
+        ((0.525, 0.146), (0.483, 0.140), False),
+        ((0.525, 0.02), (0.483, 0.03), True),
+        ((0.525, 0.03), (0.483, 0.03), False),
+    ],
+)
+def test_bold_heeds_the_deviations_of_both(first, second, best):
+    rows = [{"name": "?", "few_labels_accuracy": value, "few_labels_sd": sd} for value, sd in (first, second)]
+    table = accuracy_table(rows, 10**9)
+    assert table is not None
+    assert [row["cells"][0]["best"] for row in table["rows"]] == [best, False]
+
+
+@pytest.mark.parametrize(
+    "untrained, test_images, words",
+    [
+        (0.50, 10_000, ""),
+        (0.50, 24, "not clearly better than untrained"),
+        (0.50, 0, ""),
+        (0.5999, 10_000, "not better than untrained"),
+        (0.60, 0, "not better than untrained"),
+        (0.70, 10_000, "not better than untrained"),
+    ],
+)
+def test_training_that_did_not_pay_is_said_in_words(untrained, test_images, words):
+    trained = {"name": "trained", "knn_accuracy": 0.60}
+    others = [{"name": "untrained", "knn_accuracy": untrained}, {"name": "raw pixels", "knn_accuracy": 0.05}]
+    assert shortfall(trained, others, "knn_accuracy", test_images) == words
+
+
+def test_all_that_training_did_not_beat_is_named():
+    trained = {"name": "trained", "linear_accuracy": 0.60}
+    others = [{"name": str(value), "linear_accuracy": value} for value in (0.55, 0.6, 0.65)]
+    said = "not better than 0.6 and 0.65; not clearly better than 0.55"
+    assert shortfall(trained, others, "linear_accuracy", 50) == said
