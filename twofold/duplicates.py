@@ -1,11 +1,10 @@
 """Near-identical images of a set, found by a run's encoder: what `twofold duplicates` lists."""
 
 import csv
-import dataclasses
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from twofold.api import Run, read_data
-from twofold.data.sources import find_again, open_source
+from twofold.data.seen import own_source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.duplicates import THRESHOLD, check_threshold, levelled, near_duplicates
@@ -24,6 +23,7 @@ from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
 from twofold.train.weights import Preprocess, load_encoder
+from twofold.use.embedding import read_all
 
 FORMATS = (".json", ".csv", ".txt")
 
@@ -56,10 +56,12 @@ def find_duplicates(
     path, display = run.path if isinstance(run, Run) else Path(run), display or Display(quiet=True)
     check_threshold(threshold)
     config = Run(path).config
-    source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
     network = load_encoder(path, encoder=encoder)
     device = choose_device("auto")
-    everything = read_data(dataclasses.replace(config, test_fraction=0.0), source, display)
+    if data is None:
+        everything = read_data(config, own_source(path, config, display.say), display)
+    else:
+        everything = read_all(path, config, data, display)
     stores = {name: store for name, store in (("train", everything.train), ("test", everything.test)) if store}
     features = []
     for name, store in stores.items():
@@ -117,7 +119,7 @@ def refuse_unwritable(path: Path) -> None:
 
 
 def as_json(groups: Duplicates) -> str:
-    return json.dumps([[dataclasses.asdict(image) for image in group] for group in groups], indent=1) + "\n"
+    return json.dumps([[asdict(image) for image in group] for group in groups], indent=1) + "\n"
 
 
 def as_csv(groups: Duplicates) -> str:

@@ -154,6 +154,26 @@ def test_there_are_no_duplicates_among_the_digits(run: twofold.Run) -> None:
     assert find_duplicates(run) == []
 
 
+def test_copies_across_what_a_run_held_out_are_seen_as_such(tmp_path: Path) -> None:
+    """Of a run's own images the split is the run's, also where they are named."""
+    for number, pixels in enumerate(load_digits().images[:40]):
+        for name in ("a", "b"):
+            path = tmp_path / "photos" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.rint(pixels * 255 / 16).astype(np.uint8)).save(path)
+    settings = running.small("frossl", epochs=1) | {"encoder": "conv", "batch_size": 16}
+    trained = twofold.pretrain(tmp_path / "photos", out=tmp_path / "run", **settings)
+    twofold.embed(trained, tmp_path / "photos", tmp_path / "features.npz")
+    with np.load(tmp_path / "features.npz") as file:
+        splits = dict(zip(file["files"].tolist(), file["split"].tolist(), strict=True))
+    assert set(splits.values()) == {"train", "test"}
+    for data in (None, tmp_path / "photos"):
+        groups = find_duplicates(trained, data)
+        assert len(groups) == 40
+        assert all(image.split == splits[image.file] for group in groups for image in group)
+        assert any(len({image.split for image in group}) == 2 for group in groups)
+
+
 def test_what_is_written(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
     groups = find_duplicates(run, folder)
     rows = list(csv.DictReader(write_duplicates(tmp_path / "a.csv", groups).open()))
