@@ -13,6 +13,7 @@ from typing import Any
 from twofold.config import resolve
 from twofold.keys import parameter_keys, shown
 from twofold.methods import CATALOG, Entry, schema
+from twofold.plan import FEW_IMAGES
 from twofold.report.theory import errata
 from twofold.reproduce.maps import side_by_side
 from twofold.reproduce.measured import lines_of_measurements
@@ -114,10 +115,15 @@ def section(entry: Entry) -> str:
 - Loss: {entry.formula}.
 - Paper: {entry.paper}.
 - Its own keys: {own}.
-- What it asks of the run: {recipe}.
+- What it asks of the run: {recipe}.{few_images(entry)}
 - Source of the defaults: {entry.source}.
 - State: {entry.state}. Memory of the loss: {entry.memory}.
 """
+
+
+def few_images(entry: Entry) -> str:
+    settings = ", ".join(f"`{key}={shown(value)}`" for key, value in entry.few_images.items())
+    return f" With fewer than {FEW_IMAGES} images: {settings}." if settings else ""
 
 
 def page() -> str:

@@ -175,6 +175,19 @@ def test_images_that_cannot_be_read_are_not_among_those_that_are_counted(photos:
         assert text.endswith(f"; {2 if folder == photos else 1} more cannot be read")
 
 
+def test_few_images_get_what_suits_them_unless_they_were_asked_otherwise(photos: Path) -> None:
+    config, source = api.configure(photos, "frossl", {})
+    assert (config.parameters["projector"], config.origin["projector"]) == ((512, 512, 64), "chosen")
+    (why,) = [row.why for row in plan.explained(config, source) if row.key == "projector"]
+    assert why.startswith("frossl with ")
+    asked, _ = api.configure(photos, "frossl", {"projector": "128,32"})
+    assert asked.parameters["projector"] == (128, 32)
+    others, _ = api.configure(photos, "vicreg", {})
+    assert "projector" not in others.origin
+    many, _ = api.configure("digits", "frossl", {})
+    assert many.origin["projector"] == "data"
+
+
 @pytest.mark.parametrize(
     "method, settings, said",
     [

@@ -23,6 +23,7 @@ MEMORY_SHARE = 0.8  # of what is free: others need some too
 # Networks keep fewer bytes than this for each pixel: with a 3x3 stem ResNet-18 4,700, ResNet-50 25,000.
 MOST_KEPT = {"conv": 3_000, "resnet18": 8_000, "resnet34": 13_000}
 MOST_KEPT_BY_OTHERS = 36_000
+FEW_IMAGES = 512  # two of the usual batches
 BLURRED_FROM = 81  # pixels: from this size on the papers blur, below it there is no detail to lose
 STATISTICS_IMAGES = 256
 
@@ -66,6 +67,9 @@ def follow(config: Config, source: Source) -> dict[str, Any]:
     images = source.training_images(config.test_fraction)
     if images < 2 * config.batch_size:
         chosen["batch_size"] = suggested_batch_size(images)
+    if images < FEW_IMAGES:
+        suited = find(config.method).few_images
+        chosen |= {key: value for key, value in suited.items() if key not in config.origin}
     return chosen
 
 
@@ -148,6 +152,8 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         "batch_size": f"there are {images:,} images: two steps in an epoch, or more" if few else "fits the memory",
         "epochs": "as many as the minutes allow",
     }
+    if name in find(config.method).few_images:
+        return f"{config.method} with {images:,} images, and so small batches"
     return reasons.get(name, "follows from the images")
 
 

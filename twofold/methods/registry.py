@@ -1,7 +1,7 @@
 """How a method is known by its name: what it builds, its keys, its recipe, and what to say of it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ class Entry:
     paper: str
     summary: str
     recipe: Recipe
+    few_images: Mapping[str, Any] = field(default_factory=dict)  # what suits fewer than 512
     source: str = ""  # of the defaults
     formula: str = ""
     state: str = ""  # what outlives a step, beside trained weights
@@ -50,13 +51,14 @@ def entry(
     family: Family = "own",
     paper: str = "",
     recipe: Recipe = MappingProxyType({}),
+    few_images: Mapping[str, Any] = MappingProxyType({}),
     name: str | None = None,
     **about: str,
 ) -> Callable[[Builder], Builder]:
     """Put a builder into the catalog; the first line of its docstring is what `twofold methods` says of it.
 
-    `recipe` sets keys of the run. `about`: source, formula, state, memory and choose, from which docs/methods.md is
-    made; a method of one's own needs none of it.
+    `recipe` sets keys of the run, `few_images` those that suit fewer than 512 images. `about`: source, formula, state,
+    memory and choose, from which docs/methods.md is made; a method of one's own needs none of it.
     """
 
     def register(build: Builder) -> Builder:
@@ -65,7 +67,7 @@ def entry(
             raise TwofoldError(f"there is a method '{known_as}' already: give yours another name")
         summary = next(iter((build.__doc__ or "").strip().splitlines()), "")
         parameter_keys(build)  # refuses a parameter without a type
-        CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, **about)
+        CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, few_images, **about)
         return build
 
     return register

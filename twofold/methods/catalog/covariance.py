@@ -23,6 +23,7 @@ from twofold.types import Embeddings, LossTerms
     state="none",
     memory="V·min(N, D)²",
     choose="First. Nothing to tune, quick early progress, any number of views.",
+    few_images={"projector": (512, 512, 64)},  # the distance counts D/N times: too much in a small batch
 )
 def frossl(parts: Parts, *, logarithm: bool = True, projector: Widths = (2048, 2048, 1024)) -> Method:
     """Frobenius norms of the views' correlation matrices, and their distance; no weight to tune."""
