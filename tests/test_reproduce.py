@@ -290,8 +290,10 @@ def test_the_command(tmp_path: Path, tiny: dict[str, str]) -> None:
     assert "90.7 &#177; 0.2" in page
     assert f"{accuracy:.2f}" in page
     assert "projector=32,16" in page
+    assert "have records already" not in result.stdout
     again = CliRunner().invoke(app, words, env={"COLUMNS": "200"}, catch_exceptions=False)
     assert "SimSiam" in again.stdout
+    assert "have records already, and are not run again" in again.stdout
     assert "training" not in again.stdout
 
 

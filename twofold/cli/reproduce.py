@@ -94,6 +94,9 @@ def reproduce(
             user=user,
         )
     ]
+    recorded = {job.name for job in jobs} & read_records(*folders).keys()
+    if recorded:
+        display.say(f"{len(recorded)} of {len(jobs)} have records already, and are not run again")
     with polite(GO_ON), Budget(budget) as time_left, helpers(parallel - 1, out):
         outcome = carry_out(
             jobs,
