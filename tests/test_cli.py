@@ -166,10 +166,14 @@ def test_the_table_has_no_column_of_few_labels_where_they_are_all_labels() -> No
 @pytest.mark.parametrize(
     "linear, knn, said",
     [
-        (0.9, 0.9, "labels   better than an untrained encoder and than raw pixels"),
-        (0.9, 0.6, "labels   better than an untrained encoder and than raw pixels by linear alone"),
-        (0.8, 0.9, "labels   better than an untrained encoder and than raw pixels by kNN alone"),
-        (0.7, 0.55, "labels   not better than an untrained encoder or raw pixels: it did not help, or not yet"),
+        (0.9, 0.9, "labels   better than untrained and raw pixels"),
+        (0.9, 0.55, "labels   kNN not better than raw pixels; not clearly better than untrained"),
+        (0.8, 0.9, "labels   linear not better than untrained"),
+        (
+            0.5,
+            0.4,
+            "labels   linear not better than untrained and raw pixels; kNN not better than untrained and raw pixels",
+        ),
     ],
 )
 def test_labels_say_whether_it_helped(linear: float, knn: float, said: str) -> None:
@@ -177,7 +181,7 @@ def test_labels_say_whether_it_helped(linear: float, knn: float, said: str) -> N
         return {"name": name, "linear_accuracy": linear, "knn_accuracy": knn}
 
     others = [row("untrained", 0.8, 0.5), row("raw pixels", 0.6, 0.6)]
-    assert comparison([row("trained", linear, knn), *others]) == said
+    assert comparison([row("trained", linear, knn), *others], 100) == said
 
 
 def test_a_folder_without_labels_with_a_broken_file(tmp_path: Path, photos: Path) -> None:

@@ -142,17 +142,17 @@ def accuracy_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
     return table
 
 
-def comparison(rows: "Sequence[Mapping[str, Any]]") -> str:
-    """What labels say of the training, in words: a healthy spectrum alone does not mean that it helped."""
+def comparison(rows: "Sequence[Mapping[str, Any]]", test_images: int) -> str:
+    """What labels say of the training, as the report does: a healthy spectrum alone does not mean that it helped."""
+    from twofold.report.accuracies import shortfall
+
     trained, *others = rows
-    better = [
-        all(trained[column] > other[column] for other in others) for column in ("linear_accuracy", "knn_accuracy")
-    ]
-    if all(better):
-        return "labels   better than an untrained encoder and than raw pixels"
-    if not any(better):
-        return "labels   not better than an untrained encoder or raw pixels: it did not help, or not yet"
-    return f"labels   better than an untrained encoder and than raw pixels by {'kNN' if better[1] else 'linear'} alone"
+    found = {
+        title: shortfall(trained, others, key, test_images)
+        for title, key in (("linear", "linear_accuracy"), ("kNN", "knn_accuracy"))
+    }
+    words = "; ".join(f"{title} {text}" for title, text in found.items() if text)
+    return f"labels   {words or 'better than untrained and raw pixels'}"
 
 
 def conclude(run: "Run", display: "Display") -> None:
@@ -160,7 +160,7 @@ def conclude(run: "Run", display: "Display") -> None:
     rows = (run.results or {}).get("table", [])
     if rows:
         display.say(accuracy_table(rows))
-        display.say(comparison(rows))
+        display.say(comparison(rows, (run.results or {})["test_images"]))
     say_verdict((run.results or {}).get("verdict"), display)
     display.say(f"encoder  {run.path / 'encoder.safetensors'}")
     display.say(f"report   {run.report}")
