@@ -20,6 +20,7 @@ from rich.table import Column
 from rich.text import Text
 
 PLAIN_SECONDS = 10.0  # between plain lines: a log file should stay readable
+WIDE = 120  # columns from which a bar may be long: in fewer, the values beside it need the room
 
 
 class Stage:
@@ -81,7 +82,7 @@ class Display:
             return
         whole = [Column(no_wrap=True) for _ in range(4)]  # in a narrow terminal the note is cut, and nothing else
         name = TextColumn("{task.description}", table_column=whole[0])
-        bar = BarColumn(bar_width=24, table_column=whole[1])
+        bar = BarColumn(bar_width=24 if self.console.width >= WIDE else 10, table_column=whole[1])
         place: tuple[ProgressColumn, ...] = (TimeElapsedColumn(table_column=whole[2]),)
         if total is not None:
             place = (MofNCompleteColumn(table_column=whole[2]), TimeRemainingColumn(table_column=whole[3]))
@@ -91,15 +92,16 @@ class Display:
 
 
 def sentence(metrics: Mapping[str, float]) -> str:
-    """The values of a log point in one short line."""
-    parts = [f"loss {metrics['loss']:.4g}"]
-    terms = {name.removeprefix("loss/"): value for name, value in metrics.items() if name.startswith("loss/")}
-    if len(terms) > 1:
-        parts[0] += " (" + ", ".join(f"{name} {value:.4g}" for name, value in terms.items()) + ")"
-    if "effective_rank" in metrics:
-        parts.append(f"rank {metrics['effective_rank']:.1f}")
+    """The values of a log point in one short line, first what says most: a narrow terminal cuts the end."""
+    parts = []
     if "online_accuracy" in metrics:
         parts.append(f"online {100 * metrics['online_accuracy']:.1f} %")
     elif "online_train_accuracy" in metrics:
         parts.append(f"training views {100 * metrics['online_train_accuracy']:.1f} %")
-    return " · ".join(parts)
+    if "effective_rank" in metrics:
+        parts.append(f"rank {metrics['effective_rank']:.1f}")
+    loss = f"loss {metrics['loss']:.4g}"
+    terms = {name.removeprefix("loss/"): value for name, value in metrics.items() if name.startswith("loss/")}
+    if len(terms) > 1:
+        loss += " (" + ", ".join(f"{name} {value:.4g}" for name, value in terms.items()) + ")"
+    return " · ".join([*parts, loss])
