@@ -15,7 +15,7 @@ test: lint
 	$(PYTEST) -m "not full"
 
 test-full: lint
-	$(PYTEST)
+	$(PYTEST) --hypothesis-profile=search
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -5,6 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+# `make test` tries the same examples each time, so that it fails for a change and for nothing else; `make test-full`
+# looks for new ones. No limits of time: a slow machine is not a fault.
+settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+settings.register_profile("search", deadline=None, suppress_health_check=list(HealthCheck))
+settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -46,7 +46,7 @@ def test_leading_zeros_count() -> None:
     assert len(set(keys)) == 5
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(-(2**63), 2**64 - 1) | st.text(max_size=12), max_size=6))
 def test_key_equals_big_integer_arithmetic(parts: list[int | str]) -> None:
     expected = reference_key(*parts)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -137,7 +137,7 @@ def try_changes(name: str, folder: Path, examples: int) -> None:
     path.write_bytes(content)
     read(path)  # as it is, it can be read
 
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, database=None)
     @given(CHANGES)
     def attempt(changes: list[tuple[float, int, bytes]]) -> None:
         path.write_bytes(changed(content, changes))
@@ -161,7 +161,7 @@ def test_many_damaged_files_are_read_or_refused(name: str, folder: Path) -> None
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)

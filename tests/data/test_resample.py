@@ -81,7 +81,7 @@ def triangle_formula(first: float, last: float, size: int, out: int) -> np.ndarr
     return weights
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_weights_equal_the_formula_in_float64(data: st.DataObject) -> None:
     size, out = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
@@ -170,7 +170,7 @@ def test_crop_boxes_equal_the_rule_written_as_loops(
     assert torch.stack(boxes, dim=1).tolist() == [list(box) for box in expected]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.integers(1, 300),
     st.integers(1, 300),

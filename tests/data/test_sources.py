@@ -221,7 +221,7 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
     fraction=st.floats(0.01, 0.9),
     seed=st.integers(0, 2**16),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_hold_out_is_stratified_and_leaves_every_class_a_training_image(
     sizes: list[int], fraction: float, seed: int
 ) -> None:
@@ -245,7 +245,7 @@ def test_hold_out_is_stratified_and_leaves_every_class_a_training_image(
     fraction=st.floats(0.01, 0.9),
     seed=st.integers(0, 2**16),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_groups_are_held_out_whole(sizes: list[int], alone: int, fraction: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     groups = torch.from_numpy(np.concatenate([np.repeat(np.arange(len(sizes)) * 3, sizes), np.full(alone, -1)]))

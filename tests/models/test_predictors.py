@@ -58,7 +58,7 @@ SPECTRA: dict[str, Callable[[int], Tensor]] = {
 }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     d=st.sampled_from([1, 2, 3, 8, 33]),
     name=st.sampled_from(sorted(SPECTRA)),
@@ -106,7 +106,7 @@ def test_matrix_equals_eigh(exponent: float, epsilon: float, normalize: bool) ->
         torch.testing.assert_close(predictor.matrix(), predictor.matrix().T, rtol=0, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     d=st.sampled_from([1, 2, 5, 12]),
     rows=st.sampled_from([1, 2, 4, 40]),

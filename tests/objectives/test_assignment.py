@@ -166,7 +166,7 @@ def test_invariances(population: int | None) -> None:
     assert turned.total.item() == pytest.approx(value, rel=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     scale=st.sampled_from([1e-4, 1.0, 1e4]),
     dtype=st.sampled_from([torch.bfloat16, torch.float32, torch.float64]),

@@ -285,7 +285,7 @@ KINDS = [
 ]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     name=st.sampled_from(sorted(LOSSES)),
     kind=st.sampled_from(KINDS),

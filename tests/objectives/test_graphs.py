@@ -78,7 +78,7 @@ def test_some_labels_and_all_views() -> None:
     assert combine(view_graph(5, 2), known).tolist() == expected.tolist()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.integers(-2, 4), min_size=1, max_size=9))
 def test_label_matrix_is_a_root_of_the_graph(numbers: list[int]) -> None:
     labels = torch.tensor(numbers)

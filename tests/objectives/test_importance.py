@@ -80,7 +80,7 @@ def test_rule_meets_the_conditions_of_a_maximum(rule: str) -> None:
     assert (rule == "square") == bool((alpha == 0).any())
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     size=st.integers(1, 300),
     exponent=st.floats(-12, 12),
@@ -239,7 +239,7 @@ def test_the_energy_of_a_linear_network_is_that_of_its_input_s_covariance() -> N
     torch.testing.assert_close(energy(x @ weight.T, positive @ weight.T, alpha), expected, rtol=1e-11, atol=1e-11)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     scale=st.sampled_from([1e-4, 1.0, 1e4]),
     shape=st.sampled_from([(2, 2, 1), (2, 2, 3), (3, 5, 4)]),

@@ -146,7 +146,7 @@ def test_without_predictor_the_views_can_be_swapped(distance: Distance) -> None:
     assert swapped.total.item() == pytest.approx(loss.total.item(), abs=1e-14)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.sampled_from([1, 2, 5]),
     d=st.sampled_from([1, 3]),

@@ -331,7 +331,7 @@ def awkward(kind: str, f: Tensor) -> Tensor:
     return f
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     name=st.sampled_from(sorted(LOSSES)),
     kind=st.sampled_from(
