@@ -67,12 +67,21 @@ def test_quiet_says_nothing() -> None:
 
 
 def test_sentence_begins_with_the_held_out_accuracy_and_ends_with_the_terms_of_the_loss() -> None:
-    values = {"loss": 3.0, "loss/variance": 1.0, "loss/invariance": 2.0, "effective_rank": 12.34}
-    assert sentence(values) == "rank 12.3 · loss 3 (variance 1, invariance 2)"
-    values = {"loss": 1.5, "loss/info_nce": 1.5, "online_train_accuracy": 0.5, "online_accuracy": 0.75}
-    assert sentence(values) == "online 75.0 % · loss 1.5"
-    del values["online_accuracy"]
-    assert sentence(values) == "training views 50.0 % · loss 1.5"
+    line = {"epoch": 1.0, "loss": 3.0, "loss/variance": 1.0, "loss/invariance": 2.0, "effective_rank": 12.34}
+    assert sentence([line]) == "rank 12.3 · loss 3 (variance 1, invariance 2)"
+    line = {"epoch": 1.0, "loss": 1.5, "loss/info_nce": 1.5, "online_train_accuracy": 0.5, "online_accuracy": 0.75}
+    assert sentence([line]) == "online 75.0 % · loss 1.5"
+    del line["online_accuracy"]
+    assert sentence([line]) == "training views 50.0 % · loss 1.5"
+
+
+def test_sentence_keeps_what_was_measured_last_and_says_when() -> None:
+    lines = [
+        {"epoch": 2.0, "loss": 3.0, "online_accuracy": 0.4, "effective_rank": 9.0},
+        {"epoch": 3.0, "loss": 2.0, "online_accuracy": 0.5},
+        {"epoch": 3.5, "loss": 1.0, "online_train_accuracy": 0.9},
+    ]
+    assert sentence(lines) == "online 50.0 % (epoch 3) · rank 9.0 · loss 1"
 
 
 def test_a_terminal_gets_a_live_line(tmp_path: Path) -> None:

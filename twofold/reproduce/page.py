@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.keys import shown
-from twofold.report.charts import Chart, axis, chart, line
+from twofold.report.charts import ROUNDING_ERROR, Chart, accuracy_axis, axis, chart, line
 from twofold.report.page import page
 from twofold.reproduce.maps import side_by_side
 from twofold.reproduce.record import Record
@@ -67,7 +67,7 @@ def accuracy_chart(lines: Sequence[Line]) -> Chart:
         "Online accuracy",
         "On held-out images, of a linear classifier that learns beside the encoder; the first seed of each row.",
         axis("epoch", switch=True),
-        axis("accuracy", unit="%"),
+        accuracy_axis(),
         [curve for curve in curves if curve["y"]],
     )
 
@@ -84,7 +84,7 @@ def spectrum_charts(lines: Sequence[Line]) -> list[Chart]:
                     each.name,
                     "Eigenvalues of the embeddings' covariance.",
                     axis("step", "log", whole=True),
-                    axis("eigenvalue", "log", floor=1e-8),
+                    axis("eigenvalue", "log", floor=ROUNDING_ERROR),
                     [
                         line(f"rank {rank}", spectrum["step"], values)
                         for rank, values in spectrum["eigenvalues"].items()

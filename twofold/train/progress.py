@@ -1,8 +1,9 @@
 """What a person sees while something runs: a live line in a terminal, plain lines elsewhere, nothing when quiet."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -91,17 +92,23 @@ class Display:
             yield Stage(title, total, progress, self.console)
 
 
-def sentence(metrics: Mapping[str, float]) -> str:
-    """The values of a log point in one short line, first what says most: a narrow terminal cuts the end."""
-    parts = []
-    if "online_accuracy" in metrics:
-        parts.append(f"online {100 * metrics['online_accuracy']:.1f} %")
-    elif "online_train_accuracy" in metrics:
-        parts.append(f"training views {100 * metrics['online_train_accuracy']:.1f} %")
-    if "effective_rank" in metrics:
-        parts.append(f"rank {metrics['effective_rank']:.1f}")
-    loss = f"loss {metrics['loss']:.4g}"
-    terms = {name.removeprefix("loss/"): value for name, value in metrics.items() if name.startswith("loss/")}
+def sentence(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """How a run goes, from its lines so far: what is measured now and then is said as it was last.
+
+    First what says most: a narrow terminal cuts the end.
+    """
+    now, parts = metrics[-1], []
+    look = next((line for line in reversed(metrics) if "online_accuracy" in line), None)
+    if look is not None:
+        then = "" if look is now else f" (epoch {look['epoch']:g})"
+        parts.append(f"online {100 * look['online_accuracy']:.1f} %{then}")
+    elif "online_train_accuracy" in now:
+        parts.append(f"training views {100 * now['online_train_accuracy']:.1f} %")
+    rank = next((line["effective_rank"] for line in reversed(metrics) if "effective_rank" in line), None)
+    if rank is not None:
+        parts.append(f"rank {rank:.1f}")
+    loss = f"loss {now['loss']:.4g}"
+    terms = {name.removeprefix("loss/"): value for name, value in now.items() if name.startswith("loss/")}
     if len(terms) > 1:
         loss += " (" + ", ".join(f"{name} {value:.4g}" for name, value in terms.items()) + ")"
     return " · ".join([*parts, loss])

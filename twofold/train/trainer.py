@@ -295,7 +295,8 @@ class Trainer:
         self.send(self.step, {"epoch": epoch, "images_per_second": speed} | values)
         times = {"step": self.step, "seconds": now - self.started, "images_per_second": speed}
         self.folder.append("timing.jsonl", times)
-        line = f"epoch {round(epoch, 1):g}/{self.config.epochs} · {sentence(values)} · {speed:,.0f} images/s"
+        place = f"epoch {round(epoch, 1):g}/{self.config.epochs}"
+        line = f"{place} · {sentence(self.watch.metrics)} · {speed:,.0f} images/s"
         self.folder.log(f"step {self.step} · {line}")
         stage.note(self.step, line)
 
