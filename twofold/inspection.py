@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from twofold.api import Run, read_data
 from twofold.config import Config, Graph
-from twofold.data.seen import as_trained
-from twofold.data.sources import Data, find_again, open_source
+from twofold.data.seen import own_source
+from twofold.data.sources import Data
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.features import extract, pixels
@@ -144,9 +144,7 @@ def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | N
     finished = (path / "encoder.safetensors").exists()
     if data is not None and not finished:
         raise TwofoldError(f"{path} is not finished: until then it is measured on its own images, without DATA")
-    source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
-    source = as_trained(path, config, source, display.say)
-    read = read_data(config, source, display)
+    read = read_data(config, own_source(path, config, display.say, data), display)
     train, test, classes = read.train, read.test, read.classes
     if test is None or classes is None or train.labels is None or test.labels is None:
         missing = "labels" if classes is None else "images held out for the test"

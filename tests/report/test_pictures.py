@@ -186,6 +186,24 @@ def test_without_the_images_the_page_says_so_once(copied: Path, capsys: pytest.C
         write_anew(folder, QUIET, map_points=20)
 
 
+def test_images_that_moved_are_shown_as_before_and_others_are_refused(run: Path, copied: Path) -> None:
+    shutil.copytree(run.parent / "photos", copied.parent / "moved")
+    folder = RunFolder.open(copied)
+    config = json.loads(folder.config_text())
+    config["values"]["data"] = str(copied / "gone")
+    folder.write("config.json", json.dumps(config))
+    write_anew(folder, QUIET, data=str(copied.parent / "moved"))
+    again, before = kept(copied), kept(run)
+    assert again["views"] == before["views"]
+    assert again["map"]["index"] == before["map"]["index"]
+    page = (copied / "report.html").read_text()
+    with pytest.raises(TwofoldError, match=r"others has other images than those that .*run was trained on"):
+        write_anew(folder, QUIET, data=str(photographs(copied.parent / "others", each=5)))
+    with pytest.raises(TwofoldError, match="digits has other images"):
+        write_anew(folder, QUIET, data="digits")
+    assert (copied / "report.html").read_text() == page
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_pictures_are_made(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

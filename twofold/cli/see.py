@@ -11,6 +11,10 @@ from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
 @app.command()
 def report(
     run: RunArgument,
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="[DATA]", help="Where the run's images are now, if they moved.", show_default=False),
+    ] = None,
     points: Annotated[
         int | None,
         typer.Option("--map", min=10, max=5000, help="Draw the map anew, of this many images."),
@@ -23,7 +27,7 @@ def report(
 
     display = display_of(quiet)
     with polite():
-        display.say(write_anew(RunFolder.open(run), display, points))
+        display.say(write_anew(RunFolder.open(run), display, points, data))
 
 
 @app.command()

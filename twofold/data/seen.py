@@ -6,11 +6,12 @@ import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from twofold.config import Config
-from twofold.data.sources import ARRAY, DATASET, Source, find_again, trained_rows
+from twofold.data.sources import ARRAY, DATASET, Source, find_again, open_source, trained_rows
 from twofold.errors import TwofoldError
 
 FILE = "images.npz"
@@ -29,15 +30,16 @@ def remember(run: Path, source: Source, test_fraction: float) -> None:
         raise TwofoldError(f"{run / FILE} could not be written: {error}") from None
 
 
-def own_source(run: Path, config: Config, say: Callable[[str], None]) -> Source:
-    """The images that a run was trained on, found again and split as then."""
-    return as_trained(run, config, find_again(config), say)
+def own_source(run: Path, config: Config, say: Callable[[str], None], data: Any = None) -> Source:
+    """The images that a run was trained on, found again, or in `data`; split as then. Other `data` as they are."""
+    source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
+    return as_trained(run, config, source, say)
 
 
 def is_own(run: Path, source: Source) -> bool:
-    """Whether it has just the images that the run was trained on, wherever they lie."""
-    seen = _read(run)
-    return seen is not None and str(seen["fingerprint"]) == source.fingerprint
+    """Of what `as_trained` returns: whether it has the images that the run was trained on, wherever they lie."""
+    kept = _read(run)
+    return source.held is not None or (kept is not None and str(kept["fingerprint"]) == source.fingerprint)
 
 
 def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], None]) -> Source:

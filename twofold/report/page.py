@@ -33,18 +33,20 @@ def write_report(folder: RunFolder) -> Path:
     return folder.write("report.html", render(folder))
 
 
-def write_anew(folder: RunFolder, display: Display, map_points: int | None = None) -> Path:
-    """Write report.html with pictures wherever they were kept, or can be made from the run's data and encoder.
+def write_anew(folder: RunFolder, display: Display, map_points: int | None = None, data: Any = None) -> Path:
+    """Write report.html with pictures wherever they were kept, or can be made from the run's images and encoder.
 
-    `map_points` asks for pictures made anew; then it is an error that they cannot be.
+    `map_points`, or `data` where the run's images are now, ask for pictures made anew; then it is an error that they
+    cannot be.
     """
     folder.refuse_unwritable()
+    asked = map_points is not None or data is not None
     missing = (folder.path / "encoder.safetensors").exists() and not pictures.read(folder)
-    if map_points is not None or missing:
+    if asked or missing:
         try:
-            pictures.record_run(folder, map_points, display)
+            pictures.record_run(folder, map_points, display, data)
         except TwofoldError as error:
-            if map_points is not None:
+            if asked:
                 raise
             display.say(f"without map and pictures: {error}")
     return write_report(folder)

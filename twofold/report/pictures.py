@@ -18,7 +18,7 @@ from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Order
-from twofold.data.seen import own_source
+from twofold.data.seen import is_own, own_source
 from twofold.data.sources import Data, load_as
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
@@ -94,13 +94,15 @@ def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> Non
     _write(folder, gather(trainer.config, trainer.data, eye, augmenters, trainer.config.map_points, display))
 
 
-def record_run(folder: RunFolder, points: int | None, display: Display) -> None:
-    """Make the pictures of a finished run once more, from its data and its encoder."""
+def record_run(folder: RunFolder, points: int | None, display: Display, data: Any = None) -> None:
+    """Make the pictures of a finished run once more, from its encoder and its images: where they were, or in `data`."""
     config = load_config(folder.config_text(), schema_of_run)
-    source = own_source(folder.path, config, display.say)
+    source = own_source(folder.path, config, display.say, data)
+    if data is not None and not is_own(folder.path, source):
+        raise TwofoldError(f"{source.name} has other images than those that {folder.path} was trained on")
     encoder = load_encoder(folder.path)
     with display.stage("reading images", len(source)) as stage:
-        data = load_as(config, source, stage)
+        images = load_as(config, source, stage)
     device = choose_device("auto")
     preprocess: Any = encoder.preprocess
     eye = Eye(encoder.to(device), preprocess, device, autocast_of(config, device))
@@ -115,7 +117,7 @@ def record_run(folder: RunFolder, points: int | None, display: Display) -> None:
     )
     augmenters = [augmenter for augmenter in (augment, augment.small_crops()) if augmenter is not None]
     points = config.map_points if points is None else points
-    _write(folder, gather(config, data, eye, augmenters, points, display))
+    _write(folder, gather(config, images, eye, augmenters, points, display))
 
 
 def read(folder: RunFolder) -> dict[str, Any]:

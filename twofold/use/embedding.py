@@ -102,7 +102,7 @@ def read_all(run: Path, config: Config, data: Any, display: Display) -> Data:
             progress=stage,
         )
     source = as_trained(run, config, source, display.say)
-    own = own or source.held is not None or is_own(run, source)
+    own = own or is_own(run, source)
     read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display)
     if read.skipped:
         first = read.skipped[0]
