@@ -125,6 +125,16 @@ def test_a_probe_that_falls_while_the_loss_falls() -> None:
     assert any("the loss rose from 1 to 5" in text for text in rising.evidence)
 
 
+def test_a_probe_on_few_images_must_fall_beyond_chance() -> None:
+    accuracy, loss = [0.8, 0.9, 0.75, 0.7, 0.72], [5.0, 4.0, 3.0, 2.0, 1.0]
+    # 0.9 against 0.75, the best of the last three: 3 √((0.09 + 0.1875) / n) is 0.15 at n = 111.
+    kinds = {
+        held_out: judge(*series([EVEN] * 5, online_accuracy=accuracy, loss=loss), held_out=held_out).kind
+        for held_out in (25, 110, 112, 10_000)
+    }
+    assert kinds == {25: "healthy", 110: "healthy", 112: "falling probe", 10_000: "falling probe"}
+
+
 def test_a_loss_of_equal_shares_says_that_nothing_is_assigned() -> None:
     guess = math.log(4096)
     losses = [8.0, 8.2, 8.31, 8.317, 8.3177]

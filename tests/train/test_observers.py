@@ -166,7 +166,7 @@ def test_images_without_a_label_do_not_move_the_probe() -> None:
 
 
 def test_a_bad_verdict_is_told_once_and_not_after_one_look(tmp_path: Path) -> None:
-    watch = Watch("mine", "", None)
+    watch = Watch(method="mine")
     lines = [{"step": step, "embedding_norm": 1.0, "loss": 1.0} for step in range(1, 6)]
     told = [watch.note(line, [0.0] * 8) for line in lines[:4]]
     assert [found is not None for found in told] == [False, False, True, False]
@@ -176,7 +176,7 @@ def test_a_bad_verdict_is_told_once_and_not_after_one_look(tmp_path: Path) -> No
     for line in lines[:4]:
         folder.append("metrics.jsonl", line)
         folder.append("spectrum.jsonl", {"step": line["step"], "of": "embeddings", "eigenvalues": [0.0] * 8})
-    resumed = Watch("mine", "", None)
+    resumed = Watch(method="mine")
     resumed.restore(folder)
     assert resumed.note(lines[4], [0.0] * 8) is None
 

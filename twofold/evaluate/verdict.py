@@ -3,6 +3,7 @@
 The limits below were set on runs made to fail and on healthy ones of every method; tests hold both to their verdicts.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,6 +25,7 @@ FADED = 0.03  # of the largest norm
 GROWN = 300.0  # times the first norm; healthy runs stay below 40
 SAYS_NOTHING = 1e-3  # of the loss of equal probabilities, below it: healthy runs of DINO are at least 5e-3 below
 PROBE_FALL = 0.1  # of accuracy, below its best, at three looks in a row: in the first epochs a probe goes up and down
+STANDARD_ERRORS = 3  # that a fall must be worth too: of a few dozen images chance alone moves more than a tenth
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,10 @@ def judge(
     method: str = "",
     few_dimensions: str = "",
     guess: float | None = None,
+    held_out: int | None = None,
 ) -> Verdict:
     """The verdict on a run so far, or on one spectrum. `few_dimensions` says why a method leaves few by design, `guess`
-    is the loss of equal probabilities where a method can end there."""
+    is the loss of equal probabilities where a method can end there, `held_out` how many images accuracies are of."""
     if not seen:
         return Verdict("unknown", "Nothing was measured yet.")
     return (
@@ -109,7 +112,7 @@ def judge(
         or guessing(metrics, guess)
         or standing_still(metrics)
         or dimensional_collapse(seen, method, few_dimensions)
-        or falling_probe(metrics)
+        or falling_probe(metrics, held_out)
         or healthy(seen, metrics)
     )
 
@@ -245,14 +248,15 @@ def others(method: str, *names: str) -> str:
     return ", ".join(name for name in names if name != method)
 
 
-def falling_probe(metrics: Sequence[Metrics]) -> Verdict | None:
+def falling_probe(metrics: Sequence[Metrics], held_out: int | None) -> Verdict | None:
     looks = [line for line in metrics if "online_accuracy" in line]
     if len(looks) <= LASTING:
         return None
     best = max(looks, key=lambda line: line["online_accuracy"])
     top = best["online_accuracy"]
-    fell = all(line["online_accuracy"] < top - PROBE_FALL for line in looks[-LASTING:])
-    if not fell or looks[-1]["loss"] >= best["loss"]:
+    late = max(line["online_accuracy"] for line in looks[-LASTING:])
+    chance = 0.0 if held_out is None else math.sqrt((top * (1 - top) + late * (1 - late)) / held_out)
+    if late >= top - max(PROBE_FALL, STANDARD_ERRORS * chance) or looks[-1]["loss"] >= best["loss"]:
         return None
     now = looks[-1]["online_accuracy"]
     return Verdict(

@@ -105,7 +105,9 @@ class Trainer:
         self.observers = Observers(
             features, dimension, classes, config.online_lr, self.device, predictor=method.predictor is not None
         )
-        self.watch = Watch(config.method, find(config.method).few_dimensions, method.guess)
+        looked_at = None if data.test is None or data.test.labels is None else int((data.test.labels >= 0).sum())
+        few = find(config.method).few_dimensions
+        self.watch = Watch(method=config.method, few_dimensions=few, guess=method.guess, held_out=looked_at)
         self.exchange: Exchange | None = None
         if dist.count() > 1:
             self.exchange = Exchange(method, shares, config.batch_size, config.views, self.observers)

@@ -64,8 +64,8 @@ def refuse_nonfinite(folder: RunFolder, step: int, broken: Mapping[str, int], lr
 class Watch:
     """What a verdict is made of: all of it is in the records, so that a resumed run goes on where it was."""
 
-    def __init__(self, method: str, few_dimensions: str, guess: float | None):
-        self.method, self.few_dimensions, self.guess = method, few_dimensions, guess
+    def __init__(self, **known: Any):
+        self.known = known  # of the run, as `judge` takes it
         self.seen: list[Snapshot] = []
         self.metrics: list[Mapping[str, Any]] = []
         self.verdict = judge(self.seen)
@@ -92,7 +92,7 @@ class Watch:
         return self.verdict.kind if self.verdict.bad and len(self.seen) >= LASTING else ""
 
     def judged(self) -> Verdict:
-        return judge(self.seen, self.metrics, method=self.method, few_dimensions=self.few_dimensions, guess=self.guess)
+        return judge(self.seen, self.metrics, **self.known)
 
 
 def is_online_epoch(epoch: float, epochs: int) -> bool:
