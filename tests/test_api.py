@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits
+from torch import nn
 
 import twofold
 from running import Own, small
@@ -130,6 +131,22 @@ def test_any_module_is_an_encoder(tmp_path: Path) -> None:
     loaded = twofold.load_encoder(run, encoder=Own())
     assert not torch.equal(loaded.linear.weight, start)
     assert torch.equal(loaded.linear.weight, encoder.linear.weight)
+
+
+def test_layers_in_a_row_are_an_encoder_too(tmp_path: Path) -> None:
+    def layers() -> nn.Sequential:
+        return nn.Sequential(nn.Flatten(), nn.Linear(PIXELS[0].size, 12), nn.ReLU())
+
+    encoder, pair = layers(), (PIXELS, DIGITS.target)
+    run = twofold.pretrain(pair, method="simclr", out=tmp_path / "run", encoder=encoder, **small("simclr", epochs=1))
+    loaded = twofold.load_encoder(run, encoder=layers())
+    assert loaded.state_dict().keys() == encoder.state_dict().keys()
+    pixels = loaded.preprocess(torch.tensor(PIXELS[:5, None]))
+    with torch.no_grad():
+        assert torch.equal(loaded(pixels), encoder.eval()(pixels))
+    twofold.embed(run, pair, tmp_path / "features.npz", encoder=layers())
+    with np.load(tmp_path / "features.npz") as file:
+        assert np.allclose(file["features"][:5], loaded(pixels).detach(), atol=1e-5)
 
 
 def test_a_run_on_arrays_resumes_with_the_arrays(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,13 @@ class Preprocess(nn.Module):
         )
 
 
+class Chain(nn.Sequential):
+    """Layers in order, with `.preprocess` beside them: a plain Sequential would run it as its last layer."""
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return (module for module in super().__iter__() if not isinstance(module, Preprocess))
+
+
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     """16 hexadecimal digits of names, types, shapes and every byte."""
     state = hashlib.blake2b(digest_size=8)
@@ -151,6 +159,8 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
                     image_size=description["image_size"],
                 )
         encoder.load_state_dict(tensors)
+        if type(encoder) is nn.Sequential:
+            encoder = Chain(OrderedDict(encoder.named_children()))
         encoder.preprocess = Preprocess(
             description["image_size"], description["channels"], description["mean"], description["std"]
         )
