@@ -82,6 +82,20 @@ def test_full_disk_says_so_and_loses_nothing(tmp_path: Path, monkeypatch: pytest
     assert not list((tmp_path / "checkpoints").glob(".step-*"))
 
 
+def test_a_folder_that_goes_away_is_said_in_words_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointed = checkpoint.point_at
+
+    def point_and_vanish(root: Path, step: int) -> None:
+        pointed(root, step)
+        root.rename(tmp_path / "aside")
+
+    monkeypatch.setattr(checkpoint, "point_at", point_and_vanish)
+    with pytest.raises(TwofoldError, match=r"checkpoint of step 3 could not be written.*No such file"):
+        checkpoint.save(tmp_path, 3, STATE, keep=2)
+
+
 def test_unknown_objects_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="cannot hold a object at /thing"):
         checkpoint.save(tmp_path, 1, {"thing": object()}, keep=1)

@@ -95,13 +95,13 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
             sync(aside)
             aside.rename(final)
         point_at(root, step)
+        prune(root, keep, newest=final.name)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise TwofoldError(
             f"the checkpoint of step {step} could not be written ({error}); those before it, if any, are untouched: "
             f"make room, then `{how_to_resume(folder)}`"
         ) from None
-    prune(root, keep, newest=final.name)
     return final
 
 
