@@ -25,6 +25,7 @@ from twofold.api import configure, read_data
 from twofold.config import RUN_KEYS
 from twofold.data import store
 from twofold.reproduce.runner import forget
+from twofold.train.layout import arranged
 from twofold.train.precision import tf32_products
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
@@ -72,10 +73,7 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
     method, device = trainer.method, trainer.device
     config, channels = trainer.config, trainer.data.train.images.shape[1]
     shape = (config.views * config.batch_size, channels, config.image_size, config.image_size)
-    views = torch.randn(shape, device=device)
-    if device.type == "cuda":
-        views = views.contiguous(memory_format=torch.channels_last)
-    views = views.unflatten(0, (config.views, -1))
+    views = arranged(torch.randn(shape, device=device), trainer.layout).unflatten(0, (config.views, -1))
     parameters = [parameter for _, parameter in method.trained_parameters()]
     optimizer = torch.optim.SGD(parameters, lr=torch.tensor(1e-4, device=device), momentum=0.9, fused=True)
     batch = trainer.loader.batch(0)

@@ -128,10 +128,10 @@ def test_a_gradient_of_the_features_goes_through_the_pieces_too() -> None:
     encoder, projector = nn.Linear(4, 3), nn.Linear(3, 2)
 
     def forward(views: Tensor, batch: Batch, **_: object) -> Embeddings:
-        features = encoder(views)
+        features = encoder(views.flatten(2))
         return Embeddings(features, projector(features), batch.index)
 
-    views = torch.randn(2, 6, 4)
+    views = torch.randn(2, 6, 1, 2, 2)
     batch = Batch(torch.zeros(6, 1), torch.arange(6), torch.arange(6), None)
 
     def loss(e: Embeddings) -> Tensor:
@@ -141,7 +141,7 @@ def test_a_gradient_of_the_features_goes_through_the_pieces_too() -> None:
     expected = encoder.weight.grad.clone()
     encoder.zero_grad()
     projector.zero_grad()
-    pieces = Pieces(3, forward, [encoder, projector], lambda x: x)
+    pieces = Pieces(3, forward, [encoder, projector], torch.channels_last)
     loss(pieces.embed([views], batch)).backward()
     pieces.backward()
     torch.testing.assert_close(encoder.weight.grad, expected)

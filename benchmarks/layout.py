@@ -1,0 +1,73 @@
+"""Views per second on a CPU with the channels of images outermost, as torch has them, and innermost, as we train.
+
+    python -m benchmarks.layout [--threads 1] [--rounds 9]
+
+The product step of FroSSL in both layouts, in turn; the demo, then random images.
+"""
+
+import argparse
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from benchmarks.results import Table, keep
+from benchmarks.throughput import build, product_step, seconds_per_step
+from twofold.train import trainer as training
+
+LAYOUTS = {"outermost": torch.contiguous_format, "innermost": torch.channels_last}
+# data, encoder, pixels, batch, keys; the demo has its own.
+CASES: tuple[tuple[str | None, str, int, int, dict[str, Any]], ...] = (
+    ("digits", "conv", 8, 256, {}),
+    (None, "conv", 32, 64, {}),
+    (None, "resnet18", 32, 32, {}),
+    (None, "resnet18", 96, 16, {"stem": "large"}),
+    (None, "resnet50", 96, 8, {"stem": "large"}),
+)
+
+
+def measure(case: tuple[str | None, str, int, int, dict[str, Any]], steps: int, rounds: int) -> dict[str, Any]:
+    data, encoder, size, batch, keys = case
+    options = argparse.Namespace(data=data, encoder=encoder, size=size, batch=batch, images=512, device="cpu")
+    trainers = {}
+    for name, layout in LAYOUTS.items():
+        with patch.object(training, "layout_of", lambda *_, layout=layout, **__: layout):
+            trainers[name] = build("frossl", options, **keys)
+        trainers[name].method.train()
+    turns = {name: product_step(trainer) for name, trainer in trainers.items()}
+    for step in turns.values():
+        step()
+    times = seconds_per_step(turns, steps, rounds)
+    views = trainers["innermost"].config.views * trainers["innermost"].config.batch_size
+    ratios = [before / after for before, after in zip(times["outermost"], times["innermost"], strict=True)]
+    return {
+        "encoder": encoder,
+        "pixels": size,
+        "batch": trainers["innermost"].config.batch_size,
+        "outermost, views/s": views / median(times["outermost"]),
+        "innermost, views/s": views / median(times["innermost"]),
+        "ratio": median(ratios),
+        "ratio, quartiles of the rounds": quantiles(ratios, n=4),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=2, help="in a round")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--commit", default="", help="where git cannot be asked")
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    table = Table("encoder", "pixels", "batch", "outermost, views/s", "innermost, views/s", "ratio")
+    for case in CASES:
+        table.add(measure(case, options.steps, options.rounds))
+    settings = {"threads": options.threads, "steps": options.steps, "rounds": options.rounds}
+    keep(f"layout-cpu-{options.threads}-threads", table, settings, "cpu", options.commit, options.out)
+
+
+if __name__ == "__main__":
+    main()
