@@ -11,8 +11,8 @@ from PIL import Image
 
 import running
 from twofold import api, plan
-from twofold.config import RUN_KEYS
-from twofold.data.sources import open_source, sample
+from twofold.config import RUN_KEYS, Config
+from twofold.data.sources import Source, open_source, sample
 from twofold.errors import TwofoldError
 from twofold.train import trial
 from twofold.train.trainer import Trainer
@@ -173,6 +173,32 @@ def test_images_that_cannot_be_read_are_not_among_those_that_are_counted(photos:
         text = plan.described(config, source, costs)["data"]
         assert said in text
         assert text.endswith(f"; {2 if folder == photos else 1} more cannot be read")
+
+
+@pytest.mark.parametrize(
+    "seconds, asked, said",
+    [
+        ((3.0, 1.5), {}, "about 2.5 hours with precision=bf16, on this processor"),
+        ((3.0, 2.9), {}, None),  # measured, and not worth a word
+        ((3.0, 1.5), {"precision": "float32"}, None),
+        ((0.001, 0.0005), {}, None),  # a run of seconds
+    ],
+)
+def test_a_long_run_on_a_cpu_is_told_of_fewer_bits_where_they_are_quicker(
+    seconds: tuple[float, float], asked: dict[str, str], said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+
+    def measure_step(config: Config, source: Source) -> float:  # noqa: ARG001
+        measured.append(config.precision)
+        return seconds[config.precision == "bf16"]
+
+    monkeypatch.setattr(plan, "measure_step", measure_step)
+    monkeypatch.setattr(plan, "computes_bf16", lambda device: device.type == "cpu")
+    config, source = api.configure("digits", "frossl", {"device": "cpu", "epochs": 1200} | asked)
+    assert plan.described(config, source, plan.estimate(config, source)).get("quicker") == said
+    long_and_free = seconds[0] > 1 and not asked
+    assert measured == [asked.get("precision", "auto"), *["bf16"] * long_and_free]
 
 
 def test_few_images_get_what_suits_them_unless_they_were_asked_otherwise(photos: Path) -> None:

@@ -1,7 +1,7 @@
 """What is chosen for the user, why, and what the run will cost."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from twofold.errors import TwofoldError
 from twofold.keys import Schema, shown
 from twofold.methods import find
 from twofold.train.device import choose_device
+from twofold.train.precision import computes_bf16
 from twofold.train.progress import Display
 from twofold.train.trial import Memory, available_memory, measure_memory, measure_step
 
@@ -26,6 +27,8 @@ MOST_KEPT_BY_OTHERS = 36_000
 FEW_IMAGES = 512  # two of the usual batches
 BLURRED_FROM = 81  # pixels: from this size on the papers blur, below it there is no detail to lose
 STATISTICS_IMAGES = 256
+LONG_RUN = 600.0  # seconds on a CPU, from which it is measured whether fewer bits would be quicker
+QUICKER = 0.8  # of the time, or less, is worth a word
 
 
 def settle(
@@ -166,6 +169,7 @@ class Estimate:
     images: float  # bytes, decoded
     mean: tuple[float, ...]  # of some images' pixels, 0 to 1: what they are normalised by
     std: tuple[float, ...]
+    bf16_seconds: float | None = None  # of a step with precision=bf16, where that is worth asking
 
     @property
     def seconds(self) -> float:
@@ -179,14 +183,17 @@ def estimate(config: Config, source: Source) -> Estimate:
     mean, std = some.statistics()
     memory = measure_memory(config, source).bytes(config.batch_size // config.pieces)
     device = choose_device(config.device)
+    seconds, steps = measure_step(config, source), config.epochs * steps_per_epoch(config, source)
+    narrow = config.precision == "auto" and steps * seconds >= LONG_RUN and computes_bf16(device)
     return Estimate(
-        step_seconds=measure_step(config, source),
-        steps=config.epochs * steps_per_epoch(config, source),
+        step_seconds=seconds,
+        steps=steps,
         memory=memory,
         available=available_memory(device, decoded_bytes(config, source)),
         images=decoded_bytes(config, source),
         mean=tuple(mean.tolist()),
         std=tuple(std.tolist()),
+        bf16_seconds=measure_step(replace(config, precision="bf16"), source) if narrow else None,
     )
 
 
@@ -217,6 +224,8 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
         "time": f"{duration(costs.seconds)}: {costs.steps:,} steps of {costs.step_seconds:.3g} s, as measured just now",
         "memory": f"{size(costs.memory)} of {size(costs.available)} free, and {size(costs.images)} for the images",
     }
+    if costs.bf16_seconds is not None and costs.bf16_seconds < QUICKER * costs.step_seconds:
+        lines["quicker"] = f"{duration(costs.steps * costs.bf16_seconds)} with precision=bf16, on this processor"
     if isinstance(source.train, Items):
         lines["on disk"] = f"{size(costs.images)} of decoded images in {cache_folder()}"
     return lines

@@ -13,6 +13,11 @@ def uses_bf16(config: Config, device: torch.device) -> bool:
     return config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
 
 
+def computes_bf16(device: torch.device) -> bool:
+    """Whether a CPU's library has products in bfloat16, not whether they are faster; others use them anyway."""
+    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def autocast_of(config: Config, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
     bf16 = uses_bf16(config, device)
     return lambda: torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
