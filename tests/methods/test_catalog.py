@@ -20,8 +20,17 @@ from twofold.types import Batch, Embeddings, LossTerms
 # On digits the weights of all pairs alike leave few dimensions, as Theorem 3 of α-CL lets expect; the others keep most.
 LEAST_RANK = {"quadratic": 3.0}
 # DIET sees one view in a step, Barlow Twins first spends its time on the correlations, SwAV on finding clusters.
-# After 15 epochs FroSSL and BYOL are so near to where they began that rounding decides, and BYOL still after 30.
-EPOCHS = {"diet": 30, "barlow-twins": 25, "swav": 30, "frossl": 30, "byol": 50}
+# After 15 epochs the others of these are so near to where they began that rounding may decide, BYOL still after 30.
+EPOCHS = {
+    "diet": 30,
+    "barlow-twins": 25,
+    "swav": 30,
+    "frossl": 30,
+    "moco": 30,
+    "graph-vicreg": 30,
+    "corinfomax": 30,
+    "byol": 50,
+}
 # DINO's teacher is made for 200 thousand steps, and in a hundred is still the untrained network; with a quicker one it
 # learns, if it gets as many epochs.
 QUICKER: dict[str, dict[str, object]] = {"dino": {"teacher_momentum": 0.996, "epochs": 100}}
