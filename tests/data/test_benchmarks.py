@@ -1,6 +1,7 @@
 import gzip
 import os
 import pickle
+import re
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from standard_files import CLASSES, cifar10_contents, cifar100_contents, idx, mn
 from twofold import config, keys
 from twofold.data import benchmarks, layouts
 from twofold.data.benchmarks import read_cifar10, read_cifar100, read_digits, read_fashion_mnist, read_mnist
+from twofold.data.sources import open_source
 from twofold.errors import TwofoldError
 
 
@@ -94,6 +96,23 @@ def test_cifar10_files(tmp_path: Path, folder: str, writer) -> None:
     assert train.labels.tolist() == labels
     np.testing.assert_array_equal(test.images[..., 2].reshape(4, -1), contents["test_batch"]["data"][:, 2048:])
     assert test.labels.tolist() == contents["test_batch"]["labels"]
+
+
+def test_the_folder_of_a_named_set_is_told_by_its_name(tmp_path: Path) -> None:
+    """Whoever gives the folder in place of the name: the folder itself, or one above."""
+    for file in ("cifar-10-batches-py/data_batch_1", "f/FashionMNIST/raw/train-images-idx3-ubyte.gz"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path, tmp_path / "cifar-10-batches-py"):
+        with pytest.raises(
+            TwofoldError, match=rf"files of cifar10: train on cifar10, data_dir={re.escape(str(tmp_path))}$"
+        ):
+            open_source(folder)
+    with pytest.raises(TwofoldError, match=r"files of fashion-mnist: train on fashion-mnist, data_dir=.*/f$"):
+        open_source(tmp_path / "f/FashionMNIST/raw")
+    with pytest.raises(TwofoldError, match=r"no images in .*tiff .*webp$"):
+        open_source(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("folder", ["cifar-100-python", "."])

@@ -75,6 +75,7 @@ def test_defaults_are_accepted_for_digits(method: str) -> None:
 
 VARIANTS = [
     ("frossl", {"logarithm": False}),
+    ("frossl", {"logarithm": False, "unit_trace": True}),
     ("frossl", {"views": 4, "batch_size": 128}),
     ("alpha-cl", {"rule": "entropy"}),
     ("alpha-cl", {"rule": "square"}),
@@ -253,6 +254,11 @@ def test_what_ones_own_objective_returns_is_looked_at_first(
     monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", mine, "covariance", summary="", recipe={}, **ABOUT))
     with pytest.raises(TwofoldError, match=message):
         running.trainer("mine")
+
+
+def test_a_switch_that_would_change_nothing_is_refused() -> None:
+    with pytest.raises(TwofoldError, match="unit_trace=true changes nothing under the logarithm"):
+        running.trainer("frossl", unit_trace=True)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,15 @@
 import numpy as np
 
 
-def naive_frossl(z: np.ndarray, logarithm: bool = True) -> float:
+def naive_frossl(z: np.ndarray, logarithm: bool = True, unit_trace: bool = False) -> float:
     unit = []
     for view in z:
         columns = [column - column.mean() for column in view.T]
         unit.append(np.stack([column / np.linalg.norm(column) for column in columns], axis=1))
     total = 0.0
     for v, view in enumerate(unit):
-        squared = sum((a @ b) ** 2 for a in view.T for b in view.T)
+        gram = view.T @ view / (np.trace(view.T @ view) if unit_trace else 1)
+        squared = sum(entry**2 for entry in gram.flat)
         total += np.log(squared) if logarithm else squared
         total += sum(np.linalg.norm(view - other) ** 2 for other in unit[v + 1 :]) / z.shape[1]
     return float(total)

@@ -126,6 +126,12 @@ FASHION_MNIST_REMOTES = _idx_remotes(
         "bb300cfdad3c16e7a12a480ee83cd310",
     ),
 )
+REMOTES = {
+    "cifar10": CIFAR10_REMOTES,
+    "cifar100": CIFAR100_REMOTES,
+    "mnist": MNIST_REMOTES,
+    "fashion-mnist": FASHION_MNIST_REMOTES,
+}
 DIGIT_NAMES = tuple("0123456789")
 CLOTHES_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",

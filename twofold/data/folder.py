@@ -31,12 +31,16 @@ SHOWN_REASONS = 3
 Splits = tuple[Items, Items | None, tuple[str, ...] | None]  # train, test, class names
 
 
+class NoImages(TwofoldError):
+    """A folder without any file that could be an image."""
+
+
 def read_folder(root: Path, progress: Progress | None = None, *, only: Collection[str] = ()) -> Splits:
     """List the images and read their headers; of classes, `only` these where there are any."""
     files, closed = image_files(root)
     if not files:
         reason = "".join(f" ({root / name}: {why})" for name, why in islice(closed.items(), SHOWN_REASONS))
-        raise TwofoldError(f"no images in {root}{reason}; endings that count: {' '.join(sorted(extensions()))}")
+        raise NoImages(f"no images in {root}{reason}; endings that count: {' '.join(sorted(extensions()))}")
     train_files, test_files = _splits(root, files)
     if only:
         train_files, test_files = (_restricted(root, part, only) for part in (train_files, test_files))

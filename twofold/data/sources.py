@@ -21,7 +21,7 @@ from twofold.data import benchmarks, layouts, lists, shards
 from twofold.data.arrays import ArraySplit, from_arrays, read_array_file
 from twofold.data.datasets import is_dataset, is_splits, read_dataset
 from twofold.data.decode import extensions
-from twofold.data.folder import read_folder
+from twofold.data.folder import NoImages, read_folder
 from twofold.data.items import UNKNOWN, Items
 from twofold.data.store import ImageStore
 from twofold.data.work import Progress
@@ -263,6 +263,16 @@ def _class_names(path: Path) -> tuple[str, ...]:
     return found
 
 
+def _named_set_in(folder: Path) -> tuple[str, Path] | None:
+    """The set with a name whose standard files are in this folder, and what is its data_dir then."""
+    for name, remotes in {**benchmarks.REMOTES, "stl10": layouts.STL10_REMOTES}.items():
+        for root in (folder, *folder.parents[:2]):
+            first = root / remotes[0].files[0]
+            if first.is_relative_to(folder) and any(Path(f"{first}{ending}").is_file() for ending in ("", ".gz")):
+                return name, root
+    return None
+
+
 def _described(data: Any) -> str:
     held = f" of {type(data[0]).__name__}" if isinstance(data, (list, tuple)) and data else ""
     return type(data).__name__ + held
@@ -292,7 +302,15 @@ def _read(
         return data, read(data_dir, download), defaults
     path = Path(data).expanduser()
     if path.is_dir() and not _holds_shards(path):
-        return path.resolve().name or str(path), read_folder(path, progress, only=only), {}
+        try:
+            return path.resolve().name or str(path), read_folder(path, progress, only=only), {}
+        except NoImages:
+            if (found := _named_set_in(path.resolve())) is None:
+                raise
+            name, root = found
+            raise TwofoldError(
+                f"no images in {path}, but the files of {name}: train on {name}, data_dir={root}"
+            ) from None
     if only:
         raise TwofoldError("class_list is for folders of images; leave it out, or list the files you want in a CSV")
     if path.is_dir() or (path.suffix.lower() == ".tar" and (path.is_file() or shards.is_pattern(str(path)))):

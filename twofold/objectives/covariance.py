@@ -61,27 +61,31 @@ class _Standardize(torch.autograd.Function):
 
 
 @full_precision
-def frossl(z: Tensor, *, logarithm: bool = True) -> LossTerms:
+def frossl(z: Tensor, *, logarithm: bool = True, unit_trace: bool = False) -> LossTerms:
     """FroSSL eq 6: Σ_v log‖Z_vᵀZ_v‖²_F + (1/N) Σ_{v<w} ‖Z_v − Z_w‖²_F, columns centred and of unit norm.
 
-    `logarithm=False` is the paper's ablation, ‖·‖²_F alone.
+    `logarithm=False` is the paper's ablation, ‖·‖²_F alone. `unit_trace` divides ZᵀZ by its trace D, as the authors'
+    code does: under the logarithm a constant, without it the weight of that term against the distance.
     """
-    _, N, _ = shape_of(z)
+    _, N, D = shape_of(z)
     columns = _columns(z)
-    return _frossl(N, gram_norm_squared(columns), spread_of(columns), logarithm)
+    return _frossl(N, D, gram_norm_squared(columns), spread_of(columns), logarithm, unit_trace)
 
 
-def frossl_of_moments(moments: Moments, *, logarithm: bool = True) -> LossTerms:
+def frossl_of_moments(moments: Moments, *, logarithm: bool = True, unit_trace: bool = False) -> LossTerms:
     """The same loss from D×D moments: log‖R_11‖² + log‖R_22‖² + (2/N)(D − tr R_12) for two views."""
     norm_VD = moments.norms()
     correlation = _within(moments) / (norm_VD[:, :, None] * norm_VD[:, None, :])
     traces_VV = (moments.cross_VVD / (norm_VD[:, None] * norm_VD[None])).sum(dim=2)
     spread = len(traces_VV) * traces_VV.diagonal().sum() - traces_VV.sum()  # = Σ_{v<w} ‖Z_v − Z_w‖²
-    return _frossl(moments.count, correlation.square().sum(dim=(1, 2)), spread, logarithm)
+    D = norm_VD.shape[1]
+    return _frossl(moments.count, D, correlation.square().sum(dim=(1, 2)), spread, logarithm, unit_trace)
 
 
-def _frossl(count: int, frobenius_V: Tensor, spread: Tensor, logarithm: bool) -> LossTerms:
+def _frossl(count: int, D: int, frobenius_V: Tensor, spread: Tensor, logarithm: bool, unit_trace: bool) -> LossTerms:
     _at_least_two(count, "frossl")
+    if unit_trace:
+        frobenius_V = frobenius_V / D**2
     variance = (frobenius_V.clamp_min(SMALLEST_LOG).log() if logarithm else frobenius_V).sum()
     return _total(variance=variance, invariance=spread / count)
 

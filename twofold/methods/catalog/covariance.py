@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from twofold import objectives
+from twofold.errors import TwofoldError
 from twofold.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, STRONG_COLOUR
 from twofold.methods.method import Method, OfMoments, Parts
@@ -25,14 +26,24 @@ from twofold.types import Embeddings, LossTerms
     choose="First. Nothing to tune, quick early progress, any number of views.",
     few_images={"projector": (512, 512, 64)},  # the distance counts D/N times: too much in a small batch
 )
-def frossl(parts: Parts, *, logarithm: bool = True, projector: Widths = (2048, 2048, 1024)) -> Method:
+def frossl(
+    parts: Parts,
+    *,
+    logarithm: bool = True,
+    unit_trace: bool = False,
+    projector: Widths = (2048, 2048, 1024),
+) -> Method:
     """Frobenius norms of the views' correlation matrices, and their distance; no weight to tune."""
-
-    def objective(e: Embeddings) -> LossTerms:
-        return objectives.frossl(e.z, logarithm=logarithm)
-
-    of_moments = OfMoments(objectives.moments, partial(objectives.frossl_of_moments, logarithm=logarithm), parts.views)
-    return Method(parts, mlp(parts.features, projector), objective, of_moments=of_moments)
+    if logarithm and unit_trace:
+        raise TwofoldError("unit_trace=true changes nothing under the logarithm: it goes with logarithm=false")
+    of_whole = partial(objectives.frossl, logarithm=logarithm, unit_trace=unit_trace)
+    of_moments = partial(objectives.frossl_of_moments, logarithm=logarithm, unit_trace=unit_trace)
+    return Method(
+        parts,
+        mlp(parts.features, projector),
+        lambda e: of_whole(e.z),
+        of_moments=OfMoments(objectives.moments, of_moments, parts.views),
+    )
 
 
 @entry(
