@@ -118,15 +118,20 @@ def section(entry: Entry) -> str:
 - Loss: {entry.formula}.
 - Paper: {entry.paper}.
 - Its own keys: {own}.
-- What it asks of the run: {recipe}.{few_images(entry)}
+- What it asks of the run: {recipe}.{small(entry)}
 - Source of the defaults: {entry.source}.
 - State: {entry.state}. Memory of the loss: {entry.memory}.
 """
 
 
-def few_images(entry: Entry) -> str:
-    settings = ", ".join(f"`{key}={shown(value)}`" for key, value in entry.few_images.items())
-    return f" With fewer than {FEW_IMAGES} images: {settings}." if settings else ""
+def small(entry: Entry) -> str:
+    """What a method asks for with few images, and with small batches."""
+    cases = {f"fewer than {FEW_IMAGES} images": entry.few_images, "batches of 64": entry.by_batch(64)}
+    return "".join(
+        f" With {case}: {', '.join(f'`{key}={shown(value)}`' for key, value in settings.items())}."
+        for case, settings in cases.items()
+        if settings
+    )
 
 
 def page() -> str:

@@ -214,6 +214,25 @@ def test_few_images_get_what_suits_them_unless_they_were_asked_otherwise(photos:
     assert many.origin["projector"] == "data"
 
 
+def test_frossl_is_as_wide_as_its_batch_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.zeros((700, 32, 32, 3), np.uint8)
+    for size, widths in ((64, (2048, 2048, 256)), (128, (2048, 2048, 512))):
+        config, source = api.configure(images, "frossl", {"batch_size": size})
+        assert (config.parameters["projector"], config.origin["projector"]) == (widths, "chosen")
+        (why,) = [row.why for row in plan.explained(config, source) if row.key == "projector"]
+        assert why == f"frossl with batches of {size}"
+    asked, _ = api.configure(images, "frossl", {"batch_size": 64, "projector": "128,32"})
+    assert asked.parameters["projector"] == (128, 32)
+    usual, _ = api.configure(images, "frossl", {})
+    assert usual.batch_size == 256
+    assert "projector" not in usual.origin
+    others, _ = api.configure(images, "vicreg", {"batch_size": 64})
+    assert "projector" not in others.origin
+    monkeypatch.setattr(plan, "fitting_batch_size", lambda *_: 32)
+    small, _ = api.configure(images, "frossl", {})
+    assert (small.batch_size, small.parameters["projector"]) == (32, (2048, 2048, 128))
+
+
 @pytest.mark.parametrize(
     "method, settings, said",
     [

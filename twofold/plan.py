@@ -48,6 +48,7 @@ def settle(
         fits = fitting_batch_size(config, source)
         if fits != config.batch_size:
             chosen["batch_size"] = fits
+            chosen |= follow(resolve(keys, layers), source)
             display.say(f"batch_size={fits}, as {config.batch_size} would need too much memory; see also pieces")
     if minutes is not None and dist.count() > 1:
         raise TwofoldError("--minutes measures the pace of one process, and there are several: give epochs")
@@ -70,9 +71,10 @@ def follow(config: Config, source: Source) -> dict[str, Any]:
     images = source.training_images(config.test_fraction)
     if images < 2 * config.batch_size:
         chosen["batch_size"] = suggested_batch_size(images)
-    if images < FEW_IMAGES:
-        suited = find(config.method).few_images
-        chosen |= {key: value for key, value in suited.items() if key not in config.origin}
+    entry = find(config.method)
+    suited = entry.few_images if images < FEW_IMAGES else {}
+    suited = suited or entry.by_batch(chosen.get("batch_size", config.batch_size))
+    chosen |= {key: value for key, value in suited.items() if config.origin.get(key, "chosen") == "chosen"}
     return chosen
 
 
@@ -155,8 +157,10 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         "batch_size": f"there are {images:,} images: two steps in an epoch, or more" if few else "fits the memory",
         "epochs": "as many as the minutes allow",
     }
-    if name in find(config.method).few_images:
+    if images < FEW_IMAGES and name in find(config.method).few_images:
         return f"{config.method} with {images:,} images, and so small batches"
+    if name in find(config.method).by_batch(config.batch_size):
+        return f"{config.method} with batches of {config.batch_size}"
     return reasons.get(name, "follows from the images")
 
 

@@ -234,12 +234,13 @@ def dimensional_collapse(seen: Sequence[Snapshot], method: str, few_dimensions: 
             "For more dimensions choose another method, such as frossl or simclr.",
         )
     instead = others(method, "frossl", "vicreg", "barlow-twins")
+    width = "End the projector with at most four times the batch size. " if method == "frossl" else ""
     return Verdict(
         "dimensional collapse",
         f"Dimensional collapse: {found}.",
         evidence,
-        "Lower lr, or set clip=1; in predictive methods keep the stop-gradient, the predictor and the teacher; or "
-        f"choose a method that asks for variance in every direction: {instead}.",
+        f"{width}Lower lr, or set clip=1; in predictive methods keep the stop-gradient, the predictor and the teacher; "
+        f"or choose a method that asks for variance in every direction: {instead}.",
     )
 
 

@@ -32,6 +32,7 @@ class Entry:
     summary: str
     recipe: Recipe
     few_images: Mapping[str, Any] = field(default_factory=dict)  # what suits fewer than 512
+    by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {}  # what suits a batch of so many
     source: str = ""  # of the defaults
     formula: str = ""
     state: str = ""  # what outlives a step, beside trained weights
@@ -52,13 +53,15 @@ def entry(
     paper: str = "",
     recipe: Recipe = MappingProxyType({}),
     few_images: Mapping[str, Any] = MappingProxyType({}),
+    by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {},
     name: str | None = None,
     **about: str,
 ) -> Callable[[Builder], Builder]:
     """Put a builder into the catalog; the first line of its docstring is what `twofold methods` says of it.
 
-    `recipe` sets keys of the run, `few_images` those that suit fewer than 512 images. `about`: source, formula, state,
-    memory and choose, from which docs/methods.md is made; a method of one's own needs none of it.
+    `recipe` sets keys of the run, `few_images` those that suit fewer than 512 images, `by_batch` those that follow from
+    the batch size of others. `about`: source, formula, state, memory and choose, from which docs/methods.md is made; a
+    method of one's own needs none of it.
     """
 
     def register(build: Builder) -> Builder:
@@ -67,7 +70,7 @@ def entry(
             raise TwofoldError(f"there is a method '{known_as}' already: give yours another name")
         summary = next(iter((build.__doc__ or "").strip().splitlines()), "")
         parameter_keys(build)  # refuses a parameter without a type
-        CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, few_images, **about)
+        CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, few_images, by_batch, **about)
         return build
 
     return register

@@ -142,11 +142,16 @@ def wanted_of(table: Table, row: Row) -> dict[str, Any]:
 
 
 def usual_of(method: str, data: str, given: Mapping[str, Any]) -> Config:
-    """What a run does that is asked for nothing but the parameters on which its recipe depends."""
+    """What a run does that is asked for nothing but what decides the rest: parameters of its recipe, the batch size."""
     known = schema(method)
-    recipe = find(method).recipe_for(resolve(known, {"user": given}).parameters)
+    entry = find(method)
     defaults = NAMED[data][1] if data in NAMED else {}
-    return resolve(known, {"method": recipe, "data": {key: defaults[key] for key in defaults if key in known}})
+    layers = {
+        "method": entry.recipe_for(resolve(known, {"user": given}).parameters),
+        "data": {key: defaults[key] for key in defaults if key in known},
+    }
+    batch_size = resolve(known, layers | {"user": given}).batch_size
+    return resolve(known, {"chosen": entry.by_batch(batch_size)} | layers)
 
 
 def records_of(table: Table, row: Row, records: Mapping[str, Record]) -> dict[str, Record]:
