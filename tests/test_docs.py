@@ -17,6 +17,9 @@ from typer.testing import CliRunner
 import twofold
 from twofold.cli import app
 from twofold.methods import CATALOG
+from twofold.reproduce.record import read_records
+from twofold.reproduce.table import records_of
+from twofold.reproduce.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -130,6 +133,20 @@ def test_python_of_using(desk: Path, monkeypatch: pytest.MonkeyPatch, request: p
 def test_the_method_in_contributing_is_the_one_in_the_catalog() -> None:
     (snippet,) = blocks(ROOT / "CONTRIBUTING.md", "python")
     assert snippet.strip() in (ROOT / "twofold" / "methods" / "catalog" / "covariance.py").read_text()
+
+
+def test_the_method_that_is_called_the_most_accurate_is() -> None:
+    table = TABLES["catalog"]
+    records = read_records(ROOT / "reproduce" / "records")
+    linear = {
+        row.method: record["results"]["table"][0]["linear_accuracy"]
+        for row in table.rows
+        for record in records_of(table, row, records).values()
+    }
+    del linear["supervised"]
+    assert len(linear) == len(CATALOG) - 1
+    (called,) = [name for name, entry in CATALOG.items() if "most accurate here after 30 epochs" in entry.choose]
+    assert called == max(linear, key=linear.__getitem__)
 
 
 def test_make_targets_of_the_readme_exist() -> None:

@@ -63,7 +63,7 @@ def frossl(
     source="solo vicreg.yaml, its augmentations too",
     state="none",
     memory="V·min(N, D)²",
-    choose="When its three terms should be watched or weighed one by one.",
+    choose="The most accurate here after 30 epochs of CIFAR-10. Three terms, to be watched or weighed one by one.",
 )
 def vicreg(
     parts: Parts,
