@@ -69,7 +69,10 @@ def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
     paper="S-DIET (memory-efficient DIET)",
     recipe=DIET,
     formula="cross entropy over the batch's images alone, label = the image itself, z of unit length, smoothing 0.8",
-    source=f"the paper, section 5; not printed, and ours: the projector's widths, rows N(0, 1/D); {UNPRINTED}",
+    source=(
+        "the paper, section 5 and appendix C; not printed, and ours: the projector's widths, rows N(0, 1/D); "
+        f"{UNPRINTED}"
+    ),
     state="one row for each image with two moments, in memory or on disk",
     memory="N² logits; for rows and their gradient 2·N·D numbers, on CUDA 10·N·D, whatever the number of images",
     choose="Little memory on the device: one view a step, and a head that does not grow with the data.",

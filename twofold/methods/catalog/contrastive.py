@@ -98,7 +98,7 @@ def moco(
         "Σ_j sg(α_ij)(cos_ij − cos_ii'), α by a rule of the distances D = 1 − cos: direct "
         "softmax(−D^{p/2}/τ), entropy softmax(−D/τ), square, inverse; the mean over anchors"
     ),
-    source="Adam, learning rate 0.01, batch 128, τ 0.5, p 4: the paper, section 6; weight decay and widths are ours",
+    source="Adam, lr 0.01, batch 128, τ 0.5, p 4: the paper, section 6; no weight decay: its code; widths are ours",
     state="none",
     memory="three (V·N)² matrices; seven for square and inverse",
     choose="Contrastive learning at small batches; `rule` says which negatives count.",

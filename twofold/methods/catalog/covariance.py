@@ -25,10 +25,10 @@ def _as_wide_as_published(batch_size: int) -> dict[str, Any]:
     paper="FroSSL (Skean et al. 2024)",
     recipe=SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-6},
     formula="Σ_v log‖Z_vᵀZ_v‖²_F + (1/N) Σ_{v<w} ‖Z_v − Z_w‖²_F, columns of Z centred and of unit norm",
-    source="the paper, appendix B; augmentation: the run's defaults",
+    source="the paper, section 6.1, and D of appendix B.1; augmentation: the run's defaults",
     state="none",
     memory="V·min(N, D)²",
-    choose="First. Nothing to tune, quick early progress, any number of views.",
+    choose="First. Little to tune (its width follows the batch), quick early progress, any number of views.",
     few_images={"projector": (512, 512, 64)},  # narrower and quicker still, and no worse with so few
     by_batch=_as_wide_as_published,
 )
@@ -63,7 +63,7 @@ def frossl(
     source="solo vicreg.yaml, its augmentations too",
     state="none",
     memory="V·min(N, D)²",
-    choose="The most accurate here after 30 epochs of CIFAR-10. Three terms, to be watched or weighed one by one.",
+    choose="The most accurate without labels after 30 epochs of CIFAR-10. Three terms, to be weighed one by one.",
 )
 def vicreg(
     parts: Parts,

@@ -90,16 +90,17 @@ TABLE = Table(
     findings=(
         "Confirmed: InfoNCE and the direct rule, three seeds each, are above their printed numbers, and direct is "
         "above InfoNCE by 0.4 points (in print 1.05), each of its seeds above each of InfoNCE's. The entropy rule "
-        "equals InfoNCE, whose weights it has but for one factor, and the quadratic loss is far below both, though "
-        "nine points above its printed number. Not confirmed: that the gradient through the weights costs something "
-        "(0.3 points above InfoNCE here, with one seed; 0.6 below in print), that the square rule is ahead of InfoNCE "
-        "after 100 epochs (1.1 behind; in print 0.7 ahead, and behind from 300 on), and the number of r_γ. Read as "
-        "the regulariser's optimum its weights are uniform, and uniform weights are the quadratic loss: 73.5 against "
-        "72.8 %, three dimensions both. What is printed fits the heuristic (D + τ)^−2, normalised. Weight decay, of "
-        "which the paper says nothing, decided for InfoNCE: with 1e-6 it had gained one point from 30 to 100 epochs "
-        "and ended at 80.4 %; without it ends five points higher. Its authors' code has none, and so had the best of "
-        "six recipes on held-out training images, 40 epochs (82.3 against 81.4 % with it; "
-        "benchmarks/results/infonce-recipes-h200-2026-11-16.json), before any of the runs without it was made."
+        "equals InfoNCE, whose weights it has but for one factor (85.3 against 85.4 %, 42 dimensions both), and the "
+        "quadratic loss is far below both, though nine points above its printed number. Not confirmed: that the "
+        "gradient through the weights costs something (0.3 points above InfoNCE here, with one seed; 0.6 below in "
+        "print), that the square rule is ahead of InfoNCE after 100 epochs (1.1 behind; in print 0.7 ahead, and "
+        "behind from 300 on), and the number of r_γ. Read as the regulariser's optimum its weights are uniform, and "
+        "uniform weights are the quadratic loss: 73.5 against 72.8 %, three dimensions both. What is printed fits the "
+        "heuristic (D + τ)^−2, normalised. Weight decay, of which the paper says nothing, decided for InfoNCE: with "
+        "1e-6 it had gained one point from 30 to 100 epochs and ended at 80.4 %; without it ends five points higher. "
+        "Its authors' code has none, and so had the best of six recipes on held-out training images, 40 epochs (82.3 "
+        "against 81.4 % with it; benchmarks/results/infonce-recipes-h200-2026-11-16.json), before any of the runs "
+        "without it was made."
     ),
     differs=DIFFERS,
 )

@@ -28,13 +28,14 @@ TABLE = Table(
     ],
     findings=(
         "The distance of the views counts D/N times against the logarithms, and that is what both sweeps show. "
-        "Between D/N = 2 and 8 it matters little. Below, the embeddings fill all dimensions and the views stay apart: "
-        "D = 128, with 128 of them, has seven points less than D = 1024. Above, the views come together and "
-        "dimensions are lost: 171 of them with D = 2048 and 102 with a batch of 128, both D/N = 8 and a point from "
-        "the best, and at 16, a batch of 64, the embeddings collapse to two dimensions, and features twelve points "
-        "worse are left. Large batches lose by their number of steps too: at the same D/N a batch of 512 is three "
-        "points below D = 512, one of 1024 nine below D = 256. Smaller batches than the published one therefore get D "
-        "= 4·N here, unless asked otherwise; those two rows were not run yet. One seed."
+        "Between D/N = 2 and 8 it matters little for accuracy here, though 500 digits collapse at 8 "
+        "(benchmarks/NOTES.md). Below, in the sweep of D, the embeddings fill all dimensions and the views stay "
+        "apart: D = 128, with 128 of them, has seven points less than D = 1024. Above, the views come together and "
+        "dimensions are lost: 171 of them with D = 2048 and 102 with a batch of 128, both D/N = 8, 0.5 and 1.4 points "
+        "from the best, and at 16, a batch of 64, the embeddings collapse to two dimensions, and features twelve "
+        "points worse are left. Large batches lose by their number of steps too: at the same D/N a batch of 512 is "
+        "three points below D = 512, one of 1024 nine below D = 256. Smaller batches than the published one therefore "
+        "get D = 4·N here, unless asked otherwise; those two rows were not run yet. One seed."
     ),
     differs=(
         "the appendix has pictures and no numbers: the values of D and of the batch are ours, and there is nothing to "

@@ -43,7 +43,8 @@ TABLE = Table(
         "ahead of S-DIET (75.9), which is ahead of DIET (67.1); in print all but DIET are within 1.5 points, and "
         "S-DIET is first. We think that S-DIET, with one view and one class for each image, needs the length: it has "
         "64.8 % after 30 epochs, 75.9 after 100 and 78.7 after 165, and the paper trains for 5000. Its memory is the "
-        "least, as in print. That DIET fails is not seen: its 54.6 % in print are after 5000 epochs, and with a "
+        "least, as in print; DIET's, of a run that followed others in one process, includes what they had left (Table "
+        "6 has it alone). That DIET fails is not seen: its 54.6 % in print are after 5000 epochs, and with a "
         "ResNet-50 it has 89.7 % there. One seed."
     ),
     differs=(

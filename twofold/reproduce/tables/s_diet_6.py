@@ -38,5 +38,7 @@ TABLE = Table(
     differs=(
         "the paper does not say how memory was measured, on an A40; ours is what torch had allocated at most, on an "
         "H200",
+        "all but S-DIET and SimCLR were measured before a step freed the last one's gradients, which took 28 and 23 "
+        "MiB from these two with ResNet-18; their part is of SimCLR's number of then",
     ),
 )

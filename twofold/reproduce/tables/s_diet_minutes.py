@@ -20,9 +20,9 @@ TABLE = Table(
     ],
     findings=(
         "With one seed: after the same epochs S-DIET is ahead of DIET, by nine points of a linear classifier and by "
-        "two of kNN; they take the same time, but for 20 s of compiling in S-DIET's, the first of its process. SimCLR "
-        "and FroSSL, with two views, are ahead of both after as many epochs, and still ahead where S-DIET gets as "
-        "many minutes."
+        "two of kNN; they take the same time, but for the compiling in S-DIET's, the first run of its process (an "
+        "earlier one of it took 87 s). SimCLR and FroSSL, with two views, are ahead of both after as many epochs, and "
+        "still ahead where S-DIET gets as many minutes."
     ),
     differs=(
         "nothing in print; the epochs of the last row are those that S-DIET's speed on one H200 makes of FroSSL's time",
