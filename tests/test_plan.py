@@ -216,7 +216,7 @@ def test_few_images_get_what_suits_them_unless_they_were_asked_otherwise(photos:
 
 def test_frossl_is_as_wide_as_its_batch_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.zeros((700, 32, 32, 3), np.uint8)
-    for size, widths in ((64, (2048, 2048, 256)), (128, (2048, 2048, 512))):
+    for size, widths in ((64, (2048, 2048, 128)), (128, (2048, 2048, 256))):
         config, source = api.configure(images, "frossl", {"batch_size": size})
         assert (config.parameters["projector"], config.origin["projector"]) == (widths, "chosen")
         (why,) = [row.why for row in plan.explained(config, source) if row.key == "projector"]
@@ -230,7 +230,7 @@ def test_frossl_is_as_wide_as_its_batch_allows(monkeypatch: pytest.MonkeyPatch) 
     assert "projector" not in others.origin
     monkeypatch.setattr(plan, "fitting_batch_size", lambda *_: 32)
     small, _ = api.configure(images, "frossl", {})
-    assert (small.batch_size, small.parameters["projector"]) == (32, (2048, 2048, 128))
+    assert (small.batch_size, small.parameters["projector"]) == (32, (2048, 2048, 64))
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def dimensional_collapse(seen: Sequence[Snapshot], method: str, few_dimensions: 
             "For more dimensions choose another method, such as frossl or simclr.",
         )
     instead = others(method, "frossl", "vicreg", "barlow-twins")
-    width = "End the projector with at most four times the batch size. " if method == "frossl" else ""
+    width = "End the projector with twice the batch size. " if method == "frossl" else ""
     return Verdict(
         "dimensional collapse",
         f"Dimensional collapse: {found}.",
