@@ -10,10 +10,12 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 from torch import nn
+from typer.testing import CliRunner
 
 import twofold
 from running import Own, small
 from twofold import api
+from twofold.cli import app
 from twofold.config import RUN_KEYS, resolve
 from twofold.data.decode import decode
 from twofold.train.record import RunFolder
@@ -126,11 +128,43 @@ def test_any_module_is_an_encoder(tmp_path: Path) -> None:
         (PIXELS, DIGITS.target), method="simclr", out=tmp_path / "run", encoder=encoder, **small("simclr", epochs=1)
     )
     assert run.config.encoder == "Own"
+    assert run.results["command"] is None
+    assert "From Python, as it began" in (run.path / "report.html").read_text(encoding="utf-8")
     with pytest.raises(twofold.TwofoldError, match="your own Own"):
         twofold.load_encoder(run)
     loaded = twofold.load_encoder(run, encoder=Own())
     assert not torch.equal(loaded.linear.weight, start)
     assert torch.equal(loaded.linear.weight, encoder.linear.weight)
+
+
+@pytest.mark.parametrize(
+    "encoder, message",
+    [
+        (Own().requires_grad_(False), "the encoder has no weights to train"),
+        (nn.Flatten(), "the encoder has no weights to train"),
+        (Own().double(), r"the encoder has weights of torch.float64: give encoder.float\(\)"),
+    ],
+)
+def test_an_encoder_that_cannot_be_trained_is_refused(encoder: nn.Module, message: str, tmp_path: Path) -> None:
+    with pytest.raises(twofold.TwofoldError, match=message):
+        twofold.pretrain("digits", encoder=encoder, out=tmp_path / "run", **small("frossl", epochs=1))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_where_its_images_are_now(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, pixels in enumerate(PIXELS[:20]):
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    run = twofold.pretrain(folder, out=tmp_path / "run", **small("frossl", epochs=1, batch_size=8))
+    (run.path / "results.json").unlink()
+    moved = folder.rename(tmp_path / "elsewhere")
+    assert CliRunner().invoke(app, ["resume", str(run.path), str(moved), "-q"]).exit_code == 0
+    assert (run.path / "results.json").exists()
+    (run.path / "results.json").unlink()
+    (moved / "19.png").unlink()
+    with pytest.raises(twofold.TwofoldError, match=r"have changed .* put them back .*: twofold resume .*run DATA"):
+        twofold.resume(run, data=moved)
 
 
 def test_layers_in_a_row_are_an_encoder_too(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import twofold
-from running import run, small
+from running import run, small, start
 from twofold.cli import app, main
 from twofold.cli.train import accuracy_table, comparison, split_words
 from twofold.errors import TwofoldError
@@ -72,6 +72,10 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         ),
         (["temperatur=0.1", "--method", "simclr"], "unknown key 'temperatur', did you mean 'temperature'?"),
         (["head.path=rows"], "frossl takes no head: head.path is a key of s-diet"),
+        (
+            ["--method", "s-diet", "head.path=/dev/null/rows"],
+            "head.path=/dev/null/rows cannot be written: Not a direct",
+        ),
         (["epochs=three"], "epochs=three is not a whole number"),
         (["lr=-1"], "lr=-1 is not a number above 0"),
         (["batch_size=5000"], "batch_size=5000 is larger than the 1438 images"),
@@ -91,7 +95,13 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--method", "byol", "projector="], "projector="),
         (["--method", "byol", "views=1"], "use views=2"),
         (["--method", "w-mse", "drop_last=false", "projector=60", "batch_size=200"], "cannot whiten 38 samples"),
-        (["betas=1,1"], "betas=1,1"),
+        (["betas=1,1"], "betas=1,1 is not 2 values of a number from 0 to below 1"),
+        (["--method", "SimSIAM2"], "did you mean 'simsiam'?"),
+        (["pieces=3", "--dry-run"], "pieces=3 does not divide batch_size=256"),
+        (["batch_size=5000", "--dry-run"], "batch_size=5000 is larger than the 1438 images"),
+        (["channels=2", "--dry-run"], "have 1 channels, of which channels=2 cannot be made"),
+        (["--dry-run", "--out", "photos"], "photos exists already"),
+        (["--method", "simclr", "views=1"], "simclr compares views of an image: use views=2 or more"),
         (["seed=100000000000000000000"], "seed="),
         (["--method", "ridge-graph", "--graph", "label"], "did you mean 'labels'"),
         (["--method", "alpha-cl", "gamma=2"], "gamma"),
@@ -234,6 +244,24 @@ def test_a_run_from_start_to_table(tmp_path: Path) -> None:
     assert again.returncode == 0
     assert again.stdout == ""
     assert (tmp_path / "runs" / "simclr-digits-2" / "report.html").exists()
+
+
+def test_what_a_terminal_cannot_show_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    listed = run("methods", "alpha-cl", cwd=tmp_path)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    trained = run("pretrain", *(f"{key}={value}" for key, value in small("frossl", epochs=1).items()), cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    assert "?" in trained.stdout
+
+
+def test_a_reader_that_goes_away_does_not_end_a_training(tmp_path: Path) -> None:
+    process = start("pretrain", *(f"{key}={value}" for key, value in small("frossl", epochs=3).items()), cwd=tmp_path)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=300)
+    assert (tmp_path / "runs" / "frossl-digits-1" / "results.json").exists()
 
 
 @pytest.mark.parametrize("words", [("methods",), *(("methods", name) for name in CATALOG), ("reproduce", "--list")])

@@ -236,6 +236,17 @@ def test_diagnose_measures_a_file(tmp_path: Path) -> None:
     json.dumps(found, allow_nan=False)
 
 
+def test_diagnose_takes_a_run_and_an_array(run: twofold.Run, tmp_path: Path) -> None:
+    assert twofold.diagnose(run)["measures"] == twofold.diagnose(run.path)["measures"]
+    rows = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    of_file = twofold.diagnose(tmp_path / "rows.npy")["measures"]
+    assert twofold.diagnose(rows)["measures"] == of_file
+    assert twofold.diagnose(torch.from_numpy(rows))["measures"] == of_file
+    with pytest.raises(TwofoldError, match="the array holds int64 of shape 3x2"):
+        twofold.diagnose(np.ones((3, 2), np.int64))
+
+
 def test_diagnose_finds_copies(tmp_path: Path) -> None:
     x = rows_of_rank(40)
     x[[30, 200]] = 1.0001 * x[7]

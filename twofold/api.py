@@ -176,7 +176,7 @@ def start(
     data = read_data(config, source, display)
     trainer = Trainer(config, data, display, encoder, weights)
     if trainer.rows is not None:
-        trainer.rows.refuse_existing()
+        trainer.rows.refuse_place()
     folder = RunFolder.create(path, dump(config)) if dist.is_first() else Bystander(path)
     with folder.held():
         if dist.is_first():
@@ -353,8 +353,10 @@ def evaluate(trainer: Trainer, display: Display) -> list[Row]:
     return rows
 
 
-def command(config: Config, path: Path) -> str:
-    """The command that repeats this run."""
+def command(config: Config, path: Path) -> str | None:
+    """The command that repeats this run; None where a program handed over what the shell cannot."""
+    if config.data in (ARRAY, DATASET) or not has_name(config.encoder) or find(config.method).family == "own":
+        return None
     values = flat(config)
     keys = [
         quote(f"{name}={shown(values[name])}")

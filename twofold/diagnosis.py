@@ -53,7 +53,7 @@ MEANING = {
 
 
 def diagnose(
-    what: str | Path,
+    what: str | Path | Run | np.ndarray | Tensor,
     data: Any = None,
     *,
     encoder: str | None = None,
@@ -63,14 +63,19 @@ def diagnose(
     """Measures, eigenvalues, verdict and near-duplicates of a file of embeddings, or of an encoder's features.
 
     `what`: a .npy or .npz file, or a table as `embed` writes it (.csv, .parquet); a .safetensors file, with the name of
-    its architecture as `encoder` unless Twofold wrote it; a run folder; or timm:NAME, with timm's weights for it. A
-    run's own images are its default `data`.
+    its architecture as `encoder` unless Twofold wrote it; a run or its folder; timm:NAME, with timm's weights for it;
+    or embeddings `[rows, dimensions]` themselves. A run's own images are its default `data`.
     """
     display = display or Display(quiet=True)
-    features = find_features(what, data, encoder, image_size, display)
     training = None
-    if Path(what).is_dir():
-        training = (Run(Path(what)).results or {}).get("verdict")
+    if isinstance(what, np.ndarray | Tensor):
+        features = checked("the array", what if isinstance(what, np.ndarray) else what.detach().cpu().float().numpy())
+        what = "an array"
+    else:
+        what = what.path if isinstance(what, Run) else what
+        features = find_features(what, data, encoder, image_size, display)
+        if Path(what).is_dir():
+            training = (Run(Path(what)).results or {}).get("verdict")
     with display.stage("measuring the spectrum", len(features)) as stage:
         spectrum, measures, verdict = measure(features, stage)
     duplicates = None
@@ -172,10 +177,15 @@ def read_features(path: Path) -> Tensor:
     except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
         text = "it holds no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
         raise TwofoldError(f"{path} cannot be read: {text}") from None
+    return checked(str(path), content)
+
+
+def checked(where: str, content: np.ndarray) -> Tensor:
     if content.ndim != 2 or content.dtype.kind != "f" or len(content) < 2:
         shape = "x".join(map(str, content.shape))
         raise TwofoldError(
-            f"{path} holds {content.dtype} of shape {shape}; embeddings are floats [rows, dimensions], two rows or more"
+            f"{where} holds {content.dtype} of shape {shape}: "
+            "embeddings are floats [rows, dimensions], two rows or more"
         )
     return mapped(content)
 
@@ -240,7 +250,7 @@ def timm_weights(name: str) -> tuple[nn.Module, Preprocess]:
     try:
         import timm
     except (ImportError, RuntimeError) as error:
-        raise TwofoldError(f"{TIMM}{name} needs timm ({error}): pip install 'twofold[timm]'") from None
+        raise TwofoldError(f"{TIMM}{name} needs timm ({error}): pip install timm") from None
     try:
         network = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # of many kinds: a name, a network that is not there, a file that is broken

@@ -57,4 +57,5 @@ def nearest(word: str, choices: list[str]) -> str:
 
 def close_to(word: str, choices: Iterable[str]) -> str | None:
     """What was probably meant."""
-    return next(iter(get_close_matches(str(word), sorted(choices), n=1, cutoff=0.5)), None)
+    lower = {choice.lower(): choice for choice in sorted(choices)}
+    return next((lower[found] for found in get_close_matches(str(word).lower(), lower, n=1, cutoff=0.5)), None)

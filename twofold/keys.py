@@ -22,8 +22,11 @@ class Bounds:
     low: float = -math.inf
     high: float = math.inf
     above: bool = False  # low itself is not allowed
+    below: bool = False  # nor is high
 
     def __str__(self) -> str:
+        if self.below:
+            return f"from {self.low:g} to below {self.high:g}"
         if self.high == math.inf:
             return f"above {self.low:g}" if self.above else f"at least {self.low:g}"
         if isinstance(self.high, int):
@@ -31,11 +34,13 @@ class Bounds:
         return f"from {self.low:g} to {self.high:g}"
 
     def allow(self, value: float) -> bool:
-        return (value > self.low if self.above else value >= self.low) and value <= self.high
+        return (value > self.low if self.above else value >= self.low) and (
+            value < self.high if self.below else value <= self.high
+        )
 
 
 Probability = Annotated[float, Bounds(0, 1)]
-Momentum = Annotated[float, Bounds(0, 1 - 1e-9)]
+Momentum = Annotated[float, Bounds(0, 1, below=True)]
 Positive = Annotated[float, Bounds(0, above=True)]
 NonNegative = Annotated[float, Bounds(0)]
 Count = Annotated[int, Bounds(1)]

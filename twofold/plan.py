@@ -10,12 +10,13 @@ from twofold import dist
 from twofold.config import RUN_KEYS, Config, flat, resolve
 from twofold.data.cache import folder as cache_folder
 from twofold.data.items import Items
-from twofold.data.loader import suggested_batch_size
-from twofold.data.sources import Source, network_for, sample
+from twofold.data.loader import refuse_large, suggested_batch_size
+from twofold.data.sources import Source, network_for, refuse_channels, sample
 from twofold.errors import TwofoldError
 from twofold.keys import Schema, shown
 from twofold.methods import find
 from twofold.train.device import choose_device
+from twofold.train.pieces import refuse_uneven
 from twofold.train.precision import computes_bf16
 from twofold.train.progress import Display
 from twofold.train.trial import Memory, available_memory, measure_memory, measure_step
@@ -44,6 +45,7 @@ def settle(
     layers = {**layers, "chosen": chosen}
     chosen |= follow(resolve(keys, layers), source)
     config = resolve(keys, layers)
+    refuse(config, source)
     if config.origin.get("batch_size") != "user" and dist.count() == 1:
         fits = fitting_batch_size(config, source)
         if fits != config.batch_size:
@@ -58,6 +60,15 @@ def settle(
         chosen["epochs"] = epochs_within(minutes, resolve(keys, layers), source)
         chosen |= follow(resolve(keys, layers), source)
     return resolve(keys, layers)
+
+
+def refuse(config: Config, source: Source) -> None:
+    """What a run would refuse, before anything is measured: a dry run must not promise it."""
+    assert config.channels is not None
+    refuse_channels(source, config.channels)
+    refuse_large(config.batch_size, source.training_images(config.test_fraction))
+    if config.pieces > 1:
+        refuse_uneven(config.pieces, config.batch_size)
 
 
 def follow(config: Config, source: Source) -> dict[str, Any]:

@@ -69,11 +69,11 @@ def test_floats_are_zero_to_one(dtype: type) -> None:
     np.testing.assert_array_equal(decoded.images[:, 0].numpy(), np.rint(images.astype(np.float64) * 255))
 
 
-@pytest.mark.parametrize("bad", [-0.01, 1.01, 255.0, np.nan, np.inf])
+@pytest.mark.parametrize("bad", [-0.01, 1.01, 255.0, np.inf, np.nan])
 def test_other_floats_are_refused(bad: float) -> None:
     images = np.zeros((3, 8, 8))
     images[1, 2, 3] = bad
-    with pytest.raises(TwofoldError, match="0 to 1"):
+    with pytest.raises(TwofoldError, match="pixels that are NaN" if np.isnan(bad) else "0 to 1"):
         from_arrays("x", images)
 
 

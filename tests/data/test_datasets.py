@@ -166,3 +166,15 @@ def test_a_run_on_datasets_from_python(tmp_path: Path) -> None:
     with pytest.raises(TwofoldError, match="needs them again"):
         twofold.resume(run)
     assert twofold.resume(run, data=(pairs[0], pairs[1])).results is not None
+
+
+def test_normalised_pixels_are_refused_with_what_to_do() -> None:
+    items = Items([torch.randn(3, 8, 8) for _ in range(6)])
+    with pytest.raises(TwofoldError, match=r"cannot be read; float pixels from .*: leave out Normalize"):
+        open_source(items)
+
+
+def test_the_first_image_that_can_be_read_is_the_one_looked_at() -> None:
+    broken = torch.full((3, 8, 8), 7.0)
+    source = open_source(Items([broken, *(torch.rand(3, 8, 8) for _ in range(5))]))
+    assert len(load(source, image_size=8, channels=3, test_fraction=0.0).train) == 5

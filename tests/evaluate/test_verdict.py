@@ -41,6 +41,16 @@ def test_few_dimensions_are_a_collapse_since_the_step_from_which_they_stayed_few
     assert verdict.remedy
 
 
+@pytest.mark.parametrize("spectrum", [EVEN, FLAT])
+def test_two_looks_at_a_run_tell_nothing(spectrum: list[float]) -> None:
+    seen, metrics = series([spectrum] * 5)
+    verdict = judge(seen[:2], metrics[:2])
+    assert (verdict.kind, verdict.bad) == ("unknown", False)
+    assert verdict.sentence.startswith("Too few steps to tell: effective rank ")
+    assert verdict.sentence.endswith(" of 64 after 10.")
+    assert judge(seen[:1]).kind in ("healthy", "dimensional collapse")  # one spectrum, of which there is no more
+
+
 def test_a_dip_is_no_collapse() -> None:
     assert judge(*series([EVEN, FLAT, FLAT, EVEN, EVEN])).kind == "healthy"
     assert judge(*series([EVEN, EVEN, EVEN, FLAT, FLAT])).kind == "healthy"  # not yet

@@ -318,4 +318,9 @@ def test_a_name_that_is_taken_and_a_key_without_a_type_are_refused() -> None:
         registry.entry(family="contrastive", recipe={}, **ABOUT)(simclr)
     with pytest.raises(TwofoldError, match="untyped's 'k' is a key: give it a type and a default"):
         registry.entry(family="contrastive", recipe={}, **ABOUT)(untyped)
-    assert "untyped" not in CATALOG
+
+    def shadowing(parts: Parts, *, lr: float = 7.0) -> Method: ...
+
+    with pytest.raises(TwofoldError, match="shadowing's 'lr' is a key of every run: give the parameter another name"):
+        registry.entry(family="contrastive", recipe={}, **ABOUT)(shadowing)
+    assert not {"untyped", "shadowing"} & CATALOG.keys()

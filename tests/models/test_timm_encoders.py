@@ -113,7 +113,7 @@ def test_errors_that_are_not_about_the_size_are_told(monkeypatch: pytest.MonkeyP
 
 def test_without_timm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(TwofoldError, match=r"needs timm.*pip install 'twofold\[timm\]'"):
+    with pytest.raises(TwofoldError, match=r"needs timm.*pip install timm"):
         build("timm:resnet18")
     with pytest.raises(TwofoldError, match="timm:NAME"):
         build("wholly-unlike")
@@ -147,12 +147,12 @@ def test_a_run_with_a_model_of_a_fake_timm(tmp_path: Path, name: str, features: 
     [("timm:vit_tiny_patch16_224", 192), ("timm:vit_small_patch16_224", 384), ("timm:resnet18", 512)],
 )
 def test_a_run_with_a_model_of_timm(tmp_path: Path, name: str, features: int) -> None:
-    pytest.importorskip("timm", reason="timm is not installed: pip install 'twofold[timm]'")
+    pytest.importorskip("timm", reason="timm is not installed: pip install timm")
     check_run(tmp_path, name, features)
 
 
 def test_the_same_seed_gives_the_same_weights_of_timm() -> None:
-    pytest.importorskip("timm", reason="timm is not installed: pip install 'twofold[timm]'")
+    pytest.importorskip("timm", reason="timm is not installed: pip install timm")
     states = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)

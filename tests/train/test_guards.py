@@ -24,7 +24,17 @@ def test_a_loss_of_shape_1_is_refused(name: str) -> None:
         rehearsal.check_loss("mine", LossTerms(values["total"], {"part": values["part"]}))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_nohup_ignores_stays_ignored() -> None:
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with guards.stop_signals() as received:
+            signal.raise_signal(signal.SIGHUP)
+            assert received == []
+    finally:
+        signal.signal(signal.SIGHUP, former)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_is_remembered_and_the_second_is_the_callers(number: signal.Signals) -> None:
     class Second(Exception):
         pass

@@ -222,7 +222,7 @@ def test_pretrained_weights_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (trainer.method.encoder.conv.weight == 7).all()
     assert (trainer.untrained.conv.weight == 0).all()
     with pytest.raises(twofold.TwofoldError, match=r"timm's weights grid.offline could not be had: no network"):
-        built(PICTURES, "frossl", init="timm:grid.offline")
+        built(PICTURES, "frossl", init="timm:grid.offline", batch_size=8)
 
 
 def test_the_command(first: twofold.Run, digits: Path, tmp_path: Path) -> None:

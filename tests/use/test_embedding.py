@@ -122,7 +122,7 @@ def test_csv_has_the_same_numbers(desk: Path, expected: dict[str, np.ndarray]) -
 
 
 def test_parquet_has_the_same_numbers(desk: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install 'twofold[parquet]'")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install pyarrow")
     out = twofold.embed(desk / "run", desk / "photos", desk / "features.parquet")
     table = parquet.read_table(out).to_pydict()
     with np.load(twofold.embed(desk / "run", desk / "photos", desk / "same.npz")) as same:
@@ -134,7 +134,7 @@ def test_parquet_has_the_same_numbers(desk: Path) -> None:
 
 def test_without_pyarrow_it_says_what_to_install(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(twofold.TwofoldError, match=r"pip install 'twofold\[parquet\]', or choose .npz or .csv"):
+    with pytest.raises(twofold.TwofoldError, match=r"pip install pyarrow, or choose .npz or .csv"):
         twofold.embed(desk / "run", desk / "photos", desk / "none.parquet")
 
 
@@ -147,7 +147,7 @@ def test_other_endings_and_missing_folders_are_refused_first(desk: Path, name: s
 @pytest.mark.parametrize("ending", sorted(WRITERS))
 def test_what_is_stopped_leaves_nothing_behind(desk: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if ending == ".parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'twofold[parquet]'")
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pyarrow")
     out = desk / f"kept{ending}"
     out.write_text("what was there before")
     before = sorted(desk.iterdir())
@@ -178,7 +178,7 @@ def test_what_the_disk_refuses_is_said(desk: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 def test_tables_can_be_diagnosed(desk: Path, ending: str) -> None:
     if ending == ".parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'twofold[parquet]'")
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pyarrow")
     table = twofold.embed(desk / "run", desk / "photos", desk / f"table{ending}")
     arrays = twofold.embed(desk / "run", desk / "photos", desk / "table.npz")
     assert torch.equal(read_features(table), read_features(arrays))
@@ -186,7 +186,7 @@ def test_tables_can_be_diagnosed(desk: Path, ending: str) -> None:
 
 
 def test_other_parquet_files_are_refused(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'twofold[parquet]'")
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "x.parquet"
     for columns in ({"age": [1, 2]}, {"features": [1.0, 2.0]}, {"features": [[1.0], [1.0, 2.0]]}):

@@ -1,11 +1,17 @@
 """The command line. Each module holds the commands of one purpose; this order is the order of `twofold --help`."""
 
-from twofold.cli import train, evaluate, use, see, duplicates, reproduce, verify, methods, cache  # noqa: F401, I001
+import io  # noqa: I001 — the order below is the order of the help
+import sys
+
+from twofold.cli import train, evaluate, use, see, duplicates, reproduce, verify, methods, cache  # noqa: F401
 from twofold.cli.common import app, fail
 from twofold.errors import Followed, TwofoldError
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a training must not die of a · that a terminal cannot show
     try:
         app()
     except Followed as error:  # another process has said it

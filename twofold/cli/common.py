@@ -41,6 +41,10 @@ def program(
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+MovedData = Annotated[
+    str | None,
+    typer.Argument(metavar="[DATA]", help="Where the run's images are now, if they moved.", show_default=False),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 
 

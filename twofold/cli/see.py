@@ -5,16 +5,13 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
+from twofold.cli.common import MovedData, Quiet, RunArgument, app, display_of, polite
 
 
 @app.command()
 def report(
     run: RunArgument,
-    data: Annotated[
-        str | None,
-        typer.Argument(metavar="[DATA]", help="Where the run's images are now, if they moved.", show_default=False),
-    ] = None,
+    data: MovedData = None,
     points: Annotated[
         int | None,
         typer.Option("--map", min=10, max=5000, help="Draw the map anew, of this many images."),

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from twofold.cli.common import GO_ON, Quiet, RunArgument, app, names, polite, processes, say_verdict
+from twofold.cli.common import GO_ON, MovedData, Quiet, RunArgument, app, names, polite, processes, say_verdict
 from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def pretrain(
     """Train an encoder on images, without their labels, unless `--graph labels` or `--method supervised` asks."""
     from twofold import api
     from twofold.keys import parse_overrides
+    from twofold.train.record import RunFolder
 
     for word in words or []:
         if word.startswith("-"):
@@ -74,18 +75,20 @@ def pretrain(
     with polite(GO_ON), processes(quiet) as display:
         config, source = api.configure(data, method, parse_overrides(overrides), display, minutes)
         if dry_run:
+            if out is not None:
+                RunFolder.refuse_existing(out)
             explain(config, source)
             return
         conclude(api.start(config, source, out=out, display=display), display)
 
 
 @app.command()
-def resume(run: RunArgument, quiet: Quiet = False) -> None:
+def resume(run: RunArgument, data: MovedData = None, quiet: Quiet = False) -> None:
     """Continue a run that was stopped, exactly where its last checkpoint is."""
     from twofold import api
 
     with polite(GO_ON), processes(quiet) as display:
-        conclude(api.resume(run, display=display), display)
+        conclude(api.resume(run, data=data, display=display), display)
 
 
 def explain(config: "Config", source: "Source") -> None:

@@ -175,7 +175,9 @@ def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
         raise TwofoldError(f"{where} has shape {shape}; images are [n, H, W], [n, H, W, C] or [n, C, H, W]")
     if images.size and images.dtype.kind == "f":
         low, high = (extreme([extreme(block) for block in _blocks(images)]) for extreme in (np.min, np.max))
-        if not (low >= 0 and high <= 1):  # also false for NaN
+        if np.isnan(low):
+            raise TwofoldError(f"{where} has pixels that are NaN: leave those images out, or mend them")
+        if not (low >= 0 and high <= 1):
             raise TwofoldError(f"{where} has float pixels from {low:g} to {high:g}; scale them to 0 to 1")
     elif images.dtype != np.uint8:
         raise TwofoldError(f"{where} has pixels of type {images.dtype}; give uint8 (0 to 255) or float (0 to 1)")

@@ -5,7 +5,7 @@ Pillow's, arrays [H, W] or [H, W, C], or tensors [C, H, W]; uint8, or float from
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,8 +66,8 @@ class _Part:
         self.data, self.where = data, where
         if len(data) == 0:
             raise TwofoldError(f"{where} is empty")
-        readable = self.first_readable()
-        self.image_key, self.label_key = _keys(self.item(readable), where)
+        self.image_key, self.label_key = _keys(self.item(self.first_readable(self.item)), where)
+        readable = self.first_readable(self.image)
         if self.bytes_of(readable) != self.bytes_of(readable):
             raise TwofoldError(
                 f"{where} gives another image each time it is asked for the same one; leave out its random "
@@ -81,11 +81,11 @@ class _Part:
         self.grey = True
         self.facts = b""
 
-    def first_readable(self) -> int:
+    def first_readable(self, read: Callable[[int], object]) -> int:
         reason = ""
         for row in range(min(len(self.data), SAMPLED)):
             try:
-                self.item(row)
+                read(row)
                 return row
             except Unreadable as error:
                 reason = reason or str(error)
@@ -191,7 +191,10 @@ def _as_image(value: Any) -> Image.Image:
         raise Unreadable(f"an array of shape {pixels.shape} is no image")
     if pixels.dtype.kind == "f":
         if not (pixels.min() >= 0 and pixels.max() <= 1):  # also false for NaN
-            raise Unreadable(f"float pixels from {pixels.min():g} to {pixels.max():g}, and only 0 to 1 is understood")
+            raise Unreadable(
+                f"float pixels from {pixels.min():g} to {pixels.max():g}, and only 0 to 1 is understood: leave out "
+                "Normalize, Twofold does that itself"
+            )
     elif pixels.dtype != np.uint8:
         raise Unreadable(f"pixels of type {pixels.dtype}; uint8 and float from 0 to 1 are understood")
     return Image.fromarray(to_bytes(pixels))

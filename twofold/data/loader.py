@@ -19,6 +19,13 @@ def suggested_batch_size(images: int) -> int:
     return max(2, 2 ** ((images // 2).bit_length() - 1)) if images >= 2 else 2
 
 
+def refuse_large(batch_size: int, images: int) -> None:
+    if batch_size > images:
+        raise TwofoldError(
+            f"batch_size={batch_size} is larger than the {images} images; use batch_size={suggested_batch_size(images)}"
+        )
+
+
 Share = Callable[[int, torch.device], Tensor]  # the size of a batch, a device → the positions wanted of it, there
 
 
@@ -79,11 +86,7 @@ class Loader:
     def __init__(
         self, store: ImageStore, *, batch_size: int, seed: int, drop_last: bool, share: Share | None = None
     ) -> None:
-        if batch_size > len(store):
-            raise TwofoldError(
-                f"batch_size={batch_size} is larger than the {len(store)} images; "
-                f"use batch_size={suggested_batch_size(len(store))}"
-            )
+        refuse_large(batch_size, len(store))
         self.store = store
         index = store.index.to(store.images.device)
         self.order = Order(index, batch_size=batch_size, seed=seed, drop_last=drop_last, share=share)

@@ -132,17 +132,21 @@ def load_as(config: Config, source: Source, progress: Progress | None = None) ->
     )
 
 
-def load(
-    source: Source, *, image_size: int, channels: int, test_fraction: float, progress: Progress | None = None
-) -> Data:
-    """Decode. Where there are labels and no test set, `test_fraction` of each class is held out as one, by whole groups
-    where groups are known."""
+def refuse_channels(source: Source, channels: int) -> None:
     have = source.train.channels
     if channels != have and not {channels, have} <= {1, 3}:
         raise TwofoldError(
             f"the images of {source.name} have {have} channels, of which channels={channels} cannot be made; "
             f"leave the key out, or give images of {channels} channels"
         )
+
+
+def load(
+    source: Source, *, image_size: int, channels: int, test_fraction: float, progress: Progress | None = None
+) -> Data:
+    """Decode. Where there are labels and no test set, `test_fraction` of each class is held out as one, by whole groups
+    where groups are known."""
+    refuse_channels(source, channels)
     kind = repr((image_size, channels, test_fraction)) + (" by group" if source.train.groups is not None else "")
     held = () if source.held is None else (source.held.tobytes(),)
     fingerprint = _digest(source.fingerprint.encode(), kind.encode(), *held)

@@ -111,6 +111,7 @@ def judge(
         or vanishing(seen)
         or guessing(metrics, guess)
         or standing_still(metrics)
+        or too_short(seen, metrics)
         or dimensional_collapse(seen, method, few_dimensions)
         or falling_probe(metrics, held_out)
         or healthy(seen, metrics)
@@ -213,6 +214,16 @@ def standing_still(metrics: Sequence[Metrics]) -> Verdict | None:
         f"Nothing is learnt: the loss was {losses[0]:.4g} at every look.",
         (f"{len(losses)} looks, all of them alike to the last digit",),
         "See whether the objective depends on the embeddings; or raise lr.",
+    )
+
+
+def too_short(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
+    """Of a run; one spectrum alone, without metrics, is judged by what it shows."""
+    if not metrics or len(seen) >= LASTING:
+        return None
+    last = seen[-1]
+    return Verdict(
+        "unknown", f"Too few steps to tell: effective rank {last.rank:.1f} of {last.dimension} after {last.step}."
     )
 
 

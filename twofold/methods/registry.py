@@ -69,7 +69,9 @@ def entry(
         if known_as in CATALOG and CATALOG[known_as].build.__module__ != build.__module__:  # else it is defined anew
             raise TwofoldError(f"there is a method '{known_as}' already: give yours another name")
         summary = next(iter((build.__doc__ or "").strip().splitlines()), "")
-        parameter_keys(build)  # refuses a parameter without a type
+        taken = sorted(parameter_keys(build).keys() & RUN_KEYS)  # parameter_keys refuses one without a type
+        if taken:
+            raise TwofoldError(f"{known_as}'s '{taken[0]}' is a key of every run: give the parameter another name")
         CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, few_images, by_batch, **about)
         return build
 

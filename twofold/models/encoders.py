@@ -159,7 +159,7 @@ def from_timm(name: str, channels: int, image_size: int, *, pretrained: bool = F
         import timm
     except (ImportError, RuntimeError) as error:  # RuntimeError: its torchvision was built for another torch
         raise TwofoldError(
-            f"{TIMM}{name} needs timm, which cannot be imported here ({error}): pip install 'twofold[timm]'"
+            f"{TIMM}{name} needs timm, which cannot be imported here ({error}): pip install timm"
         ) from None
     models = timm.list_models()
     if (name.partition(".")[0] if pretrained else name) not in models:  # a tag would be left out without a word

@@ -85,7 +85,7 @@ def rank_chart(metrics: Sequence[Record]) -> Chart:
     return chart(
         "effective_rank",
         "Effective rank",
-        "The exponential of the entropy of the eigenvalues: how many dimensions are in use.",
+        "The exponential of the entropy of the singular values, of augmented images: how many dimensions are in use.",
         axis("step", "log", whole=True, switch=True),
         axis("effective rank", zero=True),
         _drawn(lines),

@@ -231,7 +231,7 @@ def glance(
     rank = last_of(metrics, "features_effective_rank")
     features = last_of([record for record in spectra if record.get("of") == "features"], "eigenvalues")
     if rank is not None and features:
-        beside = f"of {len(features)} dimensions, the encoder's output"
+        beside = f"of {len(features)} dimensions, the encoder's output for augmented images"
         tiles.append(_tile(f"{rank:.3g}", "effective rank of features", beside))
     speed = typical_speed(timing)
     if speed is not None:

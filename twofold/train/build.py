@@ -27,6 +27,8 @@ def build_method(
             f"torch makes {torch.get_default_dtype()} by default here, and networks are trained in float32: "
             "torch.set_default_dtype(torch.float32) first"
         )
+    if encoder is not None:
+        refuse_untrainable(encoder)
     with seeded(config.seed):
         encoder = encoder or build_encoder(
             config.encoder, channels=channels, stem=config.stem, image_size=config.image_size
@@ -40,3 +42,14 @@ def build_method(
     if not isinstance(method, Method):
         raise TwofoldError(f"{config.method}'s function returns a {type(method).__name__}: return Method(parts, …)")
     return method, features, untrained
+
+
+def refuse_untrainable(encoder: nn.Module) -> None:
+    parameters = list(encoder.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise TwofoldError("the encoder has no weights to train: none that requires_grad")
+    others = {parameter.dtype for parameter in parameters if parameter.is_floating_point()} - {torch.float32}
+    if others:
+        raise TwofoldError(
+            f"the encoder has weights of {others.pop()}: give encoder.float(); see precision for fewer bits"
+        )

@@ -80,7 +80,8 @@ def lost_processes(path: Path) -> Iterator[None]:
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """A list that stays empty until Ctrl-C, SIGTERM or `ask_to_stop`; the second Ctrl-C stops at once, in one process.
+    """A list that stays empty until Ctrl-C, SIGTERM, a closed terminal or `ask_to_stop`; the second Ctrl-C stops at
+    once, in one process. What nohup ignores stays ignored.
 
     Of several processes each gets a Ctrl-C twice, from the terminal and from torchrun.
     """
@@ -93,8 +94,10 @@ def stop_signals() -> Iterator[list[int]]:
             signal.signal(number, former[number])
 
     if threading.current_thread() is threading.main_thread():  # elsewhere Python gives us no signals
-        for number in (signal.SIGINT, signal.SIGTERM):
-            former[number] = signal.signal(number, remember)
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)  # Windows has no SIGHUP
+            if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+                former[number] = signal.signal(number, remember)
     _in_training.append(received)
     try:
         yield received

@@ -19,7 +19,7 @@ def require(names: Sequence[str] | None) -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            raise TwofoldError(f"log={name} needs a package that is not here: pip install 'twofold[{name}]'") from None
+            raise TwofoldError(f"log={name} needs a package that is not here: pip install {name}") from None
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """What a person sees while something runs: a live line in a terminal, plain lines elsewhere, nothing when quiet."""
 
+import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,12 +65,20 @@ class Note(ProgressColumn):
         return Text(task.fields["note"], no_wrap=True, overflow="ellipsis")
 
 
+class Enduring(Console):
+    """Falls silent where nobody listens any more, as after `| head`, where rich would end the program in training."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Display:
     """Where a command speaks to its user. `quiet` leaves errors alone."""
 
     def __init__(self, quiet: bool = False, console: Console | None = None):
         self.quiet = quiet
-        self.console = console or Console()
+        self.console = console or Enduring()
 
     def say(self, text: object = "") -> None:
         if not self.quiet:

@@ -34,7 +34,12 @@ def rehearse(config: Config, method: Method, index: Tensor, features: int, width
             prediction=None if method.predictor is None else z.detach().clone().requires_grad_(),
             target=None if method.teacher is None else z[:views].detach(),
         )
-        loss = method.objective(given)
+        try:
+            loss = method.objective(given)
+        except TwofoldError as error:
+            if views > 1 or "use views" in str(error):
+                raise
+            raise TwofoldError(f"{name} compares views of an image: use views=2 or more ({error})") from None
         check_loss(name, loss)
         if not loss.total.requires_grad:
             raise TwofoldError(f"{name}'s objective returns a loss without a gradient: it does not depend on e.z")

@@ -172,11 +172,17 @@ class SampleRows:
     def _place(self, folder: Path) -> Path:
         return folder / "head" if self.settings.path is None else Path(self.settings.path)
 
-    def refuse_existing(self) -> None:
-        """A new run makes a new head, in one process."""
+    def refuse_place(self) -> None:
+        """A new run makes a new head, in one process, where there is none yet and one can be written."""
         path = self.settings.path
-        if path is not None and dist.is_first() and (Path(path) / HEADER).exists():
+        if path is None or not dist.is_first():
+            return
+        if (Path(path) / HEADER).exists():
             raise TwofoldError(f"head.path={path} has the rows of another run: choose another folder")
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TwofoldError(f"head.path={path} cannot be written: {error.strerror}") from None
 
     @contextmanager
     def opened(self, folder: Path) -> Iterator[None]:

@@ -17,7 +17,7 @@ from twofold.data.augment import Augmenter
 from twofold.data.loader import Loader
 from twofold.data.sources import Data
 from twofold.data.store import ImageStore
-from twofold.errors import Diverged, Interrupted, TwofoldError
+from twofold.errors import Diverged, Interrupted, TwofoldError, how_to_resume
 from twofold.evaluate.features import Part, extract
 from twofold.methods import find
 from twofold.methods.relations import file_fingerprint
@@ -375,7 +375,10 @@ class Trainer:
         rows = found[1].pop("rows", None)  # stays on the host
         self.step, state = found[0], checkpoint.to_device(found[1], self.device)
         if state["fingerprint"] != self.fingerprint():
-            raise TwofoldError(f"the data of {folder.path} have changed since it was started: it cannot be resumed")
+            raise TwofoldError(
+                f"the data of {folder.path} have changed since it was started, and it goes on with the same images "
+                f"alone: put them back as they were, or say where they are: {how_to_resume(folder.path)} DATA"
+            )
         self.method.load_state_dict(state["method"])
         load_optimizer_state(self.optimizer, state["optimizer"])
         self.observers.load_state_dict(state["observers"])

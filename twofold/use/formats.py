@@ -97,7 +97,7 @@ def write_onnx(exported: Exported, path: Path) -> None:
     except ImportError as error:
         raise TwofoldError(
             f"the format onnx needs onnx and onnxscript, which cannot be imported here ({error}): "
-            "pip install 'twofold[onnx]'"
+            "pip install onnx onnxscript onnxruntime"
         ) from None
     torch.onnx.export(
         exported.encoder,

@@ -68,6 +68,8 @@ def _features_of(used: Used, query: Query) -> Tensor:
     """[1, K]. A file is read as files of a source are, so that one of them is found with similarity 1."""
     preprocess: Any = used.encoder.preprocess
     pixels: Any = query
+    if not isinstance(query, (Image.Image, str, Path)):
+        raise TwofoldError(f"a query is a file or a picture of Pillow's, not a {type(query).__name__}")
     if not isinstance(query, Image.Image):
         try:
             pixels = decode(Path(query).expanduser(), preprocess.image_size, preprocess.channels)

@@ -164,7 +164,7 @@ def _pyarrow() -> tuple[Any, Any]:
     except ImportError as error:
         raise TwofoldError(
             f".parquet needs pyarrow, which cannot be imported here ({error}): "
-            "pip install 'twofold[parquet]', or choose .npz or .csv"
+            "pip install pyarrow, or choose .npz or .csv"
         ) from None
     return pyarrow, parquet
 
