@@ -20,7 +20,7 @@ from twofold import dist
 from twofold.config import RUN_KEYS, Config, Head, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data import seen
-from twofold.data.datasets import is_splits
+from twofold.data.datasets import is_array_splits, is_splits
 from twofold.data.sources import ARRAY, DATASET, Data, Source, load_as, open_source
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import pixels
@@ -137,14 +137,14 @@ def pretrain(
     """Train an encoder without labels.
 
     `config` is the data (a name, a path, an array of images, a pair (images, labels), a Dataset of PyTorch or Hugging
-    Face, or a pair or dict of them: train and test), or a mapping of keys, or a Config, which is complete and used as
-    it is. Further keys are keyword arguments, with two underscores for a dot:
-    `augment__flip=0`. `encoder` is a name, or any module that maps images [N, C, H, W] to features [N, K].
+    Face, or a pair or dict of these: train and test), or a mapping of keys, or a Config, which is complete and used as
+    it is. Further keys are keyword arguments, with two underscores for a dot: `augment__flip=0`. `encoder` is a
+    name, or any module that maps images [N, C, H, W] to features [N, K].
     """
     keys = {name.replace("__", "."): value for name, value in overrides.items()}
     if isinstance(config, Config):
         keys = settled(config) | keys
-    elif isinstance(config, Mapping) and not is_splits(config):
+    elif isinstance(config, Mapping) and not is_splits(config) and not is_array_splits(config):
         keys = dict(config) | keys
     elif config is not None:
         keys["data"] = config

@@ -1,10 +1,14 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import running
+import twofold
 from twofold.data.arrays import from_arrays, read_array_file
+from twofold.data.sources import load, open_source
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
@@ -227,3 +231,19 @@ def test_the_digest_is_of_content() -> None:
     changed[4, 7, 7] ^= 1
     others = (from_arrays("x", changed, labels), from_arrays("x", images), from_arrays("x", images, [1, 1, 0, 1, 0]))
     assert digest not in {split.digest() for split, _, _ in others}
+
+
+@pytest.mark.parametrize("of", [lambda train, test: {"train": train, "test": test}, lambda train, test: (train, test)])
+def test_arrays_with_a_test_set_of_their_own(of: Callable[[object, object], object], tmp_path: Path) -> None:
+    images, more = RNG.integers(0, 256, (9, 8, 8), dtype=np.uint8), RNG.integers(0, 256, (4, 8, 8), dtype=np.uint8)
+    source = open_source(of((images, np.arange(9) % 3), (more, np.array([2, 0, 1, 2]))))
+    assert source.name == "array"
+    data = load(source, image_size=8, channels=1, test_fraction=0.5)
+    assert data.train.labels.tolist() == [0, 1, 2] * 3
+    assert data.test.labels.tolist() == [2, 0, 1, 2]
+    np.testing.assert_array_equal(data.test.images[:, 0].numpy(), more)
+    labelled = {"train": (np.repeat(images, 8, axis=0), np.arange(72) % 3), "test": (more, np.array([2, 0, 1, 2]))}
+    run = twofold.pretrain(
+        labelled, method="simclr", out=tmp_path / "run", **running.small("simclr", epochs=1, batch_size=32)
+    )
+    assert run.results["test_images"] == 4

@@ -36,18 +36,42 @@ def is_dataset(data: Any) -> bool:
 
 def is_splits(data: Any) -> bool:
     """A mapping with a training set, as Hugging Face's DatasetDict, or a pair (train, test)."""
+    return _is_splits_of(is_dataset, data)
+
+
+def is_array_splits(data: Any) -> bool:
+    """The same of arrays: each part is images, or a pair of images and labels. A pair of arrays is one part."""
+    return not is_arrays(data) and _is_splits_of(is_arrays, data)
+
+
+def is_arrays(data: Any) -> bool:
+    """Images, or a pair of images and labels."""
+    return isinstance(data, np.ndarray) or (
+        isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], np.ndarray)
+    )
+
+
+def as_pair(arrays: Any) -> tuple[Any, Any]:
+    """Images, and labels where there are any."""
+    return arrays if isinstance(arrays, tuple) else (arrays, None)
+
+
+def _is_splits_of(is_part: Callable[[Any], bool], data: Any) -> bool:
     if isinstance(data, Mapping):
-        return TRAIN_FOLDER in data and all(is_dataset(part) for part in data.values())
-    return isinstance(data, tuple) and len(data) == 2 and all(is_dataset(part) for part in data)
+        return TRAIN_FOLDER in data and all(is_part(part) for part in data.values())
+    return isinstance(data, tuple) and len(data) == 2 and all(is_part(part) for part in data)
+
+
+def split_parts(data: Any) -> tuple[Any, Any]:
+    """Of what are splits: training and test set, None where there is none."""
+    if isinstance(data, Mapping):
+        return data[TRAIN_FOLDER], next((data[name] for name in TEST_KEYS if name in data), None)
+    train, test = data
+    return train, test
 
 
 def read_dataset(data: Any, progress: Progress | None = None) -> Splits:
-    if is_dataset(data):
-        train, test = data, None
-    elif isinstance(data, Mapping):
-        train, test = data[TRAIN_FOLDER], next((data[name] for name in TEST_KEYS if name in data), None)
-    else:
-        train, test = data
+    train, test = (data, None) if is_dataset(data) else split_parts(data)
     parts = [_Part(part, f"the {name} set") for name, part in (("training", train), ("test", test)) if part is not None]
     for part in parts:
         part.look(progress)

@@ -19,7 +19,7 @@ from twofold import counter
 from twofold.config import Config
 from twofold.data import benchmarks, layouts, lists, shards
 from twofold.data.arrays import ArraySplit, from_arrays, read_array_file
-from twofold.data.datasets import is_dataset, is_splits, read_dataset
+from twofold.data.datasets import as_pair, is_array_splits, is_arrays, is_dataset, is_splits, read_dataset, split_parts
 from twofold.data.decode import extensions
 from twofold.data.folder import NoImages, read_folder
 from twofold.data.items import UNKNOWN, Items
@@ -285,17 +285,18 @@ def _described(data: Any) -> str:
 def _read(
     data: Any, data_dir: Path, download: bool, only: tuple[str, ...], progress: Progress | None
 ) -> tuple[str, tuple[Split, Split | None, tuple[str, ...] | None], dict[str, Any]]:
-    if isinstance(data, np.ndarray):
-        return ARRAY, from_arrays("the array", data), {}
-    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], np.ndarray):
-        return ARRAY, from_arrays("the array", *data), {}
+    if is_arrays(data):
+        return ARRAY, from_arrays("the array", *as_pair(data)), {}
+    if is_array_splits(data):
+        train, test = split_parts(data)
+        return ARRAY, from_arrays("the array", *as_pair(train), *as_pair(test)), {}
     if is_dataset(data) or is_splits(data):
         return DATASET, read_dataset(data, progress), {}
     if not isinstance(data, (str, Path)):
         raise TwofoldError(
-            f"data is a {_described(data)}; give a name, a path, a numpy array, a pair (images, labels) of arrays, or "
-            "a Dataset with a length and numbered items. numpy.stack makes an array of a list of images; files are "
-            "named in a .txt or .csv"
+            f"data is a {_described(data)}; give a name, a path, a numpy array, a pair (images, labels) of arrays, "
+            "such a pair for training and one for tests, or a Dataset with a length and numbered items. numpy.stack "
+            "makes an array of a list of images; files are named in a .txt or .csv"
         )
     if isinstance(data, str) and data in layouts.FOLDER_SETS:
         return data, layouts.read_folder_set(data, data_dir, progress), layouts.FOLDER_SETS[data].defaults
