@@ -53,7 +53,10 @@ class Run:
 
     @property
     def config(self) -> Config:
-        return load_config(self.folder.config_text(), schema_of_run)
+        try:
+            return load_config(self.folder.config_text(), schema_of_run)
+        except TwofoldError as error:
+            raise TwofoldError(f"{self.path / 'config.json'} cannot be read: {error}") from None
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

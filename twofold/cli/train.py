@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 # Unknown options come as words, so that what is a setting can be answered with how to write it.
-@app.command(context_settings={"ignore_unknown_options": True})
+@app.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
 def pretrain(
     context: typer.Context,
     words: Annotated[
@@ -66,6 +66,10 @@ def pretrain(
             hint = setting_for(word, words or []) or nearest(word, options)
             raise TwofoldError(f"there is no option {word}{hint}")
     data, overrides = split_words(words or [])
+    for name, _, value in (setting.partition("=") for setting in overrides):
+        if name in ("out", "minutes", "dry_run", "quiet"):
+            option = f"--{name.replace('_', '-')}"
+            raise TwofoldError(f"{name} is no key: write {option}{f' {value}' if name in ('out', 'minutes') else ''}")
     if graph is not None:
         overrides.append(f"graph.source={graph}")
     if init is not None:

@@ -16,7 +16,9 @@ def verify(
         str | None, typer.Argument(metavar="[PAPER]", help="s-diet, frossl, birth, alpha-cl or isoloss.")
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="Also write a page, with the figures drawn anew.")] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the page goes.")] = Path("theory.html"),
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the page there. [theory.html]", show_default=False)
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Compute the papers' statements numerically: both sides of each, and the printed form where it is wrong."""
@@ -26,9 +28,10 @@ def verify(
     from twofold.train.outputs import refuse_unwritable
 
     display = display_of(quiet)
+    page = out or (Path("theory.html") if report else None)
     with polite():
-        if report:
-            refuse_unwritable(out)
+        if page is not None:
+            refuse_unwritable(page)
         wanted = claims(paper)
         results = []
         with display.stage("checking claims", len(wanted)) as stage:
@@ -41,14 +44,14 @@ def verify(
                 display.say(f"\n{title}")
                 display.say(claims_table(rows))
         display.say(", ".join(f"{count} {verdict}" for verdict, count in counts(results).items()))
-        if report:
+        if page is not None:
             drawn = figures(paper)
             pictures = []
             with display.stage("drawing figures", len(drawn)) as stage:
                 for done, figure in enumerate(drawn, start=1):
                     pictures.append((figure, picture(figure)))
                     stage(done)
-            display.say(f"report   {write_page(out, results, pictures)}")
+            display.say(f"report   {write_page(page, results, pictures)}")
     if any(checked.verdict == "FAILS" for checked in results):
         raise typer.Exit(1)
 
