@@ -31,7 +31,7 @@ def test_the_first_numbers_stand_beside_what_they_are_compared_with(tmp_path):
     assert ["".join(e.text).strip() for e in values] == [
         "97.1", "93.0 untrained · 95.5 raw pixels",
         "96.1", "90.0 untrained · 97.1 raw pixels", "not better than raw pixels",
-        f"{3 + 480**0.4:.3g}", "of 64 dimensions, the encoder's output",
+        f"{3 + 480**0.4:.3g}", "of 64 dimensions, the encoder's output for augmented images",
         "2,560", "cpu",
     ]  # fmt: skip
 
