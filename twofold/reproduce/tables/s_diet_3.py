@@ -26,7 +26,8 @@ TABLE = Table(
     rows=[NORMALISED, OTHER],
     findings=(
         "Confirmed: normalised, S-DIET is 4.3 points better after 100 epochs on CIFAR-10; in print, on CIFAR-100, "
-        "4.3. By kNN it is 1.4 better. One seed, which run twice had 75.9 and 76.0 %, and 70.2 and 69.5 by kNN."
+        "4.3. By kNN it is 1.4 better. One seed, which run twice had 75.9 and 76.0 %, and 70.2 and 69.5 by kNN "
+        "(benchmarks/results/s-diet-100-first-run-h200-2026-11-15.json)."
     ),
     differs=("ours on CIFAR-10, 100 epochs; the paper on CIFAR-100, 5000 epochs", OURS),
 )
