@@ -131,6 +131,14 @@ def test_the_command_to_repeat_a_run_leaves_its_folder_alone(recorded, shown):
     assert repeating(recorded) == shown
 
 
+def test_only_what_began_in_python_is_repeated_there(tmp_path):
+    arrays = finished_run(tmp_path / "arrays")
+    arrays.write("results.json", json.dumps(RESULTS | {"command": None}))
+    assert "From Python" in render(arrays)
+    assert "From Python" not in render(finished_run(tmp_path / "shell"))
+    assert "From Python" not in render(fake_run(tmp_path / "stopped", done=200))
+
+
 def test_an_unfinished_run_says_how_far_it_came_and_how_to_go_on(tmp_path):
     html = render(fake_run(tmp_path / "run", done=84))
     assert "7 of 40 epochs" in texts(html, "span")

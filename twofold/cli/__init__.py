@@ -9,9 +9,8 @@ from twofold.errors import Followed, TwofoldError
 
 
 def main() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a training must not die of a · that a terminal cannot show
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a training must not die of a · that a terminal cannot show
     try:
         app()
     except Followed as error:  # another process has said it

@@ -90,6 +90,7 @@ def render(folder: RunFolder) -> str:
         costs=costs(results, timing),
         configuration=configuration(config),
         command=repeating(results.get("command")),
+        from_python=results.get("command", "") is None,
         versions=results.get("versions") or {},
         seed=values.get("seed"),
         resume=how_to_resume(folder.path),

@@ -81,7 +81,7 @@ def lost_processes(path: Path) -> Iterator[None]:
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
     """A list that stays empty until Ctrl-C, SIGTERM, a closed terminal or `ask_to_stop`; the second Ctrl-C stops at
-    once, in one process. What nohup ignores stays ignored.
+    once, in one process. A closed terminal is ignored where nohup says so.
 
     Of several processes each gets a Ctrl-C twice, from the terminal and from torchrun.
     """
@@ -94,10 +94,11 @@ def stop_signals() -> Iterator[list[int]]:
             signal.signal(number, former[number])
 
     if threading.current_thread() is threading.main_thread():  # elsewhere Python gives us no signals
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)  # Windows has no SIGHUP
-            if number is not None and signal.getsignal(number) != signal.SIG_IGN:
-                former[number] = signal.signal(number, remember)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Windows has none
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
+            former[number] = signal.signal(number, remember)
     _in_training.append(received)
     try:
         yield received

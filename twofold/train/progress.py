@@ -1,10 +1,8 @@
 """What a person sees while something runs: a live line in a terminal, plain lines elsewhere, nothing when quiet."""
 
-import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -69,8 +67,8 @@ class Enduring(Console):
     """Falls silent where nobody listens any more, as after `| head`, where rich would end the program in training."""
 
     def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(SystemExit):
+            super().on_broken_pipe()
 
 
 class Display:

@@ -236,7 +236,7 @@ def predictive(
 
         V = len(source)
         if V < 2:
-            raise TwofoldError("one view has no other to predict: use views=2 or more")
+            raise TwofoldError("one view has no other to predict")
 
         def met_by(step: int) -> Tensor:
             """The mean over all views, each with the one that many places after it."""
