@@ -18,6 +18,7 @@ from twofold import api
 from twofold.cli import app
 from twofold.config import RUN_KEYS, resolve
 from twofold.data.decode import decode
+from twofold.evaluate.probes import Row
 from twofold.train.record import RunFolder
 from twofold.train.weights import Preprocess
 
@@ -119,6 +120,14 @@ def test_memory_is_of_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(api, "evaluate", evaluate)
     run = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl", epochs=1))
     assert run.results["memory"] == 0
+
+
+def test_a_run_that_ends_below_its_start_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [Row("trained", 0.4, None, None, None, 0.9), Row("untrained", 0.9, None, None, None, 0.4)]
+    monkeypatch.setattr(api, "evaluate", lambda trainer, display: rows)  # noqa: ARG005
+    verdict = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl")).results["verdict"]
+    assert verdict["kind"] == "worse than before"
+    assert "linear accuracy 40.0 %, 90.0 % before" in verdict["sentence"]
 
 
 def test_any_module_is_an_encoder(tmp_path: Path) -> None:

@@ -306,9 +306,11 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
     memory = peak_memory(trainer.device)  # before evaluation, which is the same for all methods
     if dist.is_first():
         save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
+    rows = evaluate(trainer, display)
+    accuracies = {row.name: row.linear_accuracy for row in rows}
     results = {
-        "verdict": trainer.watch.verdict.record(),
-        "table": [dataclasses.asdict(row) for row in evaluate(trainer, display)],
+        "verdict": trainer.watch.final(accuracies).record(),
+        "table": [dataclasses.asdict(row) for row in rows],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
         "seconds": time.monotonic() - trainer.started,

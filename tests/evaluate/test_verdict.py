@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from twofold.evaluate.verdict import Snapshot, judge, not_finite, snapshots
+from twofold.evaluate.verdict import Snapshot, by_labels, judge, not_finite, snapshots
 
 STEPS = (1, 10, 100, 1000, 2000)
 
@@ -130,9 +130,36 @@ def test_a_probe_that_falls_while_the_loss_falls() -> None:
     assert "90.0 % at step 10." in verdict.sentence
     for healthy in ([0.8, 0.9, 0.75, 0.7, 0.88], [0.8, 0.9, 0.85, 0.82, 0.81], [0.3, 0.8, 0.9, 0.75, 0.7]):
         assert judge(*series([EVEN] * 5, online_accuracy=healthy, loss=loss)).kind == "healthy"
-    rising = judge(*series([EVEN] * 5, online_accuracy=accuracy, loss=loss[::-1]))
-    assert rising.kind == "healthy"
-    assert any("the loss rose from 1 to 5" in text for text in rising.evidence)
+    assert "while the loss falls" in verdict.sentence
+    assert "augment" in verdict.remedy
+    unstable = judge(*series([EVEN] * 5, online_accuracy=accuracy, loss=loss[::-1]))
+    assert unstable.kind == "falling probe"
+    assert "while the loss falls" not in unstable.sentence
+    assert unstable.evidence == ("the loss went from 2 to 5 in that time",)
+    assert "Lower lr" in unstable.remedy
+
+
+def test_a_rising_loss_alone_is_told_and_no_more() -> None:
+    verdict = judge(*series([EVEN] * 5, online_accuracy=[0.5, 0.6, 0.7, 0.8, 0.9], loss=[1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert verdict.kind == "healthy"
+    assert any("the loss rose from 1 to 5" in text for text in verdict.evidence)
+
+
+@pytest.mark.parametrize("before", ["untrained", "before training"])
+def test_labels_have_the_last_word(before: str) -> None:
+    healthy = judge(*series([EVEN] * 5))
+    accuracies = {"untrained": 0.1, before: 0.4351, "raw pixels": 0.415}
+    verdict = by_labels(healthy, accuracies | {"trained": 0.3064}, 10_000)
+    assert verdict.bad
+    assert "30.6 %, 43.5 % before" in verdict.sentence
+    assert healthy.sentence in verdict.evidence[0]
+    assert by_labels(healthy, accuracies | {"trained": 0.4351}, 10_000) is healthy
+    # 3 √((0.4351 · 0.5649 + 0.4151 · 0.5849) / n) is 0.02 at n = 10,993.
+    assert by_labels(healthy, accuracies | {"trained": 0.4151}, 10_900) is healthy
+    assert by_labels(healthy, accuracies | {"trained": 0.4151}, 11_100).bad
+    assert by_labels(healthy, {}, None) is healthy  # no labels
+    collapsed = judge(*series([[1.0] + [0.0] * 63] * 5))
+    assert by_labels(collapsed, accuracies | {"trained": 0.2}, 10_000) is collapsed
 
 
 def test_a_probe_on_few_images_must_fall_beyond_chance() -> None:

@@ -264,20 +264,46 @@ def falling_probe(metrics: Sequence[Metrics], held_out: int | None) -> Verdict |
     looks = [line for line in metrics if "online_accuracy" in line]
     if len(looks) <= LASTING:
         return None
-    best = max(looks, key=lambda line: line["online_accuracy"])
+    best, last = max(looks, key=lambda line: line["online_accuracy"]), looks[-1]
     top = best["online_accuracy"]
     late = max(line["online_accuracy"] for line in looks[-LASTING:])
-    chance = 0.0 if held_out is None else math.sqrt((top * (1 - top) + late * (1 - late)) / held_out)
-    if late >= top - max(PROBE_FALL, STANDARD_ERRORS * chance) or looks[-1]["loss"] >= best["loss"]:
+    if late >= top - max(PROBE_FALL, chance(top, late, held_out)):
         return None
-    now = looks[-1]["online_accuracy"]
+    falls = last["loss"] < best["loss"]
+    of_objective = (
+        "The objective is served by something else than these classes: look at the augmented views (do they still show "
+        "the class?), weaken augment.*, or train for fewer epochs."
+    )
+    of_steps = "Lower lr, a longer warm-up (warmup_epochs) or clip=1; in predictive methods keep the teacher."
     return Verdict(
         "falling probe",
-        f"Features forget the classes while the loss falls: online accuracy {100 * now:.1f} %, "
-        f"{100 * top:.1f} % at step {best['step']}.",
-        (f"the loss fell from {best['loss']:.4g} to {looks[-1]['loss']:.4g} in that time",),
-        "The objective is served by something else than these classes: look at the augmented views (do they still show "
-        "the class?), weaken augment.*, or train for fewer epochs.",
+        f"Features forget the classes{' while the loss falls' if falls else ''}: online accuracy "
+        f"{100 * last['online_accuracy']:.1f} %, {100 * top:.1f} % at step {best['step']}.",
+        (f"the loss went from {best['loss']:.4g} to {last['loss']:.4g} in that time",),
+        of_objective if falls else of_steps,
+    )
+
+
+def chance(one: float, other: float, images: int | None) -> float:
+    """What two accuracies may differ by without a cause."""
+    return 0.0 if images is None else STANDARD_ERRORS * math.sqrt((one * (1 - one) + other * (1 - other)) / images)
+
+
+def by_labels(verdict: Verdict, accuracies: Mapping[str, float], images: int | None) -> Verdict:
+    """Where the test images have labels, accuracy has the last word: a rich spectrum may be one of noise.
+    `accuracies`: of the linear probe, by representation, as they are tabled."""
+    before = "before training" if "before training" in accuracies else "untrained"
+    if verdict.bad or not {"trained", before} <= accuracies.keys():
+        return verdict
+    now, then = accuracies["trained"], accuracies[before]
+    if now >= then - chance(now, then, images):
+        return verdict
+    return Verdict(
+        "worse than before",
+        f"Features are worse than before training: linear accuracy {100 * now:.1f} %, {100 * then:.1f} % before.",
+        (f"of the spectrum alone: {verdict.sentence}", *verdict.evidence),
+        "After few epochs that is common: train for longer. Else look at the report's curves: where ranks or online "
+        "accuracy fell, lower lr, or choose another method.",
     )
 
 
@@ -292,9 +318,9 @@ def healthy(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict:
             f"the loss rose from {losses[0]:.4g} to {losses[-1]:.4g}: normal with a teacher, a queue or prototypes, "
             "whose targets move; elsewhere a lower lr may do better"
         )
-    though = ", though few directions dominate" if last.above <= FEW_ABOVE < last.dimension / 16 else ""
-    found = f"Healthy: no collapse, effective rank {last.rank:.1f} of {last.dimension}{though}."
-    return Verdict("healthy", found, tuple(evidence))
+    few = last.above <= FEW_ABOVE < last.dimension / 16
+    found = "No collapse, though few directions dominate:" if few else "Healthy: no collapse,"
+    return Verdict("healthy", f"{found} effective rank {last.rank:.1f} of {last.dimension}.", tuple(evidence))
 
 
 def lasting(signs: Sequence[bool], seen: Sequence[Snapshot], least: int) -> int | None:
