@@ -76,9 +76,20 @@ def test_columns_are_found_by_their_names_in_any_order(desk: Path) -> None:
 
 def test_without_names_columns_are_path_label_group(desk: Path) -> None:
     rows = ("scans/0.png,cat,1", "scans/1.png,dog,1", "scans/2.png,cat,2")
-    for name, text in (("a.csv", rows), ("b.tsv", [row.replace(",", "\t") for row in rows])):
+    others = {name: [row.replace(",", mark) for row in rows] for name, mark in (("b.tsv", "\t"), ("c.csv", ";"))}
+    for name, text in ({"a.csv": rows} | others).items():
         train, _, classes = read_list(listed(desk, name, *text))
         assert (train.labels.tolist(), train.groups.tolist(), classes) == ([0, 1, 0], [0, 0, 1], ("cat", "dog"))
+
+
+def test_a_semicolon_may_be_part_of_a_name(desk: Path) -> None:
+    (desk / "scans/0.png").rename(desk / "scans/a;b.png")
+    train, _, classes = read_list(listed(desk, "names.csv", "scans/a;b.png", "scans/1.png"))
+    assert (train.files, classes) == (("scans/a;b.png", "scans/1.png"), None)
+    train, _, classes = read_list(listed(desk, "table.csv", "scans/a;b.png,cat", "scans/1.png,dog"))
+    assert (train.files, classes) == (("scans/a;b.png", "scans/1.png"), ("cat", "dog"))
+    train, _, classes = read_list(listed(desk, "europe.csv", "Label;Path", "cat;scans/1.png", "a,b;scans/2.png"))
+    assert (train.files, classes) == (("scans/1.png", "scans/2.png"), ("a,b", "cat"))
 
 
 def test_images_without_a_label_are_trained_on_and_not_held_out(desk: Path) -> None:
@@ -156,9 +167,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(desk: Path) -> None:
     assert read_list(desk / "a.csv")[0].files == ("scans/0.png",)
 
 
-def test_spaces_and_numbers_in_names_are_no_labels() -> None:
-    assert parse(Path("a.txt"), "my photo 3.png\nother 4.png") == [Entry("my photo 3.png"), Entry("other 4.png")]
-    assert parse(Path("a.txt"), "a.png 3\nb.png") == [Entry("a.png 3"), Entry("b.png")]
+def test_spaces_and_numbers_in_names_are_no_labels(tmp_path: Path) -> None:
+    for names in (["my photo 3.png", "other 4.png"], ["a.png 3", "b.png"]):
+        assert parse(listed(tmp_path, "a.txt", *names)) == [Entry(name) for name in names]
 
 
 def test_numbers_are_ordered_as_numbers_and_unknown_is_none() -> None:

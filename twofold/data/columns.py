@@ -1,14 +1,37 @@
-"""Labels and groups as people write them, numbered: UNKNOWN where a cell is empty."""
+"""Tables as people write them, and their labels and groups, numbered: UNKNOWN where a cell is empty."""
 
+import csv
+import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from twofold.data.decode import extensions
 from twofold.data.items import UNKNOWN
 from twofold.errors import TwofoldError
 
 Cell = str | int | None
+
+
+def read_rows(path: Path) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV file that are not empty, each with its number from 1; tabs separate the cells of a .tsv."""
+    text = path.read_text(encoding="utf-8-sig")  # Excel begins a file with a mark, which is no name
+    return [
+        (number, row)
+        for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=separator(path, text)), 1)
+        if any(row)
+    ]
+
+
+def separator(path: Path, text: str) -> str:
+    """Spreadsheets write semicolons where the comma is in numbers; a file's name may have one, too."""
+    if path.suffix.lower() == ".tsv":
+        return "\t"
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    one_name = Path(first.strip().strip('"')).suffix.lower() in extensions()
+    return ";" if ";" in first and "," not in first and not one_name else ","
 
 
 def numbered(*columns: Sequence[Cell]) -> tuple[list[np.ndarray | None], tuple[str, ...] | None]:

@@ -1,12 +1,12 @@
 """A file that lists images: text with one path on each line, or CSV (tab-separated: .tsv) with further columns.
 
-CSV: the first row may name the columns, in any order: path, label, group, split (train, or test, val, valid); other
-columns are ignored. Without names they are path, label, group, as many as there are. Text: a path, or a path and
-a whole number behind it, the label. Paths are relative to the list's own folder. Empty cells are unknown.
+CSV, with commas or semicolons: the first row may name the columns, in any order: path, label, group, split (train, or
+test, val, valid); other columns are ignored. Without names they are path, label, group, as many as there are. Text: a
+path, or a path and a whole number behind it, the label. Paths are relative to the list's own folder. Empty cells are
+unknown.
 """
 
 import csv
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data.columns import Cell, numbered
+from twofold.data.columns import Cell, numbered, read_rows
 from twofold.data.decode import extensions
 from twofold.data.files import file_items, inspect
 from twofold.data.folder import TEST_FOLDERS, TRAIN_FOLDER, Splits
@@ -41,7 +41,7 @@ class Entry:
 
 
 def read_list(path: Path, progress: Progress | None = None) -> Splits:
-    entries = parse(path, _text(path))
+    entries = parse(path)
     seen: set[str] = set()
     for entry in entries:
         if entry.path in seen:
@@ -62,17 +62,15 @@ def read_list(path: Path, progress: Progress | None = None) -> Splits:
     return items(slice(0, len(train)), labels[0], groups[0]), held, classes
 
 
-def parse(path: Path, text: str) -> list[Entry]:
+def parse(path: Path) -> list[Entry]:
     """The rows of a list; `path` says by its ending how they are written."""
-    if path.suffix.lower() == ".txt":
-        return _parse_lines([line.strip() for line in text.splitlines() if line.strip()])
     try:
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-        rows = [
-            (number, row)
-            for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=delimiter), 1)
-            if any(row)
-        ]
+        if path.suffix.lower() == ".txt":
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+            return _parse_lines([line.strip() for line in lines if line.strip()])
+        rows = read_rows(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TwofoldError(f"{path} cannot be read as text: {error}") from None
     except csv.Error as error:
         raise TwofoldError(f"{path} is no table: {error}") from None
     if not rows:
@@ -117,10 +115,3 @@ def _entry(where: str, row: Sequence[str], columns: dict[str, int]) -> Entry:
     if split not in (TRAIN_FOLDER, *TEST_FOLDERS):
         raise TwofoldError(f"{where} has split '{split[:60]}'{nearest(split, [TRAIN_FOLDER, *TEST_FOLDERS])}")
     return Entry(cell("path"), cell("label") or None, cell("group") or None, split)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TwofoldError(f"{path} cannot be read as text: {error}") from None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from twofold import counter
 from twofold.config import Graph
+from twofold.data.columns import read_rows
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError, nearest
 from twofold.objectives import (
@@ -132,8 +133,7 @@ def _groups_of_file(path: Path, images: ImageStore) -> Tensor:
 
 def _rows_of_file(path: Path) -> list[tuple[str, str]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:  # Excel begins a file with a mark, which is no name
-            rows = [row for row in csv.reader(file) if row]
+        rows = [row for _, row in read_rows(path)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         hint = nearest(str(path), list(SOURCES)) if not path.exists() else f": {error}"
         raise TwofoldError(f"graph.source={path} is no file of groups{hint}") from None
