@@ -30,6 +30,7 @@ from twofold.methods import find, refuse_keys_of_others, refuse_unregistered, sc
 from twofold.methods.relations import file_coverage
 from twofold.models import has_name
 from twofold.plan import labels_in_words, settle
+from twofold.report.accuracies import plural
 from twofold.report.page import write_anew, write_report
 from twofold.report.pictures import record_trainer
 from twofold.train import initial
@@ -277,8 +278,8 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
         f"run      {folder.path}",
         f"data     {data.name}: {len(data.train):,} images{held_out}, {shape_in_words(config)}, {labels}",
         f"method   {config.method}, encoder {config.encoder}, {where}",
-        f"training {config.epochs} epochs of {trainer.loader.steps_per_epoch} steps, batch {config.batch_size}, "
-        f"{config.optimizer}, learning rate {config.scaled_lr:g}",
+        f"training {plural(config.epochs, 'epoch')} of {plural(trainer.loader.steps_per_epoch, 'step')}, "
+        f"batch {config.batch_size}, {config.optimizer}, learning rate {config.scaled_lr:g}",
     ]
     if config.init is not None:
         lines.insert(3, f"weights  {config.init}")

@@ -72,6 +72,20 @@ def test_every_named_set_is_opened_from_data_dir(
     assert (source.defaults["encoder"], source.defaults["stem"]) == ("resnet18", "small")
 
 
+def test_one_class_is_no_label(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    for pairs in ((images, np.zeros(40, int)), {"train": (images, ["cat"] * 40), "test": (images[:5], ["cat"] * 5)}):
+        source = open_source(pairs)
+        assert (source.labelled, source.classes) == (False, None)
+        data = load(source, image_size=8, channels=1, test_fraction=0.2)
+        assert (len(data.train), data.train.labels) == (40, None)
+        assert data.test is None or data.test.labels is None
+    for number in range(3):
+        Image.fromarray(images[number]).save(tmp_path / f"{number}.png")
+    (tmp_path / "list.csv").write_text("path,label\n0.png,cat\n1.png,cat\n2.png,\n")
+    assert not open_source(tmp_path / "list.csv").labelled
+
+
 def test_arrays_with_and_without_labels() -> None:
     images = noise(40, 3, 32, 32)
     source = open_source(images)

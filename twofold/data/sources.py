@@ -7,7 +7,7 @@ A sample's stable index is its number in the source, training files or rows firs
 import difflib
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,9 @@ def open_source(
     """
     only = () if class_list is None else _class_names(Path(class_list).expanduser())
     name, (train, test, classes), defaults = _read(data, Path(data_dir).expanduser(), download, only, progress)
+    if classes is not None and len(classes) == 1:  # nothing to tell apart, and so no labels
+        train, test = replace(train, labels=None), None if test is None else replace(test, labels=None)
+        classes = None
     readable = len(train.readable())
     if readable < 2:
         raise TwofoldError(f"{name} has one image that can be read; at least two are needed")
