@@ -5,7 +5,7 @@ Tests check that they are up to date.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -99,9 +99,12 @@ IN_SHORT = {
         "whose weights are uniform with this many negatives."
     ),
     "isoloss": (
-        "Confirmed so far: with the cosine distance IsoLoss recruits more eigenvalues than DirectPred and BYOL, and "
-        "learns faster. Not seen: that it recruits all of them. Its tables of accuracies, with and without a teacher, "
-        "were not run yet."
+        "Confirmed: with the cosine distance IsoLoss recruits more eigenvalues than DirectPred and BYOL and learns "
+        "faster; with a teacher it is ahead of both after 100 epochs; without one DirectPred crashes, and IsoLoss "
+        "trains with the settings of the authors' code. Not confirmed: that it does so with the printed ones. The "
+        "momentum of the predictor's correlation decides it, and we think that a predictor that lags behind a network "
+        "without a teacher is what fails, with either gradient. Not seen so far: that IsoLoss recruits all "
+        "eigenvalues; after 100 epochs they are 181 of 256."
     ),
 }
 COLUMNS = ("linear", "kNN", "effective rank", "images/s", "memory", "seconds", "seed", "date", "commit", "made with")
@@ -118,18 +121,23 @@ def section(entry: Entry) -> str:
 - Loss: {entry.formula}.
 - Paper: {entry.paper}.
 - Its own keys: {own}.
-- What it asks of the run: {recipe}.{small(entry)}
+- What it asks of the run: {recipe}.{cases(entry, parameters)}
 - Source of the defaults: {entry.source}.
 - State: {entry.state}. Memory of the loss: {entry.memory}.
 """
 
 
-def small(entry: Entry) -> str:
-    """What a method asks for with few images, and with small batches."""
-    cases = {f"fewer than {FEW_IMAGES} images": entry.few_images, "batches of 64": entry.by_batch(64)}
+def cases(entry: Entry, parameters: Mapping[str, Any]) -> str:
+    """What a method asks for with few images, with small batches, and without the teacher that it has by default."""
+    asked = {f"With fewer than {FEW_IMAGES} images": entry.few_images, "With batches of 64": entry.by_batch(64)}
+    if parameters.get("teacher_momentum") is not None and callable(entry.recipe):
+        usual, alone = entry.recipe_for(parameters), entry.recipe_for({**parameters, "teacher_momentum": None})
+        asked["With `teacher_momentum=none`"] = {
+            key: value for key, value in alone.items() if usual.get(key, parameters.get(key)) != value
+        }
     return "".join(
-        f" With {case}: {', '.join(f'`{key}={shown(value)}`' for key, value in settings.items())}."
-        for case, settings in cases.items()
+        f" {case}: {', '.join(f'`{key}={shown(value)}`' for key, value in settings.items())}."
+        for case, settings in asked.items()
         if settings
     )
 

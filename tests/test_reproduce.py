@@ -104,8 +104,8 @@ def test_a_run_is_what_is_printed_and_its_name_is_its_records(table: Table, row:
 
 def test_a_name_holds_only_what_the_recipe_does_not_say() -> None:
     table = TABLES["isoloss-2"]
-    row = next(row for row in table.rows if row.name == "IsoLoss")
-    assert row.settings["optimizer"] == "sgd"
+    row = next(row for row in table.rows if row.name == "IsoLoss, authors' code")
+    assert (row.settings["optimizer"], row.settings["correlation_momentum"]) == ("sgd", 0.5)
     assert job_of(table, row, 100, 0, {}).name == "cifar10-isoloss-100-teacher_momentum-None"
     assert job_of(table, row, 30, 2, {"lr": "3"}).name == "cifar10-isoloss-30-lr-3.0-teacher_momentum-None-seed2"
 

@@ -39,6 +39,7 @@ def test_cosine_without_stop_gradient_loses_rank(tmp_path: Path) -> None:
 def test_directpred_needs_its_teacher(tmp_path: Path) -> None:
     """Without a teacher DirectPred loses its dimensions, where IsoLoss, the same but for its gradient, keeps them."""
     setting = {"teacher_momentum": None, "optimizer": "sgd", "lr": 0.3, "weight_decay": 4e-4, "epochs": 40}
+    setting |= {"correlation_momentum": 0.998, "scale": 1.0}
     crashed = trained("directpred", tmp_path / "directpred", **setting)
     kept = trained("isoloss", tmp_path / "isoloss", **setting)
     rank = {run.config.method: run.metrics[-1]["effective_rank"] for run in (crashed, kept)}

@@ -62,6 +62,16 @@ def test_isoloss_of_exponent_1_is_directcopys_predictor() -> None:
     assert running.trainer("isoloss", exponent=1.0, epsilon=0.1).method.direct.epsilon == 0.1
 
 
+def test_isoloss_without_a_teacher_forgets_old_correlations_soon() -> None:
+    for given, momentum, scale in (
+        ({}, 0.998, 1),
+        ({"teacher_momentum": None}, 0.5, 2),
+        ({"teacher_momentum": None, "correlation_momentum": 0.9}, 0.9, 2),
+    ):
+        config, _ = api.configure("digits", "isoloss", given)
+        assert (config.parameters["correlation_momentum"], config.parameters["scale"]) == (momentum, scale)
+
+
 @pytest.mark.parametrize("weight", [1.0, 0.1])
 @pytest.mark.parametrize("part", [1, 4])
 def test_graph_vicreg_brings_views_together_only_where_dimensions_are_scarce(weight: float, part: int) -> None:

@@ -1,6 +1,7 @@
 """Predictive methods: one view meets the other through a predictor."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import torch
@@ -20,13 +21,16 @@ Momentum = Probability | None  # of a teacher; none: there is no teacher, and ta
 Scale = Annotated[Positive, "times the sum over both orders of views"]
 
 
-def with_or_without_teacher(weight_decay: float) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """IsoLoss, appendix D: LARS lr 1.0 with a teacher, SGD lr 0.1 without; crops and solarisation as solo's."""
+def with_or_without_teacher(
+    weight_decay: float, without: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """IsoLoss, appendix D: LARS lr 1.0 with a teacher, SGD lr 0.1 without; crops and solarisation as solo's. `without`:
+    what else the method needs where there is no teacher."""
 
     def recipe(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         if parameters["teacher_momentum"] is not None:
             return SOLO_LARS | ASYMMETRIC | {"lr": 1.0, "weight_decay": weight_decay}
-        return ASYMMETRIC | {"optimizer": "sgd", "lr": 0.1, "weight_decay": weight_decay}
+        return {**ASYMMETRIC, "optimizer": "sgd", "lr": 0.1, "weight_decay": weight_decay, **without}
 
     return recipe
 
@@ -168,9 +172,10 @@ def directcopy(
 @entry(
     family="predictive",
     paper="IsoLoss (Halvagal et al. 2023)",
-    recipe=with_or_without_teacher(4e-4),
+    recipe=with_or_without_teacher(4e-4, {"weight_decay": 1e-4, "correlation_momentum": 0.5, "scale": 2.0}),
     formula="−cos(z_v + sg(W z_v − z_v), sg(t_w)), W as DirectPred's",
-    source="IsoLoss, appendix D",
+    source="IsoLoss, appendix D; without a teacher the authors' code (`correlation_momentum=0.5`, `scale=2`, "
+    "`weight_decay=1e-4`): with the printed 0.998 and no teacher it collapses, see [results.md](results.md)",
     state="teacher (if any), running correlation",
     memory="a second network and its forward pass (with a teacher), D² in float64",
     choose="A closed-form predictor that also trains without a teacher (`teacher_momentum=none`).",

@@ -1,6 +1,6 @@
 """IsoLoss, Table 2: with and without a teacher (EMA)."""
 
-from twofold.reproduce.readings import EFFECTIVE_RANK, LINEAR, ONLINE
+from twofold.reproduce.readings import DISTINCT, EFFECTIVE_RANK, LINEAR, ONLINE
 from twofold.reproduce.table import Printed, Row, Setting, Table
 
 APPENDIX = "appendix D"
@@ -9,7 +9,7 @@ SETTINGS = (
     Setting("batch_size", 256, APPENDIX),
     Setting("warmup_epochs", 10, APPENDIX),
 )
-COLUMNS = (ONLINE, LINEAR, EFFECTIVE_RANK)
+COLUMNS = (ONLINE, LINEAR, EFFECTIVE_RANK, DISTINCT)
 DIFFERS = (
     "the paper prints no number of epochs (Figure 3b has 500); the authors' code and solo-learn, from which BYOL's "
     "number is taken, have 1000",
@@ -20,6 +20,7 @@ DIFFERS = (
 CRASHED = "crashed"
 # Appendix D; what is not printed, but in the authors' code, has rows of its own.
 NO_TEACHER = {"teacher_momentum": None, "optimizer": "sgd", "lr": 0.1, "weight_decay": 4e-4}
+PRINTED = {"correlation_momentum": 0.998, "scale": 1.0}
 TEACHER = {"teacher_momentum": 0.99, "optimizer": "lars", "lr": 1.0, "weight_decay": 4e-4}
 WIDTHS = {"projector": (4096, 256)}
 AUTHORS = {"correlation_momentum": 0.5, "weight_decay": 1e-4, "scale": 2.0}
@@ -33,10 +34,17 @@ def printed(value: float, sd: float | None = None, note: str = "") -> dict[str, 
 DIRECTPRED = [
     Row("DirectPred, EMA", "directpred", TEACHER | WIDTHS | {"exponent": 0.5}, printed(92.0, 0.2)),
     Row("DirectPred", "directpred", NO_TEACHER | WIDTHS | {"exponent": 0.5}, printed(12.1, 1.3, CRASHED)),
+    Row(
+        "DirectPred, authors' code",
+        "directpred",
+        NO_TEACHER | WIDTHS | {"exponent": 0.5} | AUTHORS,
+        printed(12.1, 1.3, CRASHED),
+        note=AUTHORS_NOTE,
+    ),
 ]
 ISOLOSS = [
     Row("IsoLoss, EMA", "isoloss", TEACHER | WIDTHS | {"exponent": 0.5}, printed(91.5, 0.2)),
-    Row("IsoLoss", "isoloss", NO_TEACHER | WIDTHS | {"exponent": 0.5}, printed(91.5, 0.2)),
+    Row("IsoLoss", "isoloss", NO_TEACHER | PRINTED | WIDTHS | {"exponent": 0.5}, printed(91.5, 0.2)),
     Row(
         "IsoLoss, authors' code",
         "isoloss",
@@ -71,5 +79,17 @@ TABLE = Table(
         *DIRECTPRED,
         *ISOLOSS,
     ],
+    findings=(
+        "Confirmed: IsoLoss with a teacher is at least as good as DirectPred and BYOL; after 100 epochs it is ahead "
+        "of both (83.8 against 79.8 and 82.6 % online, 85.8 against 82.6 and 83.9 linear), with six times "
+        "DirectPred's effective rank. Without a teacher DirectPred crashes, and IsoLoss trains with the settings of "
+        "the authors' code: 82.5 % online, 1.3 points below itself with a teacher and 7.1 above SimSiam. Not "
+        "confirmed: IsoLoss without a teacher as it is printed; it crashes as DirectPred does (13.9 % online, 30.6 "
+        "linear, 43.5 untrained). The momentum of the correlation decides it, 0.998 in print and 0.5 in the code: "
+        "benchmarks/NOTES.md has short runs of a small encoder with each of the code's three changes alone. There "
+        "DirectPred does not crash with 0.5 either, so that what is printed as a matter of the gradient may be one of "
+        "the momentum; its row here was not run yet. All are below the printed numbers, which are of longer training. "
+        "One seed."
+    ),
     differs=DIFFERS,
 )

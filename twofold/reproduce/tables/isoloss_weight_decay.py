@@ -2,7 +2,7 @@
 
 from twofold.reproduce.readings import DISTINCT, EFFECTIVE_RANK, LARGEST, ONLINE
 from twofold.reproduce.table import Row, Table
-from twofold.reproduce.tables.isoloss_2 import NO_TEACHER, SETTINGS, TEACHER, WIDTHS
+from twofold.reproduce.tables.isoloss_2 import AUTHORS, AUTHORS_NOTE, NO_TEACHER, SETTINGS, TEACHER, WIDTHS
 
 DECAYS = (4e-5, 4e-4, 4e-3)
 
@@ -20,7 +20,7 @@ TABLE = Table(
             for title, method in (("DirectPred", "directpred"), ("IsoLoss", "isoloss"))
             for decay in DECAYS
         ),
-        Row("IsoLoss, no EMA", "isoloss", NO_TEACHER | WIDTHS),
+        Row("IsoLoss, no EMA", "isoloss", NO_TEACHER | WIDTHS | AUTHORS, note=AUTHORS_NOTE),
         Row("BYOL", "byol", TEACHER | WIDTHS | {"predictor_width": 4096, "weight_decay": 1e-5}),
         *(
             Row(f"{title}, Euclidean", method, TEACHER | WIDTHS | {"distance": "euclidean"} | more)
@@ -34,8 +34,9 @@ TABLE = Table(
     findings=(
         "Confirmed, as far as it was run: with the cosine distance IsoLoss recruits more eigenvalues than DirectPred "
         "and BYOL (53 above a hundredth of the largest, against 15 and 10) and learns faster (74.8 % online after 30 "
-        "epochs, against 64.5 and 64.7 %). That it recruits all is not seen: 53 of 256. Weight decay, the Euclidean "
-        "distance and no teacher were not run yet. One seed."
+        "epochs, against 64.5 and 64.7 %). That it recruits all is not seen in 30 epochs, 53 of 256; after 100 epochs "
+        "it is 181, where DirectPred has 29 and BYOL 24 (isoloss-2). Weight decay, the Euclidean distance and no "
+        "teacher were not run yet. One seed."
     ),
     differs=(
         "the figures have no numbers in the text: three weight decays around the published 4e-4 are ours",
