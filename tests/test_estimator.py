@@ -200,8 +200,10 @@ def test_refusals_are_value_errors_that_say_what_to_do() -> None:
         twofold.Twofold(overrides={"batchsize": 3}).fit(IMAGES)
     with pytest.raises(ValueError, match="unknown method 'None'"):
         twofold.Twofold(method=None).fit(IMAGES)
-    with pytest.raises(ValueError, match="the images are X"):
-        twofold.Twofold(overrides={"data": "digits"}).fit(IMAGES)
+    elsewhere = {"data": "the images are X", "epochs": "a parameter", "method": "a parameter", "seed": "random_state"}
+    for key, place in elsewhere.items():
+        with pytest.raises(ValueError, match=f"overrides hold '{key}': .*{place}"):
+            twofold.Twofold(overrides={key: 3}).fit(IMAGES)
     with pytest.raises(ValueError, match="Twofold does not look at y"):
         twofold.Twofold("supervised").fit(IMAGES, DIGITS.target[:120])
     for blank in (np.zeros_like(IMAGES), IMAGES / 1000):  # of the latter no byte is above 0

@@ -31,6 +31,12 @@ from twofold.train.record import next_free
 from twofold.train.weights import load_encoder
 
 ALLOWED = {"allow_nd": True, "ensure_non_negative": True}
+SET_ELSEWHERE = {  # keys of the run that overrides must not hold
+    "data": "the images are X",
+    "method": "it is a parameter of its own",
+    "epochs": "it is a parameter of its own",
+    "seed": "it is random_state",
+}
 
 
 class InvalidInput(TwofoldError, ValueError):
@@ -85,8 +91,9 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                     "supervised needs labels, and Twofold does not look at y: "
                     "call twofold.pretrain((X, y), method='supervised')"
                 )
-            if "data" in (self.overrides or {}):
-                raise TwofoldError("overrides name other data: the images are X, so leave 'data' out")
+            for key, place in SET_ELSEWHERE.items():
+                if key in (self.overrides or {}):
+                    raise TwofoldError(f"overrides hold '{key}': {place}, so leave it out there")
             images = self._images(X)
             keys = {"epochs": self.epochs, "seed": self._seed(), **(self.overrides or {})}
             module = keys.pop("encoder", None)
