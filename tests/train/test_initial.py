@@ -181,6 +181,15 @@ def test_missing_counters_are_no_obstacle_and_broken_weights_are() -> None:
         initial.put(encoder, weights, "x")
 
 
+def test_a_dry_run_tries_the_weights(first: twofold.Run, digits: Path, tmp_path: Path) -> None:
+    fits = command("pretrain", str(digits), "--init", str(first.path), "--dry-run", "projector=16,8", cwd=tmp_path)
+    assert fits.returncode == 0, fits.stderr
+    unfit = command("pretrain", str(digits), "--init", str(first.path), "encoder=resnet18", "--dry-run", cwd=tmp_path)
+    assert unfit.returncode == 2
+    assert "does not fit the encoder" in unfit.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_no_file_of_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(b"x")
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 100)

@@ -58,6 +58,7 @@ def pretrain(
     """Train an encoder on images, without their labels, unless `--graph labels` or `--method supervised` asks."""
     from twofold import api
     from twofold.keys import parse_overrides
+    from twofold.train.initial import refuse_unfit
     from twofold.train.record import RunFolder
 
     for word in words or []:
@@ -81,6 +82,7 @@ def pretrain(
         if dry_run:
             if out is not None:
                 RunFolder.refuse_existing(out)
+            refuse_unfit(config)
             explain(config, source)
             return
         conclude(api.start(config, source, out=out, display=display), display)

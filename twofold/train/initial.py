@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from twofold.config import Config
 from twofold.errors import TwofoldError
 from twofold.models import ENCODERS, build_encoder, has_name
 from twofold.models.encoders import TIMM, from_timm
@@ -123,6 +124,17 @@ def put(encoder: nn.Module, tensors: Mapping[str, Tensor], init: str) -> None:
     if broken:
         raise TwofoldError(f"init={init} has weights that are not finite: {some(broken)}")
     encoder.load_state_dict(tensors, strict=False)  # all but counters are there
+
+
+def refuse_unfit(config: Config) -> None:
+    """What a run would refuse of the weights that it is to begin with: a dry run must not promise it."""
+    if config.init is None:
+        return
+    assert config.channels is not None
+    assert config.image_size is not None
+    init, tensors = read(config.init, channels=config.channels, image_size=config.image_size)
+    network = build_encoder(config.encoder, channels=config.channels, stem=config.stem, image_size=config.image_size)
+    put(network, tensors, init)
 
 
 def mismatches(encoder: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
