@@ -30,6 +30,13 @@ TABLE = Table(
     rows=[
         Row("DirectCopy, EMA", "directcopy", TEACHER | WIDTHS | {"epsilon": 0.25}, printed(91.3, 0.2)),
         Row("DirectCopy", "directcopy", NO_TEACHER | WIDTHS | {"epsilon": 0.25}, printed(12.1, 0.6, CRASHED)),
+        Row(
+            "DirectCopy, authors' code",
+            "directcopy",
+            NO_TEACHER | WIDTHS | {"epsilon": 0.25} | AUTHORS,
+            printed(12.1, 0.6, CRASHED),
+            note=AUTHORS_NOTE,
+        ),
         *DIRECTPRED,
         Row("IsoLoss, α = 1, EMA", "isoloss", TEACHER | WIDTHS | ONE, printed(91.5, 0.2)),
         Row("IsoLoss, α = 1", "isoloss", NO_TEACHER | PRINTED | WIDTHS | ONE, printed(91.4, 0.2)),
