@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from twofold.config import Config
 from twofold.data import seen
 from twofold.data.sources import hold_out_groups, load, open_source
 
@@ -71,3 +72,20 @@ def test_a_folder_that_was_moved_is_split_as_it_was(tmp_path: Path) -> None:
     assert "counts as held out" in said[0]
     others = open_source(folder(tmp_path / "others", 3))
     assert seen.as_trained(tmp_path, config, others, pytest.fail) is others
+
+
+def test_a_moved_folder_keeps_the_classes_that_were_chosen_of_it(tmp_path: Path) -> None:
+    for top in ("photos", "moved"):
+        (tmp_path / top).mkdir()
+        for name in ("cats", "dogs", "owls"):
+            folder(tmp_path / top / name, 4)
+    (tmp_path / "classes.txt").write_text("cats\nowls\n")
+    first = open_source(tmp_path / "photos", class_list=tmp_path / "classes.txt")
+    seen.remember(tmp_path, first, 0.25)
+    config = Config(data=first.location, class_list=str(tmp_path / "classes.txt"))
+    again = seen.own_source(tmp_path, config, lambda _: None, tmp_path / "moved")
+    assert again.classes == ("cats", "owls")
+    assert len(again) == 8
+    assert int(again.held.sum()) == 2
+    birds = folder(tmp_path / "birds", 4)  # without these classes they are other images, as they are
+    assert len(seen.own_source(tmp_path, config, pytest.fail, birds)) == 4

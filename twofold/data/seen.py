@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from twofold.config import Config
-from twofold.data.sources import ARRAY, DATASET, Source, find_again, open_source, trained_rows
+from twofold.data.sources import ARRAY, DATASET, Source, class_names, find_again, open_source, trained_rows
 from twofold.errors import TwofoldError
 
 FILE = "images.npz"
@@ -31,8 +31,13 @@ def remember(run: Path, source: Source, test_fraction: float) -> None:
 
 
 def own_source(run: Path, config: Config, say: Callable[[str], None], data: Any = None) -> Source:
-    """The images that a run was trained on, found again, or in `data`; split as then. Other `data` as they are."""
-    source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
+    """The images that a run was trained on, found again, or in `data`; split as then. Other `data` as they are, but for
+    the run's choice of classes where they have all of those."""
+    if data is None:
+        return as_trained(run, config, find_again(config), say)
+    source = open_source(data, data_dir=config.data_dir)
+    if config.class_list is not None and set(class_names(config.class_list)) <= set(source.classes or ()):
+        source = open_source(data, data_dir=config.data_dir, class_list=config.class_list)
     return as_trained(run, config, source, say)
 
 

@@ -98,7 +98,7 @@ def open_source(
 
     `class_list`: a text file of class names; of a folder only their images are taken.
     """
-    only = () if class_list is None else _class_names(Path(class_list).expanduser())
+    only = () if class_list is None else class_names(class_list)
     name, (train, test, classes), defaults = _read(data, Path(data_dir).expanduser(), download, only, progress)
     if classes is not None and len(classes) == 1:  # nothing to tell apart, and so no labels
         train, test = replace(train, labels=None), None if test is None else replace(test, labels=None)
@@ -259,7 +259,8 @@ def hold_out_groups(index: Tensor, labels: Tensor, groups: Tensor, fraction: flo
     return held[unit]
 
 
-def _class_names(path: Path) -> tuple[str, ...]:
+def class_names(class_list: str | Path) -> tuple[str, ...]:
+    path = Path(class_list).expanduser()
     try:
         names = tuple(path.read_text(encoding="utf-8-sig").split("\n"))
     except (OSError, UnicodeDecodeError) as error:
