@@ -1,21 +1,26 @@
-"""Views per second on a CPU with the channels of images outermost, as torch has them, and innermost, as we train.
+"""A CPU's speed with the channels of images outermost, as torch has them, and innermost, as we have them.
 
     python -m benchmarks.layout [--threads 1] [--rounds 9]
 
-The product step of FroSSL in both layouts, in turn; the demo, then random images.
+The product step of FroSSL in both layouts, in turn, and features as `embed` takes them, with weights that lie as torch
+has them; the demo, then random images.
 """
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import Tensor
 
 from benchmarks.results import Table, keep
 from benchmarks.throughput import build, product_step, seconds_per_step
 from twofold.train import trainer as training
+from twofold.train.trainer import Trainer
 
 LAYOUTS = {"outermost": torch.contiguous_format, "innermost": torch.channels_last}
 # data, encoder, pixels, batch, keys; the demo has its own.
@@ -42,6 +47,8 @@ def measure(case: tuple[str | None, str, int, int, dict[str, Any]], steps: int, 
     times = seconds_per_step(turns, steps, rounds)
     views = trainers["innermost"].config.views * trainers["innermost"].config.batch_size
     ratios = [before / after for before, after in zip(times["outermost"], times["innermost"], strict=True)]
+    features = seconds_per_step(feature_passes(trainers["outermost"]), steps, rounds)
+    of_features = [before / after for before, after in zip(features["outermost"], features["innermost"], strict=True)]
     return {
         "encoder": encoder,
         "pixels": size,
@@ -50,7 +57,22 @@ def measure(case: tuple[str | None, str, int, int, dict[str, Any]], steps: int, 
         "innermost, views/s": views / median(times["innermost"]),
         "ratio": median(ratios),
         "ratio, quartiles of the rounds": quantiles(ratios, n=4),
+        "features outermost, images/s": views / median(features["outermost"]),
+        "features innermost, images/s": views / median(features["innermost"]),
+        "features, ratio": median(of_features),
+        "features, ratio, quartiles of the rounds": quantiles(of_features, n=4),
     }
+
+
+def feature_passes(trainer: Trainer) -> dict[str, Callable[[], Any]]:
+    encoder, config = trainer.method.encoder.eval(), trainer.config
+    images = torch.rand(config.views * config.batch_size, config.channels, config.image_size, config.image_size)
+
+    def forward(given: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return encoder(given)
+
+    return {name: partial(forward, images.contiguous(memory_format=layout)) for name, layout in LAYOUTS.items()}
 
 
 def main() -> None:
@@ -62,7 +84,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    table = Table("encoder", "pixels", "batch", "outermost, views/s", "innermost, views/s", "ratio")
+    speeds = ("outermost, views/s", "innermost, views/s", "ratio")
+    table = Table("encoder", "pixels", "batch", *speeds, "features, ratio")
     for case in CASES:
         table.add(measure(case, options.steps, options.rounds))
     settings = {"threads": options.threads, "steps": options.steps, "rounds": options.rounds}

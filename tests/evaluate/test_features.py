@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
+from twofold.models import build_encoder
 
 
 class Images:
@@ -54,6 +55,26 @@ def test_features_are_those_of_the_frozen_encoder(encoder, batch_size):
     assert features.dtype == torch.float32
     assert not features.requires_grad
     torch.testing.assert_close(features, reference(encoder, store.images))
+
+
+@pytest.mark.parametrize("name", ["conv", "resnet18"])
+def test_our_networks_get_images_with_the_channels_innermost(name):
+    network, seen = build_encoder(name, channels=3, stem="small", image_size=8), []
+    network.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    store = Images(5)
+    features = extract(network, store, scaled, device="cpu")
+    assert seen[0].is_contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        torch.testing.assert_close(features, network.eval()(scaled(store.images)), rtol=1e-4, atol=1e-6)
+
+
+def test_other_networks_get_images_as_they_are():
+    class Views(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.view(len(x), -1)
+
+    store = Images(5)
+    torch.testing.assert_close(extract(Views(), store, scaled, device="cpu"), scaled(store.images).flatten(1))
 
 
 def test_extraction_leaves_the_encoder_as_it_was(encoder):
