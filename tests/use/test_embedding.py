@@ -52,6 +52,13 @@ def test_of_other_data_nothing_is_held_out(desk: Path) -> None:
         assert set(file["split"]) == {"train"}
 
 
+def test_one_image_is_enough_and_keeps_its_label(desk: Path, expected: dict[str, np.ndarray], tmp_path: Path) -> None:
+    pixels = decode(desk / "photos" / expected["files"][0], 12, 3).transpose(1, 2, 0)[None]
+    with np.load(twofold.embed(desk / "run", (pixels, ["ants"]), tmp_path / "one.npz")) as file:
+        np.testing.assert_allclose(file["features"], expected["features"][:1], rtol=1e-4, atol=1e-5)
+        assert file["classes"][file["labels"]].tolist() == ["ants"]
+
+
 def test_what_the_run_held_out_stays_so_when_images_are_added(desk: Path, tmp_path: Path) -> None:
     def splits(where: Path) -> dict[str, str]:
         table = np.load(twofold.embed(tmp_path / "run", where, tmp_path / "out.npz"))

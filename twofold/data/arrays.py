@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from twofold.data.cache import Decoded, mapped
+from twofold.data.columns import Cell, cell_of
 from twofold.data.decode import fit_array
 from twofold.data.items import UNKNOWN
 from twofold.data.work import Progress
@@ -187,13 +188,17 @@ def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
 
 
 def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
+    if np.ma.isMaskedArray(labels):
+        labels = labels.tolist()  # with None where the mask is
     column = np.asarray(labels)
+    if column.dtype.kind == "U" and not isinstance(labels, np.ndarray):
+        column = np.asarray(labels, dtype=object)  # numpy writes NaN among texts as a text
     if column.shape == (count, 1):
         column = column[:, 0]
     if column.shape != (count,):
         raise TwofoldError(f"{where} has {count} images and labels of shape {column.shape}; give one label for each")
-    if column.dtype == object and all(name is None or isinstance(name, str) for name in column):
-        column = np.array(["" if name is None else name for name in column], dtype=np.str_)
+    if column.dtype == object:
+        column = _plain(where, [cell_of(label, f"row {row} of {where}") for row, label in enumerate(column)])
     if column.dtype.kind == "f":
         column = np.where(np.isnan(column), UNKNOWN, column)
         column = column.astype(np.int64) if (column == np.rint(column)).all() else column
@@ -204,6 +209,15 @@ def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
             f"{where} has labels of type {column.dtype}; give whole numbers, or text: below 0, or empty, where unknown"
         )
     return column
+
+
+def _plain(where: str, cells: list[Cell]) -> np.ndarray:
+    """Texts or whole numbers, with an empty text or UNKNOWN where a label is not known."""
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds == {str, int}:
+        raise TwofoldError(f"{where} has labels that are text and labels that are numbers; give one or the other")
+    unknown: Cell = "" if kinds == {str} else UNKNOWN
+    return np.array([unknown if cell is None else cell for cell in cells])
 
 
 def _distinct(columns: list[np.ndarray]) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,10 @@ def numbered(*columns: Sequence[Cell]) -> tuple[list[np.ndarray | None], tuple[s
 
 
 def cell_of(value: Any, where: str) -> Cell:
-    """A label from Python: text, a whole number (also numpy's or torch's), or nothing."""
-    if value is None or isinstance(value, str):
+    """A label from Python: text, a whole number (also numpy's or torch's), or nothing, as NaN and pandas' NA are."""
+    if value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, str):
         return value or None
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace") or None

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
 from twofold.data.arrays import to_bytes
 from twofold.data.columns import Cell, cell_of, numbered
@@ -30,7 +32,7 @@ def is_dataset(data: Any) -> bool:
     return (
         hasattr(data, "__getitem__")
         and hasattr(data, "__len__")
-        and not isinstance(data, (str, bytes, Sequence, Mapping, np.ndarray))
+        and not isinstance(data, (str, bytes, Sequence, Mapping, np.ndarray, Tensor))
     )
 
 
@@ -45,15 +47,23 @@ def is_array_splits(data: Any) -> bool:
 
 
 def is_arrays(data: Any) -> bool:
-    """Images, or a pair of images and labels."""
-    return isinstance(data, np.ndarray) or (
-        isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], np.ndarray)
-    )
+    """Images, or a pair of images and labels; numpy's or torch's."""
+    if isinstance(data, tuple) and len(data) == 2:
+        return isinstance(data[0], np.ndarray | Tensor) and getattr(data[1], "ndim", 1) < 3
+    return isinstance(data, np.ndarray | Tensor)
 
 
 def as_pair(arrays: Any) -> tuple[Any, Any]:
     """Images, and labels where there are any."""
-    return arrays if isinstance(arrays, tuple) else (arrays, None)
+    images, labels = arrays if isinstance(arrays, tuple) else (arrays, None)
+    return _of_numpy(images), _of_numpy(labels)
+
+
+def _of_numpy(array: Any) -> Any:
+    if not isinstance(array, Tensor):
+        return array
+    array = array.detach().cpu()
+    return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
 
 
 def _is_splits_of(is_part: Callable[[Any], bool], data: Any) -> bool:
@@ -65,6 +75,13 @@ def _is_splits_of(is_part: Callable[[Any], bool], data: Any) -> bool:
 def split_parts(data: Any) -> tuple[Any, Any]:
     """Of what are splits: training and test set, None where there is none."""
     if isinstance(data, Mapping):
+        others = [name for name in data if name not in (TRAIN_FOLDER, *TEST_KEYS)]
+        if others and data.keys().isdisjoint(TEST_KEYS):  # a third split beside both is left alone
+            names = ", ".join(map(repr, others))
+            raise TwofoldError(
+                f"the data have '{TRAIN_FOLDER}' and {names}: call the test set {' or '.join(TEST_KEYS)}, and leave "
+                "others out"
+            )
         return data[TRAIN_FOLDER], next((data[name] for name in TEST_KEYS if name in data), None)
     train, test = data
     return train, test

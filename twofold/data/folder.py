@@ -35,6 +35,18 @@ class NoImages(TwofoldError):
     """A folder without any file that could be an image."""
 
 
+def class_names(class_list: str | Path) -> tuple[str, ...]:
+    path = Path(class_list).expanduser()
+    try:
+        names = tuple(path.read_text(encoding="utf-8-sig").split("\n"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise TwofoldError(f"class_list={path} cannot be read: {error}") from None
+    found = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+    if not found:
+        raise TwofoldError(f"class_list={path} names no class; write one on each line")
+    return found
+
+
 def read_folder(root: Path, progress: Progress | None = None, *, only: Collection[str] = ()) -> Splits:
     """List the images and read their headers; of classes, `only` these where there are any."""
     files, closed = image_files(root)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from twofold.config import Config
-from twofold.data.sources import ARRAY, DATASET, Source, class_names, find_again, open_source, trained_rows
+from twofold.data.folder import class_names
+from twofold.data.sources import ARRAY, DATASET, Source, find_again, open_source, trained_rows
 from twofold.errors import TwofoldError
 
 FILE = "images.npz"

@@ -21,7 +21,7 @@ from twofold.data import benchmarks, layouts, lists, shards
 from twofold.data.arrays import ArraySplit, from_arrays, read_array_file
 from twofold.data.datasets import as_pair, is_array_splits, is_arrays, is_dataset, is_splits, read_dataset, split_parts
 from twofold.data.decode import extensions
-from twofold.data.folder import NoImages, read_folder
+from twofold.data.folder import NoImages, class_names, read_folder
 from twofold.data.items import UNKNOWN, Items
 from twofold.data.store import ImageStore
 from twofold.data.work import Progress
@@ -46,11 +46,13 @@ class Source:
     defaults: dict[str, Any]  # configuration keys that suit this source
     chosen: dict[str, Any]  # configuration keys that follow from its images
     fingerprint: str
+    least: int = 2  # images that must be readable
     held: np.ndarray | None = None  # bool, of rows of `train`: the test set, where it is not for `load` to choose
 
     @property
     def labelled(self) -> bool:
-        return self.train.labels is not None
+        """Whether there is anything to tell apart."""
+        return self.classes is not None and len(self.classes) > 1
 
     def __len__(self) -> int:
         return len(self.train) + (len(self.test) if self.test is not None else 0)
@@ -93,24 +95,29 @@ def open_source(
     download: bool = False,
     class_list: str | Path | None = None,
     progress: Progress | None = None,
+    to_train: bool = True,
 ) -> Source:
     """Find the images and what is known of them without decoding: number, sizes, labels. `progress(done, total)`.
 
-    `class_list`: a text file of class names; of a folder only their images are taken.
+    `class_list`: a text file of class names; of a folder only their images are taken. Where they are not `to_train` on,
+    one image will do, and a single class keeps its name.
     """
     only = () if class_list is None else class_names(class_list)
     name, (train, test, classes), defaults = _read(data, Path(data_dir).expanduser(), download, only, progress)
-    if classes is not None and len(classes) == 1:  # nothing to tell apart, and so no labels
-        train, test = replace(train, labels=None), None if test is None else replace(test, labels=None)
-        classes = None
-    readable = len(train.readable())
-    if readable < 2:
-        raise TwofoldError(f"{name} has one image that can be read; at least two are needed")
+    least, readable = 2 if to_train else 1, len(train.readable())
+    if readable < least:
+        words = "one image that can be read; at least two are needed" if readable else "no image that can be read"
+        raise TwofoldError(f"{name} has {words}")
     size = natural_size(train.side)
     chosen = {"image_size": size, "channels": train.channels, **network_for(size)}
-    digests = [train.digest(), b"" if test is None else test.digest()]
-    fingerprint = _digest(*digests, repr(classes).encode())
-    return Source(name, _location(data), train, test, classes, defaults, chosen, fingerprint)
+    found = Source(name, _location(data), train, test, classes, defaults, chosen, "", least)
+    plain = found
+    if classes is not None and len(classes) == 1:
+        unlabelled = None if test is None else replace(test, labels=None)
+        plain = replace(found, train=replace(train, labels=None), test=unlabelled, classes=None)
+    digests = [plain.train.digest(), b"" if plain.test is None else plain.test.digest()]
+    fingerprint = _digest(*digests, repr(plain.classes).encode())
+    return replace(plain if to_train else found, fingerprint=fingerprint)
 
 
 def find_again(config: Config) -> Source:
@@ -177,9 +184,11 @@ def load(
         stores[part.name] = _store(part, decoded.images, list(decoded.skipped))
         before += len(part.rows)
     train, test = stores["train"], stores.get("test")
-    if len(train) < 2:
+    if len(train) < source.least:
         first = f"; {skipped[0].path}: {skipped[0].reason}" if skipped else ""
-        raise TwofoldError(f"{source.name} has {len(train)} images that can be decoded, at least 2 are needed{first}")
+        raise TwofoldError(
+            f"{source.name} has {len(train)} images that can be decoded, at least {source.least} are needed{first}"
+        )
     test = test if test is not None and len(test) else None
     return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint)
 
@@ -257,18 +266,6 @@ def hold_out_groups(index: Tensor, labels: Tensor, groups: Tensor, fraction: flo
         if len(there) and bool(held[there].all()):
             held[there[torch.argmin(first[there])]] = False
     return held[unit]
-
-
-def class_names(class_list: str | Path) -> tuple[str, ...]:
-    path = Path(class_list).expanduser()
-    try:
-        names = tuple(path.read_text(encoding="utf-8-sig").split("\n"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise TwofoldError(f"class_list={path} cannot be read: {error}") from None
-    found = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
-    if not found:
-        raise TwofoldError(f"class_list={path} names no class; write one on each line")
-    return found
 
 
 def _named_set_in(folder: Path) -> tuple[str, Path] | None:
@@ -367,7 +364,7 @@ def _parts(source: Source, test_fraction: float) -> list[_Part]:
         known = True if source.train.labels is None else source.train.labels[rows] != UNKNOWN
         chosen = source.held[rows] & known
         return [_Part("train", source.train, rows[~chosen], 0), _Part("test", source.train, rows[chosen], 0)]
-    if source.train.labels is None or test_fraction == 0:
+    if source.train.labels is None or not source.labelled or test_fraction == 0:
         return [_Part("train", source.train, rows, 0)]
     known = source.train.labels[rows] != UNKNOWN
     labels = torch.from_numpy(source.train.labels[rows[known]])

@@ -100,6 +100,7 @@ def read_all(run: Path, config: Config, data: Any, display: Display) -> Data:
             data_dir=config.data_dir,
             class_list=config.class_list if own else None,
             progress=stage,
+            to_train=False,
         )
     source = as_trained(run, config, source, display.say)
     own = own or is_own(run, source)
