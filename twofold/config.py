@@ -226,6 +226,30 @@ def _check(config: Config) -> None:
             raise TwofoldError(f"augment.{name} has {len(value)} values for {config.views} views")
 
 
+def refuse_unread(config: Config) -> None:
+    """A key that was asked for must do something: these depend on another."""
+    read = {
+        "momentum": ("optimizer", config.optimizer in ("sgd", "lars")),
+        "betas": ("optimizer", config.optimizer in ("adam", "adamw")),
+        "lars_eta": ("optimizer", config.optimizer == "lars"),
+        "restart_epochs": ("schedule", config.schedule == "restarts"),
+    }
+    graph = config.parameters.get("graph")
+    if isinstance(graph, Graph):
+        read |= {
+            "graph.labelled_fraction": ("graph.source", graph.source == "labels"),
+            "graph.neighbours": ("graph.source", graph.source == "neighbours"),
+            "graph.balance": ("graph.source", graph.source not in ("views", "neighbours")),
+        }
+    values = flat(config)
+    for name, (other, does) in read.items():
+        default = RUN_KEYS[name].default if name in RUN_KEYS else getattr(Graph(), name.partition(".")[2])
+        if config.origin.get(name) == "user" and not does and values[name] != default:
+            raise TwofoldError(
+                f"{name} has no effect with {other}={shown(values[other])}: leave it out, or set {other}"
+            )
+
+
 def flat(config: Config) -> dict[str, Any]:
     """The dotted keys of a configuration and their values, method parameters included."""
     values: dict[str, Any] = {}

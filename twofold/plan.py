@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from twofold import dist
-from twofold.config import RUN_KEYS, Config, flat, resolve
+from twofold.config import RUN_KEYS, Config, flat, refuse_unread, resolve
 from twofold.data.cache import folder as cache_folder
 from twofold.data.items import Items
 from twofold.data.loader import refuse_large, suggested_batch_size
@@ -65,6 +65,7 @@ def settle(
 def refuse(config: Config, source: Source) -> None:
     """What a run would refuse, before anything is measured: a dry run must not promise it."""
     assert config.channels is not None
+    refuse_unread(config)
     refuse_channels(source, config.channels)
     refuse_large(config.batch_size, source.training_images(config.test_fraction))
     if config.pieces > 1:
