@@ -102,7 +102,8 @@ def configure(
     keys = schema(method)
     refuse_keys_of_others(method, given)
     asked = resolve(keys, {"user": given})
-    recipe = find(method).recipe_for(asked.parameters)
+    entry = find(method)
+    recipe = entry.recipe_for(asked.parameters)
     with dist.one_before_the_others(), display.stage("looking at images", 0) as stage:
         source = open_source(
             asked.data if named else data,
@@ -120,8 +121,10 @@ def configure(
         located["init"] = initial.located(asked.init)
     if asked.parameters.get("head", Head()).path is not None:
         located["head.path"] = str(Path(asked.parameters["head"].path).expanduser().resolve())
-    # A source may speak of keys that only some methods have, such as a projector's widths.
-    suited = {name: value for name, value in source.defaults.items() if name in keys}
+    # A source may speak of keys that only some methods have, such as a projector's widths; it does not know what suits
+    # a method of the user's own.
+    kept = {*recipe, *keys.keys() - RUN_KEYS.keys()} if entry.family == "own" else set()
+    suited = {name: value for name, value in source.defaults.items() if name in keys and name not in kept}
     sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
     weights = {} if asked.init is None else initial.keys_of(located["init"])
     user = {name: located.pop(name, value) for name, value in given.items()}

@@ -21,7 +21,18 @@ def embedding_width(name: str, method: Method, features: int, device: torch.devi
 
 
 def rehearse(config: Config, method: Method, index: Tensor, features: int, width: int) -> None:
-    """The objective's loss of embeddings as `forward` gives them, for the images `index`."""
+    """The objective's loss of embeddings as `forward` gives them, for the images `index`. What it moves is put back."""
+    before = {name: buffer.clone() for name, buffer in method.named_buffers()}
+    try:
+        _rehearse(config, method, index, features, width)
+    finally:
+        with torch.no_grad():
+            for name, buffer in method.named_buffers():
+                if name in before and before[name].shape == buffer.shape:
+                    buffer.copy_(before[name])
+
+
+def _rehearse(config: Config, method: Method, index: Tensor, features: int, width: int) -> None:
     name, views = config.method, config.views
     shape = (views + config.augment.local_views, len(index))
     with torch.enable_grad():

@@ -1,0 +1,65 @@
+"""Methods of one's own: what they ask for holds, and what they keep is left alone before the run."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import running
+from twofold import api
+from twofold.keys import Widths
+from twofold.methods import CATALOG, Method, Parts, entry, relations
+from twofold.models import mlp
+from twofold.types import Embeddings, LossTerms
+
+
+class Memory(nn.Module):
+    mean: Tensor
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(dim))
+
+
+@pytest.fixture
+def moving() -> Iterator[str]:
+    """A method whose objective moves its own state, as one should not."""
+
+    @entry(name="moving", recipe={"optimizer": "sgd", "lr": 0.05})
+    def moving(parts: Parts, *, projector: Widths = (16, 8)) -> Method:
+        memory = Memory(projector[-1])
+
+        def objective(e: Embeddings) -> LossTerms:
+            total = (e.z[0] - e.z[1] - memory.mean).square().mean()
+            with torch.no_grad():
+                memory.mean.add_(1)
+            return LossTerms(total, {"total": total.detach()})
+
+        return Method(parts, mlp(parts.features, projector), objective, memory=memory)
+
+    yield "moving"
+    del CATALOG["moving"]
+
+
+def test_data_that_know_what_suits_the_catalog_leave_the_recipe_and_defaults_of_others(moving: str) -> None:
+    config, _ = api.configure("digits", moving, {})
+    assert (config.optimizer, config.lr, config.parameters["projector"]) == ("sgd", 0.05, (16, 8))
+    assert config.encoder == "conv"  # neither speaks of it
+    catalog, _ = api.configure("digits", "simclr", {})
+    assert (catalog.optimizer, catalog.origin["optimizer"]) == ("adamw", "data")
+
+
+def test_the_rehearsal_of_an_objective_leaves_no_trace(moving: str) -> None:
+    trainer = running.trainer(moving, drop_last=False)
+    assert torch.equal(trainer.method.memory.mean, torch.zeros(16))
+    trainer.method.train()
+    trainer.take_step(0)
+    assert torch.equal(trainer.method.memory.mean, torch.ones(16))
+
+
+def test_what_is_known_of_the_images_of_a_step_is_found_by_their_numbers(moving: str) -> None:
+    images = running.trainer(moving).data.train
+    index = images.index[[5, 3, 700]]
+    assert torch.equal(relations.looked_up(images.labels, images)(index), images.labels[[5, 3, 700]])
+    assert not torch.equal(index, torch.tensor([5, 3, 700]))  # some are held out, so that numbers are no rows
