@@ -245,6 +245,28 @@ def test_diagnose_takes_a_run_and_an_array(run: twofold.Run, tmp_path: Path) -> 
     assert twofold.diagnose(torch.from_numpy(rows))["measures"] == of_file
     with pytest.raises(TwofoldError, match="the array holds int64 of shape 3x2"):
         twofold.diagnose(np.ones((3, 2), np.int64))
+    with pytest.raises(TwofoldError, match="leave out data"):
+        twofold.diagnose(rows, "digits")
+    with pytest.raises(TwofoldError, match="knows its encoder"):
+        twofold.diagnose(run, encoder="resnet18")
+    with pytest.raises(TwofoldError, match="diagnose takes no list"):
+        twofold.diagnose([[1.0, 2.0]])
+
+
+def test_diagnose_takes_an_encoder_and_a_run_of_ones_own(run: twofold.Run, images: Path, tmp_path: Path) -> None:
+    of_run = twofold.diagnose(run)["measures"]["effective_rank"]
+    assert twofold.diagnose(twofold.load_encoder(run), images)["measures"]["effective_rank"] == pytest.approx(of_run)
+    own = twofold.pretrain(images, encoder=running.Own(), out=tmp_path / "own", **running.small("frossl", epochs=1))
+    trained = twofold.diagnose(own, encoder=running.Own())
+    assert trained["dimension"] == 20
+    module = twofold.load_encoder(own, encoder=running.Own())
+    assert twofold.diagnose(module, images)["measures"] == trained["measures"]
+    del module.preprocess  # then images are normalised by themselves, as training did
+    again = twofold.diagnose(module, images)
+    assert again["of"] == "Own"
+    assert again["measures"]["effective_rank"] == pytest.approx(trained["measures"]["effective_rank"], rel=0.02)
+    with pytest.raises(TwofoldError, match="give DATA"):
+        twofold.diagnose(running.Own())
 
 
 def test_diagnose_finds_copies(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Spectrum and verdict of embeddings and encoders that Twofold did not train: what `twofold diagnose` says."""
 
+import copy
 import csv
 import math
 import zipfile
@@ -53,26 +54,35 @@ MEANING = {
 
 
 def diagnose(
-    what: str | Path | Run | np.ndarray | Tensor,
+    what: str | Path | Run | np.ndarray | Tensor | nn.Module,
     data: Any = None,
     *,
-    encoder: str | None = None,
+    encoder: str | nn.Module | None = None,
     image_size: int | None = None,
     display: Display | None = None,
 ) -> dict[str, Any]:
     """Measures, eigenvalues, verdict and near-duplicates of a file of embeddings, or of an encoder's features.
 
     `what`: a .npy or .npz file, or a table as `embed` writes it (.csv, .parquet); a .safetensors file, with the name of
-    its architecture as `encoder` unless Twofold wrote it; a run or its folder; timm:NAME, with timm's weights for it;
-    or embeddings `[rows, dimensions]` themselves. A run's own images are its default `data`.
+    its architecture as `encoder` unless Twofold wrote it; a run or its folder, with the module as `encoder` if it
+    trained one of yours; timm:NAME, with timm's weights for it; an encoder; or embeddings `[rows, dimensions]`. A
+    run's own images are its default `data`.
     """
     display = display or Display(quiet=True)
     training = None
     if isinstance(what, np.ndarray | Tensor):
+        if data is not None or encoder is not None:
+            raise TwofoldError("embeddings are looked at as they are: leave out data and encoder")
         features = checked("the array", what if isinstance(what, np.ndarray) else what.detach().cpu().float().numpy())
         what = "an array"
+    elif isinstance(what, nn.Module):
+        name = type(what).__name__
+        features = features_of(*prepared(what, image_size, source := images_for(name, data)), source, display)
+        what = name
     else:
         what = what.path if isinstance(what, Run) else what
+        if not isinstance(what, str | Path):
+            raise TwofoldError(f"diagnose takes no {type(what).__name__}: give a file, a run, an encoder or an array")
         features = find_features(what, data, encoder, image_size, display)
         if Path(what).is_dir():
             training = (Run(Path(what)).results or {}).get("verdict")
@@ -123,7 +133,9 @@ def measure(features: Tensor, progress: Any = None) -> tuple[list[float], dict[s
     return [float(f"{value:.5g}") for value in spectrum.tolist()], finite, verdict
 
 
-def find_features(what: str | Path, data: Any, encoder: str | None, image_size: int | None, display: Display) -> Tensor:
+def find_features(
+    what: str | Path, data: Any, encoder: str | nn.Module | None, image_size: int | None, display: Display
+) -> Tensor:
     name, path = str(what), Path(what).expanduser()
     if path.suffix in FEATURE_FILES and path.is_file():
         return read_features(path)
@@ -131,16 +143,19 @@ def find_features(what: str | Path, data: Any, encoder: str | None, image_size: 
         network, preprocess = timm_weights(name.removeprefix(TIMM))
     elif path.is_dir():
         config = Run(path).config
-        network = load_encoder(path)
+        if isinstance(encoder, str):
+            raise TwofoldError(f"{path} knows its encoder: leave out encoder={encoder}")
+        network = load_encoder(path, encoder=encoder)
         preprocess = preprocess_of(network)
         source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
         return features_of(network, preprocess, source, display)
     elif path.suffix == ".safetensors" and path.is_file():
         if is_ours(path):
-            network = load_encoder(path)
+            network = load_encoder(path, encoder=encoder if isinstance(encoder, nn.Module) else None)
             preprocess = preprocess_of(network)
         else:
-            network, preprocess = foreign_weights(path, encoder, image_size, images_for(what, data))
+            source = images_for(what, data)
+            network, preprocess = prepared(foreign_weights(path, encoder, image_size, source), image_size, source)
     else:
         problem = f"diagnose cannot read {name}" if path.is_file() else f"there is no {name}"
         files = ", ".join(FEATURE_FILES)
@@ -213,10 +228,20 @@ def is_ours(path: Path) -> bool:
         raise TwofoldError(f"{path} cannot be read: {error}") from None
 
 
-def foreign_weights(
-    path: Path, name: str | None, image_size: int | None, source: Source
-) -> tuple[nn.Module, Preprocess]:
-    """An encoder of that name with the weights of the file; images are normalised by their own mean and deviation."""
+def prepared(network: nn.Module, image_size: int | None, source: Source) -> tuple[nn.Module, Preprocess]:
+    """With its own way to prepare images; where it has none, they are normalised by their own mean and deviation."""
+    if isinstance(getattr(network, "preprocess", None), Preprocess):
+        return network, preprocess_of(network)
+    size, channels = image_size or natural_size(source.train.side), source.chosen["channels"]
+    first = getattr(network, "conv1", None)
+    if isinstance(first, nn.Conv2d):
+        channels = first.in_channels
+    mean, std = load(source, image_size=size, channels=channels, test_fraction=0.0).train.statistics()
+    return network.eval(), Preprocess(size, channels, mean.tolist(), std.tolist())
+
+
+def foreign_weights(path: Path, name: str | nn.Module | None, image_size: int | None, source: Source) -> nn.Module:
+    """An encoder of that name, or of that architecture, with the weights of the file."""
     if name is None:
         raise TwofoldError(f"{path} does not say of which network it is: give --encoder resnet50, say, or timm:NAME")
     tensors = load_file(path)
@@ -225,11 +250,13 @@ def foreign_weights(
     # A ResNet's stem is in its first weights, but for the pooling after a small one.
     stem = "large" if first is not None and first.shape[-1] == 7 else network_for(size)["stem"]
     channels = source.chosen["channels"] if first is None else first.shape[1]
-    network = build_encoder(name, channels=channels, stem=stem, image_size=size)
+    network = (
+        build_encoder(name, channels=channels, stem=stem, image_size=size)
+        if isinstance(name, str)
+        else copy.deepcopy(name)
+    )
     load_body(path, network, tensors)
-    read = load(source, image_size=size, channels=channels, test_fraction=0.0)
-    mean, std = read.train.statistics()
-    return network.eval(), Preprocess(size, channels, mean.tolist(), std.tolist())
+    return network
 
 
 def load_body(path: Path, network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
