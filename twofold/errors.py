@@ -22,7 +22,7 @@ class Interrupted(KeyboardInterrupt):
     """A run was asked to stop; its checkpoint is saved."""
 
     def __init__(self, path: Path, signal_number: int):
-        super().__init__(f"{path} was stopped by signal {signal_number}")
+        super().__init__(f"{path} was stopped, and all of it is saved; go on with twofold.resume({str(path)!r})")
         self.path, self.signal_number = path, signal_number
 
 

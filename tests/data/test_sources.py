@@ -135,6 +135,12 @@ def test_labels_are_text_or_numbers() -> None:
         open_source((noise(3, 8, 8), np.array([None, 0.5, 2], dtype=object)))
 
 
+def test_what_stands_for_images_of_a_program_is_no_path() -> None:
+    for name in ("array", "dataset"):
+        with pytest.raises(TwofoldError, match="stands for images of a program: give them as data"):
+            open_source(name)
+
+
 def test_tensors_are_arrays() -> None:
     images, labels = noise(40, 3, 8, 8), np.arange(40) % 4
     expected = open_source((images, labels)).fingerprint

@@ -344,6 +344,8 @@ def _nothing_there(path: Path) -> str:
         return f"{path} is a single image; give the folder it is in"
     if path.exists():
         return f"{path} is not a folder of images, nor a file that ends in {ENDINGS}"
+    if str(path) in (ARRAY, DATASET):
+        return f"there is no '{path}', which in a configuration stands for images of a program: give them as data"
     close = difflib.get_close_matches(str(path).lower(), NAMES, n=1, cutoff=0.5)
     hint = (
         f"did you mean '{close[0]}'?"
