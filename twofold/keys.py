@@ -91,6 +91,12 @@ def parameter_keys(function: Callable[..., Any]) -> Schema:
             )
         if dataclasses.is_dataclass(hints[name]):
             keys |= section_keys(hints[name], f"{name}.")
+        elif not is_readable(hints[name]):
+            raise TwofoldError(
+                f"{function.__name__}'s '{name}' is a key, and no command line can give it as "
+                f"{inspect.formatannotation(hints[name])}: use bool, int, float, str, a Literal, or several as in "
+                "tuple[float, ...]"
+            )
         else:
             keys[name] = _key(name, hints[name], parameter.default)
     return keys
@@ -111,6 +117,16 @@ def describe(hint: Any) -> str:
         return f"a list of {of}" if Ellipsis in arguments else f"{len(arguments)} values of {of}"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
     return names.get(hint, str(hint))
+
+
+def is_readable(hint: Any) -> bool:
+    """Whether `coerce` has a way to read it."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return is_readable(arguments[0])
+    if origin in (typing.Union, types.UnionType, tuple):
+        return bool(arguments) and all(is_readable(part) for part in arguments if part is not Ellipsis)
+    return origin is Literal or hint in (bool, int, float, str, type(None))
 
 
 def coerce(value: Any, hint: Any) -> Any:

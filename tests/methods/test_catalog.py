@@ -1,6 +1,8 @@
 """Every method of the catalog, found by itself: it trains on digits without collapse and learns something."""
 
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -324,3 +326,49 @@ def test_a_name_that_is_taken_and_a_key_without_a_type_are_refused() -> None:
     with pytest.raises(TwofoldError, match="shadowing's 'lr' is a key of every run: give the parameter another name"):
         registry.entry(family="contrastive", recipe={}, **ABOUT)(shadowing)
     assert not {"untyped", "shadowing"} & CATALOG.keys()
+
+
+@dataclass(frozen=True)
+class Foreign:
+    speed: float = 1.0
+
+
+def listed(parts: Parts, *, weights: list[float] = [1.0]) -> Method: ...  # noqa: B006
+
+
+def mapped(parts: Parts, *, weights: dict | None = None) -> Method: ...  # type: ignore[type-arg]
+
+
+def boxed(parts: Parts, *, foreign: Foreign = Foreign()) -> Method: ...  # noqa: B008
+
+
+def disguised(parts: Parts, *, graph: Foreign = Foreign()) -> Method: ...  # noqa: B008
+
+
+def loud(parts: Parts, *, quiet: float = 1.0) -> Method: ...
+
+
+def positional(parts: Parts, weight: float = 1.0) -> Method: ...
+
+
+@pytest.mark.parametrize(
+    "build, message",
+    [
+        (listed, r"listed's 'weights' .* as list\[float\]: use .* tuple\[float, ...\]"),
+        (mapped, r"mapped's 'weights' .* as dict \| None: use"),
+        (boxed, "boxed's 'foreign' is a dataclass: give each of its values a parameter of its own"),
+        (disguised, "disguised's 'graph' is a dataclass"),
+        (loud, "loud's 'quiet' is an argument of twofold.pretrain: give it another name"),
+        (positional, r"positional's 'weight' is no key yet: write '\*,' before it, as in \(parts, \*, weight=...\)"),
+    ],
+)
+def test_parameters_that_no_run_could_set_are_refused(build: Callable[..., Method], message: str) -> None:
+    with pytest.raises(TwofoldError, match=message):
+        registry.entry()(build)
+    assert build.__name__ not in CATALOG
+
+
+def test_the_arguments_of_pretrain_are_known_to_entry() -> None:
+    parameters = inspect.signature(twofold.pretrain).parameters.values()
+    arguments = {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
+    assert arguments == set(registry.OF_PRETRAIN)

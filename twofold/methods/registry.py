@@ -1,11 +1,12 @@
 """How a method is known by its name: what it builds, its keys, its recipe, and what to say of it."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
-from twofold.config import RUN_KEYS
+from twofold.config import RUN_KEYS, SECTIONS
 from twofold.errors import TwofoldError, close_to, nearest
 from twofold.keys import Schema, parameter_keys
 from twofold.methods.method import Method
@@ -46,6 +47,8 @@ class Entry:
 
 CATALOG: dict[str, Entry] = {}
 
+OF_PRETRAIN = ("config", "method", "out", "encoder", "quiet")  # arguments of twofold.pretrain, beside keys
+
 
 def entry(
     *,
@@ -69,13 +72,30 @@ def entry(
         if known_as in CATALOG and CATALOG[known_as].build.__module__ != build.__module__:  # else it is defined anew
             raise TwofoldError(f"there is a method '{known_as}' already: give yours another name")
         summary = next(iter((build.__doc__ or "").strip().splitlines()), "")
-        taken = sorted(parameter_keys(build).keys() & RUN_KEYS)  # parameter_keys refuses one without a type
-        if taken:
-            raise TwofoldError(f"{known_as}'s '{taken[0]}' is a key of every run: give the parameter another name")
+        refuse_unusable_parameters(known_as, build)
         CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, few_images, by_batch, **about)
         return build
 
     return register
+
+
+def refuse_unusable_parameters(known_as: str, build: Builder) -> None:
+    """Those that a run could not set, or that would be taken for something else."""
+    for parameter in list(inspect.signature(build).parameters.values())[1:]:
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            name = parameter.name
+            raise TwofoldError(
+                f"{known_as}'s '{name}' is no key yet: write '*,' before it, as in (parts, *, {name}=...)"
+            )
+    hints = get_type_hints(build)
+    for key in parameter_keys(build):  # refuses one without a type, and a type that cannot be read
+        name, dot, _ = key.partition(".")
+        if key in RUN_KEYS:
+            raise TwofoldError(f"{known_as}'s '{key}' is a key of every run: give the parameter another name")
+        if key in OF_PRETRAIN:
+            raise TwofoldError(f"{known_as}'s '{key}' is an argument of twofold.pretrain: give it another name")
+        if dot and hints[name] is not SECTIONS.get(name):
+            raise TwofoldError(f"{known_as}'s '{name}' is a dataclass: give each of its values a parameter of its own")
 
 
 def find(name: str) -> Entry:
