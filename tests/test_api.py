@@ -81,6 +81,8 @@ def test_normalisation_is_of_the_training_images(finished: twofold.Run) -> None:
 
 def test_run_reads_its_records(finished: twofold.Run) -> None:
     assert finished.config.method == "frossl"
+    assert twofold.Run(str(finished.path)) == finished
+    assert twofold.Run(str(finished.path)).config == finished.config
     assert finished.metrics[-1]["step"] == 22
     assert {line["of"] for line in finished.spectrum} == {"features", "embeddings"}
     assert [row["name"] for row in finished.results["table"]] == ["trained", "untrained", "raw pixels"]

@@ -29,7 +29,7 @@ from twofold.keys import shown
 from twofold.methods import find, refuse_keys_of_others, refuse_unregistered, schema, schema_of_run
 from twofold.methods.relations import file_coverage
 from twofold.models import has_name
-from twofold.plan import labels_in_words, settle
+from twofold.plan import labels_in_words, settle, shape_in_words
 from twofold.report.accuracies import plural
 from twofold.report.page import write_anew, write_report
 from twofold.report.pictures import record_trainer
@@ -47,6 +47,12 @@ class Run:
     """A run folder, read."""
 
     path: Path
+
+    def __init__(self, path: "str | Path | Run"):
+        object.__setattr__(self, "path", Path(path))  # frozen otherwise
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def folder(self) -> RunFolder:
@@ -234,9 +240,8 @@ def resume(
     What a run got from Python is needed again: arrays as `data`, a module as `encoder`, with its initial weights.
     """
     with dist.joined():
-        path = run.path if isinstance(run, Run) else Path(run)
         display = display or Display(quiet=quiet or not dist.is_first())
-        return go_on(path, Run(path).config, None, display, encoder, data)
+        return go_on(Path(run), Run(run).config, None, display, encoder, data)
 
 
 def go_on(
@@ -295,11 +300,6 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
     for line in lines:
         display.say(line)
         folder.log(line)
-
-
-def shape_in_words(config: Config) -> str:
-    unusual = "" if config.channels in (1, 3) else f", {config.channels} channels"
-    return f"{config.image_size} pixels{unusual}"
 
 
 def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:

@@ -213,6 +213,11 @@ def estimate(config: Config, source: Source) -> Estimate:
     )
 
 
+def shape_in_words(config: Config) -> str:
+    unusual = "" if config.channels in (1, 3) else f", {config.channels} channels"
+    return f"{config.image_size} pixels{unusual}"
+
+
 def labels_in_words(config: Config, classes: Sequence[str] | None) -> str:
     """How many classes there are, and what they are for; of a method of the user's own that is not known."""
     if not classes:

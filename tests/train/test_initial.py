@@ -68,6 +68,12 @@ def test_encoder_and_teacher_begin_with_the_weights_and_nothing_else_does(first:
     assert given.step == 0
 
 
+def test_a_run_is_taken_for_its_weights(first: twofold.Run, digits: Path) -> None:
+    of_run, _ = api.configure(digits, "frossl", {"init": first})
+    of_path, _ = api.configure(digits, "frossl", {"init": first.path})
+    assert of_run.init == of_path.init == str(first.path / "encoder.safetensors")
+
+
 def test_a_run_says_what_it_began_with_and_resumes_without_it(first: twofold.Run, digits: Path, tmp_path: Path) -> None:
     source = tmp_path / "first"
     shutil.copytree(first.path, source)
