@@ -154,7 +154,7 @@ def test_the_sidecar_of_many_channels_says_how_each_is_resized(tmp_path: Path) -
 
 def test_fields_of_the_sidecar_are_enough_to_feed_the_encoder(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", "conv", image_size=16)
-    out = twofold.export(run, "torchscript")
+    out = twofold.export(run, format="torchscript")  # as the option is called
     assert out == run / "encoder.pt"
     facts = json.loads((run / "encoder.pt.json").read_text())
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (41, 28, 3), dtype=np.uint8))

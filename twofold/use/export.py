@@ -25,15 +25,15 @@ TOLERANCE = 1e-4  # how far a written encoder may be from the one in memory, of 
 
 
 def export(
-    run: str | Path | Run, form: str, out: str | Path | None = None, *, encoder: nn.Module | None = None
+    run: str | Path | Run, format: str, out: str | Path | None = None, *, encoder: nn.Module | None = None
 ) -> Path:
     """Write a run's encoder as `safetensors`, `torchscript` or `onnx`, read it again, and compare its features.
 
     `encoder` is needed where the run trained a module of your own.
     """
-    if form not in FORMATS:
-        raise TwofoldError(f"unknown format '{form}'{nearest(form, list(FORMATS))}")
-    how = FORMATS[form]
+    if format not in FORMATS:
+        raise TwofoldError(f"unknown format '{format}'{nearest(format, list(FORMATS))}")
+    how = FORMATS[format]
     path = run.path if isinstance(run, Run) else Path(run)
     config = Run(path).config
     network = load_encoder(path, encoder=encoder)
@@ -58,7 +58,7 @@ def export(
             aside.unlink(missing_ok=True)
     facts = {
         "file": out.name,
-        "format": form,
+        "format": format,
         "encoder": exported.description["encoder"],
         "stem": exported.description["stem"],
         "method": config.method,
