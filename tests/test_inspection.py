@@ -129,7 +129,7 @@ def test_graphs_of_the_training_images_are_not_needed_for_others(images: Path, t
         (["probe", "RUN", "--layer", "middle"], "pre (the encoder's features) or post"),
         (["probe", "RUN", "--labels-per-class", "1,0"], "whole numbers from 1 on"),
         (["probe", "RUN", "--out", "numbers.txt"], "written as .json"),
-        (["knn", "RUN", "-k", "0"], "at least one neighbour"),
+        (["knn", "RUN", "-k", "0"], "k=0 is not a whole number at least 1"),
         (["knn", "RUN", "plain.npy"], "has no labels"),
         (["diagnose", "nowhere.npy"], "there is no nowhere.npy"),
         (["diagnose", "RUN/encoder.safetensors"], "give DATA"),
@@ -212,6 +212,18 @@ def test_as_many_labels_as_there_are_make_no_column(run: twofold.Run) -> None:
     assert "1000 per class" not in said
     found = probe(run, labels_per_class=[1000])
     assert [row["few_labels"] for row in found["rows"]] == [[], [], []]
+
+
+def test_numbers_that_are_no_counts_are_refused(run: twofold.Run) -> None:
+    for count in (0, 1.5, [5, 0], "few"):
+        with pytest.raises(TwofoldError, match=r"labels_per_class=.* is not a whole number at least 1"):
+            probe(run, labels_per_class=count)
+    for k in (0, 1.5):
+        with pytest.raises(TwofoldError, match=f"k={k} is not a whole number at least 1"):
+            knn(run, k=k)
+    with pytest.raises(TwofoldError, match="temperature=0 is not a number above 0"):
+        knn(run, temperature=0)
+    assert [few["labels_per_class"] for few in probe(run, labels_per_class=5)["rows"][0]["few_labels"]] == [5]
 
 
 def rows_of_rank(rank: int, dimension: int = 64) -> np.ndarray:

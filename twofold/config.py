@@ -21,10 +21,8 @@ from twofold.keys import (
     Positive,
     Probability,
     Schema,
-    coerce,
-    describe,
+    checked,
     section_keys,
-    shown,
 )
 
 FORMAT = 1
@@ -181,10 +179,7 @@ def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:
         for name, value in given.items():
             if name not in schema:
                 raise TwofoldError(f"unknown key '{name}'{nearest(name, list(schema))}")
-            try:
-                values[name] = coerce(value, schema[name].hint)
-            except ValueError:
-                raise TwofoldError(f"{name}={shown(value)} is not {describe(schema[name].hint)}") from None
+            values[name] = checked(name, value, schema[name].hint)
             origin[name] = layer
     return _build(values, origin)
 

@@ -5,7 +5,7 @@ Every number stands beside the same number for raw pixels and for an untrained e
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.linear import SOLVERS
 from twofold.evaluate.probes import Scores, few_label_accuracy, is_few, knn_ranked, linear_scores, scores
+from twofold.keys import Count, Positive, checked
 from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
 from twofold.train import checkpoint
@@ -50,7 +51,7 @@ def probe(
     data: Any = None,
     *,
     solver: str = "lbfgs",
-    labels_per_class: Sequence[int] = (),
+    labels_per_class: int | Iterable[int] = (),
     layer: str = "pre",
     encoder: nn.Module | None = None,
     display: Display | None = None,
@@ -63,11 +64,14 @@ def probe(
     """
     if solver not in SOLVERS:
         raise TwofoldError(f"unknown solver '{solver}'{nearest(solver, list(SOLVERS))}")
+    one = isinstance(labels_per_class, str) or not isinstance(labels_per_class, Iterable)
+    given: Iterable[Any] = [labels_per_class] if one else labels_per_class  # type: ignore[assignment]
+    asked = [checked("labels_per_class", count, Count) for count in given]
     display = display or Display(quiet=True)
     subject = look_at(run, data, layer, encoder, display)
     classes = len(subject.classes)
-    counts = [count for count in labels_per_class if is_few(subject.train_labels, count)]
-    for count in sorted(set(labels_per_class) - set(counts)):
+    counts = [count for count in asked if is_few(subject.train_labels, count)]
+    for count in sorted(set(asked) - set(counts)):
         display.say(f"{count:,} per class are left out: no class has more labels, so the result is that of all of them")
 
     def measure(train: Tensor, test: Tensor) -> dict[str, Any]:
@@ -93,10 +97,7 @@ def knn(
     display: Display | None = None,
 ) -> dict[str, Any]:
     """The vote of the k nearest training images, by cosine similarity s and with weight exp(s/temperature)."""
-    if k < 1 or temperature <= 0:
-        raise TwofoldError(
-            f"k={k}, temperature={temperature:g}: give at least one neighbour, and a temperature above 0"
-        )
+    k, temperature = checked("k", k, Count), checked("temperature", temperature, Positive)
     display = display or Display(quiet=True)
     subject = look_at(run, data, layer, encoder, display)
 

@@ -196,6 +196,14 @@ def coerce(value: Any, hint: Any) -> Any:
     raise TypeError(f"no way to read {hint} from a command line")
 
 
+def checked(name: str, value: Any, hint: Any) -> Any:
+    """As `coerce`; the error is for users."""
+    try:
+        return coerce(value, hint)
+    except ValueError:
+        raise TwofoldError(f"{name}={shown(value)} is not {describe(hint)}") from None
+
+
 def parse_overrides(words: typing.Iterable[str]) -> dict[str, str]:
     """`["epochs=3", "augment.flip=0"]` → dict. A key given twice is refused: one of the two would be lost."""
     values: dict[str, str] = {}

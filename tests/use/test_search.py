@@ -82,8 +82,13 @@ def test_a_query_that_is_no_image_is_named(desk: Path) -> None:
         twofold.search(desk / "run", desk / "photos", ["nowhere.jpg"])
     with pytest.raises(twofold.TwofoldError, match=r"config.json cannot be searched for: not an image"):
         twofold.search(desk / "run", desk / "photos", desk / "run" / "config.json")
-    with pytest.raises(twofold.TwofoldError, match="k=0"):
-        twofold.search(desk / "run", desk / "photos", "x.jpg", k=0)
+    with pytest.raises(twofold.TwofoldError, match="there is no query: give at least one image file"):
+        twofold.search(desk / "run", desk / "photos", [])
+    for k in (0, 2.5):
+        with pytest.raises(twofold.TwofoldError, match=f"k={k} is not a whole number at least 1"):
+            twofold.search(desk / "run", desk / "photos", "x.jpg", k=k)
+    ((*found,),) = twofold.search(desk / "run", desk / "photos", desk / "photos" / "bees" / "00.png", k=2.0)
+    assert len(found) == 2
 
 
 def test_the_command_shows_files_that_can_be_opened(desk: Path) -> None:

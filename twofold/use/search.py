@@ -18,6 +18,7 @@ from twofold.data import cache
 from twofold.data.decode import Unreadable, decode
 from twofold.errors import TwofoldError
 from twofold.evaluate.neighbours import nearest, unit
+from twofold.keys import Count, checked
 from twofold.models import feature_dimension
 from twofold.train.progress import Display
 from twofold.train.weights import fingerprint
@@ -50,11 +51,12 @@ def search(
 
     Features of `data` are kept in Twofold's cache, so that the next search among them needs none to be computed.
     """
-    if k < 1:
-        raise TwofoldError(f"k={k}: at least one image has to be asked for")
+    k = checked("k", k, Count)
     display = display or Display(quiet=quiet)
     used = open_encoder(run, encoder)
     asked = [queries] if isinstance(queries, (str, Path, Image.Image)) else list(queries)
+    if not asked:
+        raise TwofoldError("there is no query: give at least one image file or picture of Pillow's")
     query = torch.cat([_features_of(used, one) for one in asked])
     images, bank = _bank(used, data, display)
     similarity, rows = nearest(unit(query), bank, k, BLOCK)
