@@ -232,6 +232,13 @@ def test_encoder_may_be_a_name_and_data_a_keyword(tmp_path: Path) -> None:
     assert run.config.origin["encoder"] == "user"
 
 
+def test_an_encoder_that_is_no_module_is_refused() -> None:
+    with pytest.raises(twofold.TwofoldError, match=r"the encoder is the class Linear: give a module of it, Linear\("):
+        twofold.pretrain(PIXELS, encoder=nn.Linear)
+    with pytest.raises(twofold.TwofoldError, match="the encoder is a function: give a module, or the name"):
+        twofold.pretrain(PIXELS, encoder=lambda x: x)
+
+
 def test_encoder_follows_the_image_size_that_was_asked_for() -> None:
     pictures = np.zeros((4, 16, 16, 3), dtype=np.uint8)
     assert api.configure(pictures, "frossl", {})[0].encoder == "conv"

@@ -145,6 +145,12 @@ def test_commands_on_what_is_no_run(refused: Callable[..., str], words: list[str
     assert "run" in refused(*words)
 
 
+def test_resume_takes_no_settings(refused: Callable[..., str]) -> None:
+    said = refused("resume", "runs/x", "epochs=50", "lr=1")
+    assert "resume takes no settings such as epochs=50: a run goes on with its own" in said
+    assert "twofold pretrain DATA --init runs/x epochs=50 lr=1" in said
+
+
 def test_settings_and_data_are_told_apart() -> None:
     assert split_words(["epochs=3"]) == (None, ["epochs=3"])
     assert split_words(["photos", "augment.flip=0"]) == ("photos", ["augment.flip=0"])

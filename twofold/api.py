@@ -28,7 +28,7 @@ from twofold.evaluate.probes import Row, compare
 from twofold.keys import shown
 from twofold.methods import find, refuse_keys_of_others, refuse_unregistered, schema, schema_of_run
 from twofold.methods.relations import file_coverage
-from twofold.models import has_name
+from twofold.models import has_name, name_of
 from twofold.plan import labels_in_words, settle, shape_in_words
 from twofold.report.accuracies import plural
 from twofold.report.page import write_anew, write_report
@@ -163,7 +163,7 @@ def pretrain(
         keys["data"] = config
     data = keys.pop("data", None)
     if encoder is not None:
-        keys["encoder"] = encoder if isinstance(encoder, str) else type(encoder).__name__
+        keys["encoder"] = name_of(encoder)
     module = encoder if isinstance(encoder, nn.Module) else None
     with dist.joined():
         display = Display(quiet=quiet or not dist.is_first())

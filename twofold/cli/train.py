@@ -1,6 +1,7 @@
 """`twofold pretrain` and `resume`."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -88,11 +89,18 @@ def pretrain(
         conclude(api.start(config, source, out=out, display=display), display)
 
 
-@app.command()
-def resume(run: RunArgument, data: MovedData = None, quiet: Quiet = False) -> None:
+# More words than there should be are taken, so that settings among them can be answered.
+@app.command(context_settings={"allow_extra_args": True, "help_option_names": ["-h", "--help"]})
+def resume(context: typer.Context, run: RunArgument, data: MovedData = None, quiet: Quiet = False) -> None:
     """Continue a run that was stopped, exactly where its last checkpoint is."""
     from twofold import api
 
+    data, settings = split_words([word for word in (data, *context.args) if word is not None])
+    if settings:
+        raise TwofoldError(
+            f"resume takes no settings such as {settings[0]}: a run goes on with its own. Once it is finished, a new "
+            f"run can begin with its weights: twofold pretrain DATA --init {quote(str(run))} {' '.join(settings)}"
+        )
     with polite(GO_ON), processes(quiet) as display:
         conclude(api.resume(run, data=data, display=display), display)
 

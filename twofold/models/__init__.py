@@ -1,6 +1,6 @@
 """Networks and the state beside them."""
 
-from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, has_name
+from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, has_name, name_of
 from twofold.models.heads import Prototypes, Unit, mlp, small_weights
 from twofold.models.memory import Centre, Progress, Queue, RunningCovariance, Teacher, rising_momentum
 from twofold.models.multistep import LazyAdamW, LazySGD, multistep_adamw, multistep_sgd
@@ -31,6 +31,7 @@ __all__ = [
     "mlp",
     "multistep_adamw",
     "multistep_sgd",
+    "name_of",
     "rising_momentum",
     "share_statistics",
     "small_weights",

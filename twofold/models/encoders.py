@@ -144,6 +144,15 @@ def has_name(encoder: str) -> bool:
     return encoder in ENCODERS or encoder.startswith(TIMM)
 
 
+def name_of(encoder: str | nn.Module) -> str:
+    """A module of the user's own is called as its class is."""
+    if isinstance(encoder, type):
+        raise TwofoldError(f"the encoder is the class {encoder.__name__}: give a module of it, {encoder.__name__}(...)")
+    if not isinstance(encoder, (str, nn.Module)):
+        raise TwofoldError(f"the encoder is a {type(encoder).__name__}: give a module, or the name of an encoder")
+    return encoder if isinstance(encoder, str) else type(encoder).__name__
+
+
 def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn.Module:
     """With new weights. `stem` is for our ResNets, `image_size` for models of timm that have a grid of patches."""
     if name.startswith(TIMM):
