@@ -1,5 +1,6 @@
 """Twofold among scikit-learn's estimators: its contract, checked by scikit-learn itself, and the features it gives."""
 
+import copy
 import os
 import pickle
 import tempfile
@@ -198,6 +199,11 @@ def test_refusals_are_value_errors_that_say_what_to_do() -> None:
         twofold.Twofold(method="simcrl").fit(IMAGES)
     with pytest.raises(ValueError, match="unknown key 'batchsize', did you mean 'batch_size'"):
         twofold.Twofold(overrides={"batchsize": 3}).fit(IMAGES)
+    with pytest.raises(ValueError, match="overrides are a list: give keys and their values, such as"):
+        twofold.Twofold(overrides=["batch_size=3"]).fit(IMAGES)
+    for shape in (64, (64,), (8, 8.0), (-8, -8)):
+        with pytest.raises(ValueError, match=r"image_shape=.*: give \(H, W\), \(H, W, C\) or \(C, H, W\), such as"):
+            twofold.Twofold(image_shape=shape).fit(IMAGES.reshape(120, 64))
     with pytest.raises(ValueError, match="unknown method 'None'"):
         twofold.Twofold(method=None).fit(IMAGES)
     elsewhere = {"data": "the images are X", "epochs": "a parameter", "method": "a parameter", "seed": "random_state"}
@@ -221,6 +227,22 @@ def test_images_of_other_sizes_and_layouts_are_taken_and_rows_of_other_lengths_a
     rows = twofold.Twofold(epochs=1, overrides=SMALL).fit(generator.random((20, 64)))
     with pytest.raises(ValueError, match="X has 81 features, but Twofold is expecting 64"):
         rows.transform(generator.random((3, 81)))
+
+
+def test_rows_after_images_need_their_shape(fitted: twofold.Twofold) -> None:
+    rows = IMAGES[:5].reshape(5, 64)
+    with pytest.raises(
+        ValueError, match=r"rows of 64 pixels, and this was fitted on images of shape \(8, 8\): give im"
+    ):
+        fitted.transform(rows)
+    shaped = copy.copy(fitted).set_params(image_shape=(8, 8))
+    np.testing.assert_array_equal(shaped.transform(rows), fitted.transform(IMAGES[:5]))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_tensors_of_half_precision_are_floats(fitted: twofold.Twofold, kind: torch.dtype) -> None:
+    images = torch.from_numpy(IMAGES[:5]).to(kind)  # sixteenths, which both can hold
+    np.testing.assert_array_equal(fitted.transform(images), fitted.transform(IMAGES[:5]))
 
 
 @pytest.mark.parametrize("fitted, given", [(3, 4), (4, 3), (4, 1)])

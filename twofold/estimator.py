@@ -5,6 +5,7 @@ n images, H height, W width, C channels, K feature dimension.
 
 import copy
 import math
+import operator
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -91,6 +92,11 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                     "supervised needs labels, and Twofold does not look at y: "
                     "call twofold.pretrain((X, y), method='supervised')"
                 )
+            if self.overrides is not None and not isinstance(self.overrides, Mapping):
+                raise TwofoldError(
+                    f"overrides are a {type(self.overrides).__name__}: give keys and their values, such as "
+                    '{"batch_size": 128}'
+                )
             for key, place in SET_ELSEWHERE.items():
                 if key in (self.overrides or {}):
                     raise TwofoldError(f"overrides hold '{key}': {place}, so leave it out there")
@@ -107,6 +113,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             own = copy.deepcopy(module) if isinstance(module, nn.Module) else None
             self.encoder_ = load_encoder(run, encoder=own)
             self.config_, self.metrics_ = run.config, run.metrics
+        self._shape_in = X.shape[1:]
         if self.out is not None:
             self.run_ = run
         preprocess: Any = self.encoder_.preprocess
@@ -117,8 +124,15 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Features, float32 [n, K]."""
         check_is_fitted(self)
         X = as_array(X)
+        fitted_on_rows = len(self._shape_in) == 1
+        if X.ndim == 2 and not fitted_on_rows and self.image_shape is None:
+            raise InvalidInput(
+                f"X has rows of {X.shape[1]} pixels, and this was fitted on images of shape {self._shape_in}: "
+                "give images, or the shape of an image as image_shape"
+            )
         # Images may be of another size than those of `fit`: they are all cut and resized. Rows of pixels may not.
-        X = check_array(X, **ALLOWED) if X.ndim > 2 else validate_data(self, X, reset=False, **ALLOWED)
+        of_one_length = X.ndim <= 2 and fitted_on_rows
+        X = validate_data(self, X, reset=False, **ALLOWED) if of_one_length else check_array(X, **ALLOWED)
         with value_errors():
             pixels, *_ = from_arrays("X", self._images(X))
         preprocess: Any = self.encoder_.preprocess
@@ -144,7 +158,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if X.ndim > 2:
             return X
         side = math.isqrt(X.shape[1])
-        shape = (side, side) if self.image_shape is None else tuple(self.image_shape)
+        shape = (side, side) if self.image_shape is None else checked_shape(self.image_shape)
         if math.prod(shape) != X.shape[1]:
             remedy = "give the shape of an image as image_shape" if self.image_shape is None else "they do not fit"
             raise TwofoldError(f"X has rows of {X.shape[1]} pixels, and an image of shape {shape} has others: {remedy}")
@@ -163,10 +177,20 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
+def checked_shape(given: Any) -> tuple[int, ...]:
+    try:
+        shape = tuple(operator.index(side) for side in given)
+    except TypeError:
+        shape = ()
+    if len(shape) not in (2, 3) or min(shape) < 1:
+        raise TwofoldError(f"image_shape={given}: give (H, W), (H, W, C) or (C, H, W), such as (28, 28)")
+    return shape
+
+
 def as_array(X: Any) -> Any:
     """What has no dimensions of its own, such as a list of pictures, as an array."""
     if isinstance(X, torch.Tensor):
-        return X.detach().cpu().numpy()
+        return (X.float() if X.dtype in (torch.bfloat16, torch.float16) else X).detach().cpu().numpy()
     return X if hasattr(X, "ndim") else np.asarray(X)
 
 
