@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 
 import twofold
 from running import Own, small
-from twofold import api
+from twofold import api, plan
 from twofold.cli import app
 from twofold.config import RUN_KEYS, resolve
 from twofold.data.decode import decode
 from twofold.evaluate.probes import Row
+from twofold.train import device
 from twofold.train.record import RunFolder
 from twofold.train.weights import Preprocess
 
@@ -101,14 +102,14 @@ def test_results_say_when_and_count_memory_where_torch_does(
     assert today - date.fromisoformat(finished.results["date"]) <= timedelta(days=1)
     assert finished.results["memory"] is None
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: {"cuda:1": 3 * 1024 * 1024}[str(device)])
-    assert api.peak_memory(torch.device("cuda:1")) == 3
+    assert device.peak_memory(torch.device("cuda:1")) == 3
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells by another way")
 def test_memory_of_the_process_is_what_the_kernel_counts() -> None:
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     # The kernel counts pages of each thread together only now and then.
-    assert api.process_memory() == pytest.approx(int(line.split()[1]) / 1024, rel=0.05)
+    assert device.process_memory() == pytest.approx(int(line.split()[1]) / 1024, rel=0.05)
 
 
 def test_memory_is_of_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +131,15 @@ def test_a_run_that_ends_below_its_start_says_so(tmp_path: Path, monkeypatch: py
     verdict = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl")).results["verdict"]
     assert verdict["kind"] == "worse than before"
     assert "linear accuracy 40.0 %, 90.0 % before" in verdict["sentence"]
+
+
+def test_minutes_choose_the_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(plan, "epochs_within", lambda minutes, *_: asked.append(minutes) or 1)
+    keys = small("frossl")
+    del keys["epochs"]
+    run = twofold.pretrain(PIXELS[:100], minutes=0.5, out=tmp_path / "run", **keys | {"batch_size": 32})
+    assert (asked, run.config.epochs) == ([0.5], 1)
 
 
 def test_any_module_is_an_encoder(tmp_path: Path) -> None:

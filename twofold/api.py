@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import platform
-import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from twofold.report.accuracies import plural
 from twofold.report.page import write_anew, write_report
 from twofold.report.pictures import record_trainer
 from twofold.train import initial
+from twofold.train.device import device_name, peak_memory, process_memory
 from twofold.train.progress import Display
 from twofold.train.record import Bystander, RunFolder, last_taken, next_free
 from twofold.train.trainer import Trainer
@@ -144,6 +144,7 @@ def pretrain(
     method: str | None = None,
     out: str | Path | None = None,
     encoder: str | nn.Module | None = None,
+    minutes: float | None = None,
     quiet: bool = True,
     **overrides: Any,
 ) -> Run:
@@ -152,7 +153,8 @@ def pretrain(
     `config` is the data (a name, a path, an array of images, a pair (images, labels), a Dataset of PyTorch or Hugging
     Face, or a pair or dict of these: train and test), or a mapping of keys, or a Config, which is complete and used as
     it is. Further keys are keyword arguments, with two underscores for a dot: `augment__flip=0`. `encoder` is a
-    name, or any module that maps images [N, C, H, W] to features [N, K].
+    name, or any module that maps images [N, C, H, W] to features [N, K]. `minutes` in place of epochs chooses as many
+    as fit, by the pace of a few steps.
     """
     keys = {name.replace("__", "."): value for name, value in overrides.items()}
     if isinstance(config, Config):
@@ -167,7 +169,7 @@ def pretrain(
     module = encoder if isinstance(encoder, nn.Module) else None
     with dist.joined():
         display = Display(quiet=quiet or not dist.is_first())
-        resolved, source = configure(data, method, keys, display)
+        resolved, source = configure(data, method, keys, display, minutes)
         return start(resolved, source, out=out, display=display, encoder=module)
 
 
@@ -375,25 +377,3 @@ def command(config: Config, path: Path) -> str | None:
     return " ".join(
         ["twofold pretrain", quote(config.data), "--method", config.method, "--out", quote(str(path)), *keys]
     )
-
-
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    threads = torch.get_num_threads()
-    return f"{device.type}, {threads} thread{'' if threads == 1 else 's'}"
-
-
-def peak_memory(device: torch.device) -> float | None:
-    """The most that torch had allocated there at one time, in MiB; None where it does not count."""
-    return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
-
-
-def process_memory() -> float | None:
-    """The most that this process had of the machine's memory since it began, in MiB; None where nobody counts."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 2**10  # bytes there, KiB elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

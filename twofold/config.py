@@ -23,6 +23,7 @@ from twofold.keys import (
     Schema,
     checked,
     section_keys,
+    shown,
 )
 
 FORMAT = 1

@@ -53,7 +53,7 @@ def find_duplicates(
     display: Display | None = None,
 ) -> Duplicates:
     """Groups of near-identical images among all of `data` (by default what the run was trained on), largest first."""
-    path, display = run.path if isinstance(run, Run) else Path(run), display or Display(quiet=True)
+    path, display = Path(run), display or Display(quiet=True)
     check_threshold(threshold)
     config = Run(path).config
     network = load_encoder(path, encoder=encoder)

@@ -123,7 +123,7 @@ def measured(
 
 def described(run: Any, subject: Subject, layer: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "run": str(path_of(run)),
+        "run": str(Path(run)),
         "data": subject.data.name,
         "layer": layer,
         "train_images": len(subject.train_labels),
@@ -133,14 +133,10 @@ def described(run: Any, subject: Subject, layer: str, rows: list[dict[str, Any]]
     }
 
 
-def path_of(run: str | Path | Run) -> Path:
-    return run.path if isinstance(run, Run) else Path(run)
-
-
 def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | None, display: Display) -> Subject:
     if layer not in ("pre", "post"):
         raise TwofoldError(f"--layer {layer}: it is pre (the encoder's features) or post (the projector's output)")
-    path = path_of(run)
+    path = Path(run)
     config = Run(path).config
     finished = (path / "encoder.safetensors").exists()
     if data is not None and not finished:

@@ -47,7 +47,7 @@ class Entry:
 
 CATALOG: dict[str, Entry] = {}
 
-OF_PRETRAIN = ("config", "method", "out", "encoder", "quiet")  # arguments of twofold.pretrain, beside keys
+OF_PRETRAIN = ("config", "method", "out", "encoder", "minutes", "quiet")  # arguments of twofold.pretrain, beside keys
 
 
 def entry(

@@ -23,7 +23,7 @@ from twofold.errors import Diverged, Interrupted, TwofoldError
 from twofold.reproduce.probe import probed
 from twofold.reproduce.record import Record, read_records, record, record_of_failure, write_record
 from twofold.reproduce.table import Job
-from twofold.train.device import choose_device
+from twofold.train.device import choose_device, device_name
 from twofold.train.guards import ask_to_stop
 from twofold.train.progress import Display
 from twofold.train.record import hold
@@ -136,7 +136,7 @@ def carried_out(job: Job, path: Path, display: Display, machine: str, commit: st
         display.say(f"failed   {error}")
         results = {
             "date": datetime.now(UTC).date().isoformat(),
-            "device": api.device_name(choose_device("auto")),
+            "device": device_name(choose_device("auto")),
             "versions": {
                 "twofold": twofold.__version__,
                 "torch": torch.__version__,

@@ -1,4 +1,6 @@
-"""Where a process computes."""
+"""Where a process computes, and how much memory it takes there."""
+
+import sys
 
 import torch
 
@@ -34,3 +36,25 @@ def own_device(name: str) -> str:
         )
     torch.cuda.set_device(dist.local_rank())
     return f"cuda:{dist.local_rank()}"
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{device.type}, {threads} thread{'' if threads == 1 else 's'}"
+
+
+def peak_memory(device: torch.device) -> float | None:
+    """The most that torch had allocated there at one time, in MiB; None where it does not count."""
+    return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+
+
+def process_memory() -> float | None:
+    """The most that this process had of the machine's memory since it began, in MiB; None where nobody counts."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 2**10  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

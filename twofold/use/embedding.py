@@ -84,7 +84,7 @@ class Used:
 
 
 def open_encoder(run: str | Path | Run, encoder: nn.Module | None = None) -> Used:
-    path = run.path if isinstance(run, Run) else Path(run)
+    path = Path(run)
     config = Run(path).config
     device = choose_device("auto")
     return Used(path, config, load_encoder(path, encoder=encoder).to(device), device)

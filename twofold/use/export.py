@@ -34,7 +34,7 @@ def export(
     if format not in FORMATS:
         raise TwofoldError(f"unknown format '{format}'{nearest(format, list(FORMATS))}")
     how = FORMATS[format]
-    path = run.path if isinstance(run, Run) else Path(run)
+    path = Path(run)
     config = Run(path).config
     network = load_encoder(path, encoder=encoder)
     preprocess: Any = network.preprocess
