@@ -60,6 +60,34 @@ def test_the_table_has_what_each_run_has(runs: list[RunFolder]) -> None:
     assert "MiB" not in cells(render_comparison([runs[0], runs[2]]))[0]
 
 
+def test_runs_that_differ_in_their_seed_alone_are_one_row(tmp_path: Path) -> None:
+    def run(name: str, linear: float, verdict: str, **values: object) -> RunFolder:
+        folder = finished_run(tmp_path / name, **values)
+        table = [row | {"linear_accuracy": linear} for row in TABLE[:1]]
+        folder.write("results.json", json.dumps(RESULTS | {"table": table, "verdict": {"kind": verdict}}))
+        return folder
+
+    warm = {"method": "simclr", "temperature": 0.5}
+    runs = [
+        run("a", 0.90, "healthy", seed=0, **{"checkpoint.seconds": 5}),
+        run("b", 0.92, "healthy", seed=1),
+        run("c", 0.97, "falling probe", seed=2),
+        run("d", 0.80, "healthy", **warm),
+        run("e", 0.70, "healthy", **warm | {"temperature": 0.1}),
+        fake_run(tmp_path / "stopped", done=84, seed=3),
+    ]
+    html = render_comparison(runs)
+    part = html.split('id="seeds"')[1].split("</section>")[0]
+    assert [(row["configuration"], row["seeds"], row["verdict"], row["linear"]) for row in records(part)] == [
+        ("frossl", "0, 1, 2", "2 healthy, 1 falling probe", "93.0"),
+        ("simclr, temperature=0.5", "7", "healthy", "80.0"),
+        ("simclr, temperature=0.1", "7", "healthy", "70.0"),
+    ]
+    # Of 90, 92 and 97: √((9 + 1 + 16) / 2).
+    assert texts(part, "small")[0] == "\N{PLUS-MINUS SIGN} 3.6"
+    assert 'id="seeds"' not in render_comparison(runs[2:])
+
+
 def test_what_runs_are_measured_against_stands_once_where_it_is_the_same(tmp_path: Path) -> None:
     same = [finished_run(tmp_path / name) for name in ("a", "b")]
     below = records(render_comparison(same))[2:]

@@ -1,9 +1,11 @@
 """Several runs as one page: a table to sort, curves over each other by epoch and by time, maps side by side."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -21,7 +23,7 @@ from twofold.train.record import RunFolder
 PICTURE_BYTES = 7 * 2**20  # of all sheets: the page stays below 10 MB
 COLOURS = 10
 TIMES = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
-TEXTS = ("method", "data", "verdict")  # columns of words
+TEXTS = ("method", "data", "verdict", "seeds")  # columns of words
 ACCURACIES = {"linear": "linear_accuracy", "few labels": "few_labels_accuracy", "kNN": "knn_accuracy"}
 HIDDEN_KEYS = ("data_dir", "checkpoint.seconds", "checkpoint.keep", "download", "log", "map_points")  # change nothing
 
@@ -103,6 +105,7 @@ def render_comparison(folders: Sequence[RunFolder]) -> str:
         "compare.html",
         title=f"{len(runs)} runs compared",
         table=table(runs),
+        seeds=over_seeds(runs),
         differences=differences(runs),
         runs=runs,
         notes=NOTES,
@@ -155,6 +158,58 @@ def table(runs: Sequence[Compared]) -> dict[str, Any]:
         for number, run in enumerate(runs)
     ]
     return {"columns": list(columns), "texts": TEXTS, "rows": rows + baselines(runs, list(columns))}
+
+
+def over_seeds(runs: Sequence[Compared]) -> dict[str, Any] | None:
+    """A row for each configuration, of the finished runs that differ in nothing but the seed; None where no two do."""
+    groups: dict[frozenset[tuple[str, str]], list[Compared]] = {}
+    for run in runs:
+        if run.results:
+            groups.setdefault(settings_of(run), []).append(run)
+    if all(len(group) == 1 for group in groups.values()):
+        return None
+    found = [mean_cells(group) for group in groups.values()]
+    columns = [title for title in found[0] if any(cells[title].text for cells in found)]
+    rows = [
+        {"name": name, "colour": group[0].colour, "cells": [cells[title] for title in columns]}
+        for name, group, cells in zip(titles_of(list(groups)), groups.values(), found, strict=True)
+    ]
+    return {"columns": columns, "texts": TEXTS, "rows": rows}
+
+
+def mean_cells(group: Sequence[Compared]) -> dict[str, Cell]:
+    verdicts = Counter((run.results.get("verdict") or {}).get("kind") or "" for run in group)
+    kinds = [kind if len(verdicts) == 1 else f"{count} {kind}" for kind, count in verdicts.items()]
+    return {
+        "seeds": Cell(", ".join(shown(run.config["values"]["seed"]) for run in group)),
+        "verdict": Cell(", ".join(kinds)),
+        **{title: _mean([_hundred(run.row("trained").get(key)) for run in group]) for title, key in ACCURACIES.items()},
+        "online": _mean([_hundred(run.last("online_accuracy")) for run in group]),
+        "effective rank": _mean([run.last("features_effective_rank") for run in group]),
+    }
+
+
+def settings_of(run: Compared) -> frozenset[tuple[str, str]]:
+    values = run.config["values"]
+    return frozenset((key, shown(value)) for key, value in values.items() if key not in (*HIDDEN_KEYS, "seed"))
+
+
+def titles_of(settings: Sequence[frozenset[tuple[str, str]]]) -> list[str]:
+    """The method of each, and in what it differs from others of that method."""
+    methods = [dict(each)["method"] for each in settings]
+    titles = []
+    for method, own in zip(methods, settings, strict=True):
+        alike = [other for name, other in zip(methods, settings, strict=True) if name == method]
+        differing = sorted(own - frozenset.intersection(*alike))
+        titles.append(", ".join([method, *(f"{key}={value}" for key, value in differing)]))
+    return titles
+
+
+def _mean(values: Sequence[float | None]) -> Cell:
+    known = [value for value in values if value is not None]
+    if not known:
+        return Cell()
+    return Cell(f"{mean(known):.1f}", mean(known), f"± {stdev(known):.1f}" if len(known) > 1 else "")
 
 
 def baselines(runs: Sequence[Compared], columns: Sequence[str]) -> list[dict[str, Any]]:
