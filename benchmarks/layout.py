@@ -22,6 +22,7 @@ from benchmarks.throughput import build, product_step, seconds_per_step
 from twofold.train import trainer as training
 from twofold.train.trainer import Trainer
 
+FEATURE_BATCH, FEATURE_PIXELS = 512, 2**20  # the batch of `embed`, less of larger images: they take too long
 LAYOUTS = {"outermost": torch.contiguous_format, "innermost": torch.channels_last}
 # data, encoder, pixels, batch, keys; the demo has its own.
 CASES: tuple[tuple[str | None, str, int, int, dict[str, Any]], ...] = (
@@ -47,7 +48,8 @@ def measure(case: tuple[str | None, str, int, int, dict[str, Any]], steps: int, 
     times = seconds_per_step(turns, steps, rounds)
     views = trainers["innermost"].config.views * trainers["innermost"].config.batch_size
     ratios = [before / after for before, after in zip(times["outermost"], times["innermost"], strict=True)]
-    features = seconds_per_step(feature_passes(trainers["outermost"]), steps, rounds)
+    count = min(FEATURE_BATCH, FEATURE_PIXELS // size**2)
+    features = seconds_per_step(feature_passes(trainers["outermost"], count), 1, rounds)
     of_features = [before / after for before, after in zip(features["outermost"], features["innermost"], strict=True)]
     return {
         "encoder": encoder,
@@ -57,22 +59,23 @@ def measure(case: tuple[str | None, str, int, int, dict[str, Any]], steps: int, 
         "innermost, views/s": views / median(times["innermost"]),
         "ratio": median(ratios),
         "ratio, quartiles of the rounds": quantiles(ratios, n=4),
-        "features outermost, images/s": views / median(features["outermost"]),
-        "features innermost, images/s": views / median(features["innermost"]),
+        "features, batch": count,
+        "features outermost, images/s": count / median(features["outermost"]),
+        "features innermost, images/s": count / median(features["innermost"]),
         "features, ratio": median(of_features),
         "features, ratio, quartiles of the rounds": quantiles(of_features, n=4),
     }
 
 
-def feature_passes(trainer: Trainer) -> dict[str, Callable[[], Any]]:
+def feature_passes(trainer: Trainer, count: int) -> dict[str, Callable[[], Any]]:
     encoder, config = trainer.method.encoder.eval(), trainer.config
-    images = torch.rand(config.views * config.batch_size, config.channels, config.image_size, config.image_size)
+    images = torch.rand(count, config.channels, config.image_size, config.image_size)
 
-    def forward(given: Tensor) -> Tensor:
+    def forward(layout: torch.memory_format) -> Tensor:
         with torch.inference_mode():
-            return encoder(given)
+            return encoder(images.contiguous(memory_format=layout))
 
-    return {name: partial(forward, images.contiguous(memory_format=layout)) for name, layout in LAYOUTS.items()}
+    return {name: partial(forward, layout) for name, layout in LAYOUTS.items()}
 
 
 def main() -> None:
