@@ -73,7 +73,7 @@ def stream(
 ) -> Iterator[Tensor]:
     """The same features batch by batch, for those who do not need them all at once."""
     context = autocast or nullcontext
-    # Quicker, by a seventh to a third on a CPU; a module of someone's own may not bear it, as `view` does not.
+    # A fifth to a third quicker on a CPU; a module of someone's own may not bear it, as `view` does not.
     ours = isinstance(encoder, ResNet | TinyConv) and torch.device(device).type != "mps"
     layout = torch.channels_last if ours else torch.contiguous_format
     modes = [(module, module.training) for module in encoder.modules()]
