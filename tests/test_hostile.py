@@ -81,7 +81,9 @@ def read_image(path: Path) -> None:
 def read_list(path: Path) -> None:
     text = path.read_bytes().decode("utf-8", "replace")
     for ending in (".csv", ".tsv", ".txt"):
-        parse(path.with_suffix(ending), text)
+        other = path.with_suffix(ending)
+        other.write_bytes(text.encode())
+        parse(other)
 
 
 CONFIG = config.dump(api.configure("digits", "frossl")[0]).encode()
