@@ -76,9 +76,9 @@ def diagnose(
         features = checked("the array", what if isinstance(what, np.ndarray) else what.detach().cpu().float().numpy())
         what = "an array"
     elif isinstance(what, nn.Module):
-        name = type(what).__name__
-        features = features_of(*prepared(what, image_size, source := images_for(name, data)), source, display)
-        what = name
+        source = images_for(type(what).__name__, data)
+        features = features_of(*prepared(what, image_size, source), source, display)
+        what = type(what).__name__
     else:
         what = what.path if isinstance(what, Run) else what
         if not isinstance(what, str | Path):

@@ -21,6 +21,7 @@ from torch import nn
 
 from twofold.api import pretrain
 from twofold.data.arrays import from_arrays
+from twofold.data.datasets import of_numpy
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract
@@ -189,9 +190,7 @@ def checked_shape(given: Any) -> tuple[int, ...]:
 
 def as_array(X: Any) -> Any:
     """What has no dimensions of its own, such as a list of pictures, as an array."""
-    if isinstance(X, torch.Tensor):
-        return (X.float() if X.dtype in (torch.bfloat16, torch.float16) else X).detach().cpu().numpy()
-    return X if hasattr(X, "ndim") else np.asarray(X)
+    return of_numpy(X) if hasattr(X, "ndim") else np.asarray(X)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 import shutil
 import subprocess
 import tempfile
@@ -125,3 +126,18 @@ def tile_at(made: dict[str, Any], number: int) -> np.ndarray:
     across, down = (float(part.rstrip("%")) / 100 for part in position(made, number).split())
     left, top = round(across * (pixels.shape[1] - side)), round(down * (pixels.shape[0] - side))
     return pixels[top : top + side, left : left + side]
+
+
+def paths(dom: str) -> dict[str, list[str]]:
+    """The lines that stand in each chart."""
+    drawn: dict[str, list[str]] = {}
+    for element in elements(dom):
+        if element.tag == "path" and element.attributes.get("class") == "line":
+            drawn.setdefault(element.inside[0], []).append(element.attributes["d"] or "")
+    return drawn
+
+
+def coordinates(path: str) -> list[tuple[float, float]]:
+    points = re.findall(r"[ML]([^,ML]+),([^,ML]+)", path)
+    assert "".join(re.findall(r"[ML]", path)) == "M" + "L" * (len(points) - 1)
+    return [(float(x), float(y)) for x, y in points]

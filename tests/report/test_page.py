@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from PIL import Image
 
-from browser import CHROMIUM, elements, screenshot, texts, visit, width_needed
+from browser import CHROMIUM, coordinates, elements, paths, screenshot, texts, visit, width_needed
 from fake_runs import RESULTS, VERDICT, blob, fake_run, finished_run, pictured_run, spectrum, steps_of
 from twofold.errors import TwofoldError
 from twofold.report.charts import thin
@@ -246,21 +246,6 @@ def test_a_broken_configuration_is_named(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------- the picture
-
-
-def paths(dom: str) -> dict[str, list[str]]:
-    """The lines that stand in each chart."""
-    drawn: dict[str, list[str]] = {}
-    for element in elements(dom):
-        if element.tag == "path" and element.attributes.get("class") == "line":
-            drawn.setdefault(element.inside[0], []).append(element.attributes["d"] or "")
-    return drawn
-
-
-def coordinates(path: str) -> list[tuple[float, float]]:
-    points = re.findall(r"[ML]([^,ML]+),([^,ML]+)", path)
-    assert "".join(re.findall(r"[ML]", path)) == "M" + "L" * (len(points) - 1)
-    return [(float(x), float(y)) for x, y in points]
 
 
 def assert_drawn(dom: str, charts: tuple[str, ...], html: str) -> None:

@@ -56,10 +56,11 @@ def is_arrays(data: Any) -> bool:
 def as_pair(arrays: Any) -> tuple[Any, Any]:
     """Images, and labels where there are any."""
     images, labels = arrays if isinstance(arrays, tuple) else (arrays, None)
-    return _of_numpy(images), _of_numpy(labels)
+    return of_numpy(images), of_numpy(labels)
 
 
-def _of_numpy(array: Any) -> Any:
+def of_numpy(array: Any) -> Any:
+    """Tensors as arrays; bfloat16, which numpy has not, as float32. Anything else as it is."""
     if not isinstance(array, Tensor):
         return array
     array = array.detach().cpu()
