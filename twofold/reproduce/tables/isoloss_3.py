@@ -2,8 +2,6 @@
 
 from twofold.reproduce.table import Row, Table
 from twofold.reproduce.tables.isoloss_2 import (
-    AUTHORS,
-    AUTHORS_NOTE,
     COLUMNS,
     CRASHED,
     DIFFERS,
@@ -14,6 +12,7 @@ from twofold.reproduce.tables.isoloss_2 import (
     SETTINGS,
     TEACHER,
     WIDTHS,
+    by_authors,
     printed,
 )
 
@@ -29,24 +28,12 @@ TABLE = Table(
     settings=SETTINGS,
     rows=[
         Row("DirectCopy, EMA", "directcopy", TEACHER | WIDTHS | {"epsilon": 0.25}, printed(91.3, 0.2)),
-        Row("DirectCopy", "directcopy", NO_TEACHER | WIDTHS | {"epsilon": 0.25}, printed(12.1, 0.6, CRASHED)),
-        Row(
-            "DirectCopy, authors' code",
-            "directcopy",
-            NO_TEACHER | WIDTHS | {"epsilon": 0.25} | AUTHORS,
-            printed(12.1, 0.6, CRASHED),
-            note=AUTHORS_NOTE,
-        ),
+        alone := Row("DirectCopy", "directcopy", NO_TEACHER | WIDTHS | {"epsilon": 0.25}, printed(12.1, 0.6, CRASHED)),
+        by_authors(alone),
         *DIRECTPRED,
         Row("IsoLoss, α = 1, EMA", "isoloss", TEACHER | WIDTHS | ONE, printed(91.5, 0.2)),
-        Row("IsoLoss, α = 1", "isoloss", NO_TEACHER | PRINTED | WIDTHS | ONE, printed(91.4, 0.2)),
-        Row(
-            "IsoLoss, α = 1, authors' code",
-            "isoloss",
-            NO_TEACHER | WIDTHS | ONE | AUTHORS,
-            printed(91.4, 0.2),
-            note=AUTHORS_NOTE,
-        ),
+        alone := Row("IsoLoss, α = 1", "isoloss", NO_TEACHER | PRINTED | WIDTHS | ONE, printed(91.4, 0.2)),
+        by_authors(alone),
         *ISOLOSS,
     ],
     findings=(
