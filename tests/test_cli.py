@@ -105,6 +105,10 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         ),
         (["--method", "dino", "lars_eta=0.1"], "lars_eta has no effect with optimizer=adamw"),
         (["restart_epochs=3"], "restart_epochs has no effect with schedule=cosine"),
+        (
+            ["augment.crop_scale=1,1", "augment.crop_ratio=1,1", "augment.interpolation=bicubic"],
+            "augment.interpolation has no effect with augment.crop_scale=1,1",
+        ),
         (["--method", "ridge-graph", "graph.labelled_fraction=0.1"], "no effect with graph.source=views"),
         (["--method", "ridge-graph", "--graph", "neighbours", "graph.balance=true"], "graph.balance has no effect"),
         (["pieces=3", "--dry-run"], "pieces=3 does not divide batch_size=256"),

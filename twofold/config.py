@@ -37,6 +37,9 @@ class Augment:
         tuple[Probability, Probability], "area of the crop, as a part of the image; 1,1 with ratio 1,1: none"
     ] = (0.2, 1.0)
     crop_ratio: Annotated[tuple[Positive, Positive], "width of the crop over its height"] = (3 / 4, 4 / 3)
+    interpolation: Annotated[
+        Literal["bilinear", "bicubic"], "how crops are resized: torchvision's default, or sharper, as solo-learn has it"
+    ] = "bilinear"
     flip: Annotated[PerView, "probability of a mirror image, left and right swapped"] = 0.5
     rotate: Annotated[float, Bounds(0, 180), "largest rotation in degrees"] = 0.0
     shear: Annotated[float, Bounds(0, 80), "largest shear in degrees"] = 0.0
@@ -63,6 +66,11 @@ class Augment:
         0.05,
         0.4,
     )
+
+    @property
+    def crops(self) -> bool:
+        """Whether views are cut out of their images."""
+        return not self.crop_scale == self.crop_ratio == (1, 1)
 
 
 @dataclass(frozen=True)
@@ -229,6 +237,7 @@ def refuse_unread(config: Config) -> None:
         "betas": ("optimizer", config.optimizer in ("adam", "adamw")),
         "lars_eta": ("optimizer", config.optimizer == "lars"),
         "restart_epochs": ("schedule", config.schedule == "restarts"),
+        "augment.interpolation": ("augment.crop_scale", config.augment.crops or config.augment.local_views > 0),
     }
     graph = config.parameters.get("graph")
     if isinstance(graph, Graph):

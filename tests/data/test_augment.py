@@ -24,6 +24,7 @@ CASES = {
         (23, 6, 12, 9),
         8,
     ),
+    "everything, bicubic": (dataclasses.replace(EVERYTHING, interpolation="bicubic"), (23, 3, 20, 26), 16),
     "no crop": (dataclasses.replace(EVERYTHING, crop_scale=(1, 1), crop_ratio=(1, 1)), (23, 3, 20, 26), 16),
 }
 
@@ -77,7 +78,7 @@ def test_what_is_off_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module, names in {
         colour: ("jitter", "grayscale", "solarize"),
-        resample: ("affine", "blur", "separable", "triangle_weights"),
+        resample: ("affine", "blur", "separable", "axis_weights"),
         counter: ("key", "normal", "uniform"),
     }.items():
         for name in names:
@@ -86,6 +87,17 @@ def test_what_is_off_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     for off in (NOTHING, only(jitter=1.0, brightness=0, contrast=0, saturation=0, hue=0), only(flip=(0.0, 0.0))):
         views = augmenter(off).pixels(images, torch.arange(5), at(0))
         assert torch.equal(views, (images / 255).expand(2, -1, -1, -1, -1))
+
+
+def test_bicubic_crops_are_sharper_and_stay_within_black_and_white() -> None:
+    images = images_of(50, 3, 16, 16)
+    smooth, sharp = (
+        augmenter(only(crop_scale=(0.2, 0.6), interpolation=kernel), size=16).pixels(images, torch.arange(50), at(0))
+        for kernel in ("bilinear", "bicubic")
+    )
+    assert (sharp.min(), sharp.max()) == (0, 1)  # without a bound they would be beyond
+    assert sharp.var() > 1.1 * smooth.var()
+    assert float(np.corrcoef(sharp.flatten().numpy(), smooth.flatten().numpy())[0, 1]) > 0.95  # the same crops
 
 
 @pytest.mark.parametrize("channels", [1, 2])

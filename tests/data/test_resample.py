@@ -31,26 +31,30 @@ def noise_image(*shape: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
 
 
-def resized(image: Tensor, box: Box, side: int, mirror: bool = False) -> Tensor:
+PILLOW = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+
+
+def resized(image: Tensor, box: Box, side: int, mirror: bool = False, kernel: str = "bilinear") -> Tensor:
     left, top, right, bottom = (torch.tensor([[value]], dtype=torch.float32) for value in box)
     if mirror:
         left, right = right, left
-    rows = resample.triangle_weights(top, bottom, image.shape[1], side)
-    columns = resample.triangle_weights(left, right, image.shape[2], side)
+    rows = resample.axis_weights(top, bottom, image.shape[1], side, kernel)
+    columns = resample.axis_weights(left, right, image.shape[2], side, kernel)
     return resample.separable(image[None], rows, columns)[0, 0]
 
 
-def pillow_resized(channel: Tensor, box: Box, side: int) -> np.ndarray:
+def pillow_resized(channel: Tensor, box: Box, side: int, kernel: str = "bilinear") -> np.ndarray:
     """Of a float image, so that nothing is rounded to whole levels."""
     image = Image.fromarray(channel.numpy().astype(np.float32))
-    return np.asarray(image.resize((side, side), Image.Resampling.BILINEAR, box=box))
+    return np.asarray(image.resize((side, side), PILLOW[kernel], box=box))
 
 
+@pytest.mark.parametrize("kernel", PILLOW)
 @pytest.mark.parametrize("height, width, side, box", RESIZES)
-def test_resize_equals_pillow(height: int, width: int, side: int, box: Box) -> None:
+def test_resize_equals_pillow(height: int, width: int, side: int, box: Box, kernel: str) -> None:
     image = noise_image(3, height, width)
-    expected = np.stack([pillow_resized(channel, box, side) for channel in image])
-    np.testing.assert_allclose(resized(image, box, side).numpy() / 255, expected / 255, atol=1e-5)
+    expected = np.stack([pillow_resized(channel, box, side, kernel) for channel in image])
+    np.testing.assert_allclose(resized(image, box, side, kernel=kernel).numpy() / 255, expected / 255, atol=1e-5)
 
 
 @pytest.mark.parametrize("height, width, side, box", RESIZES)
@@ -87,14 +91,16 @@ def test_weights_equal_the_formula_in_float64(data: st.DataObject) -> None:
     size, out = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
     length = data.draw(st.integers(1, size))
     first = data.draw(st.integers(0, size - length))
-    weights = resample.triangle_weights(torch.tensor([float(first)]), torch.tensor([float(first + length)]), size, out)
+    weights = resample.axis_weights(torch.tensor([float(first)]), torch.tensor([float(first + length)]), size, out)
     np.testing.assert_allclose(weights[0].numpy(), triangle_formula(first, first + length, size, out), atol=1e-5)
 
 
 def test_a_crop_at_full_resolution_is_exact() -> None:
     image = noise_image(2, 20, 24)
-    assert torch.equal(resized(image, (5, 3, 21, 19), 16), image[:, 3:19, 5:21].float())
-    assert torch.equal(resized(image, (5, 3, 21, 19), 16, mirror=True), image[:, 3:19, 5:21].flip(-1).float())
+    crop = image[:, 3:19, 5:21].float()
+    for kernel in PILLOW:
+        assert torch.equal(resized(image, (5, 3, 21, 19), 16, kernel=kernel), crop)
+        assert torch.equal(resized(image, (5, 3, 21, 19), 16, mirror=True, kernel=kernel), crop.flip(-1))
 
 
 def test_separable_gives_each_view_of_each_image_its_own_matrices() -> None:

@@ -71,7 +71,6 @@ class Augmenter:
         channels = len(mean) if self.apart is None else COLOURS
         coloured = channels >= COLOURS and not further
         self.tinted = COLOURS if coloured else channels
-        self.crops = not augment.crop_scale == augment.crop_ratio == (1, 1)
         self.moves = augment.scale != (1, 1) or any((augment.rotate, augment.shear, augment.shift))
         names = ("brightness", "contrast", "saturation", "hue") if coloured else ("brightness", "contrast")
         self.jittered = tuple(name for name in names if getattr(augment, name) > 0)
@@ -177,7 +176,7 @@ class Augmenter:
 
     def _purposes(self) -> list[str]:
         names = list(self.chance)
-        if self.crops:
+        if self.augment.crops:
             attempts = range(resample.CROP_ATTEMPTS)
             names += [f"crop.{what}.{attempt}" for what in ("area", "ratio") for attempt in attempts]
             names += ["crop.top", "crop.left"]
@@ -196,7 +195,7 @@ class Augmenter:
         places = counter.key(self.seed, step, position, self.view)
         values = counter.uniform(counter.extend(places, self.purpose))
         draws = dict(zip(self.drawn, values.unbind(), strict=True))
-        for name in ("crop.area", "crop.ratio") if self.crops else ():
+        for name in ("crop.area", "crop.ratio") if self.augment.crops else ():
             first = self.drawn.index(f"{name}.0")
             draws[name] = values[first : first + resample.CROP_ATTEMPTS]
         if noisy:
@@ -208,7 +207,7 @@ class Augmenter:
 
     def _cropped(self, images: Tensor, draws: Draws) -> Tensor:
         """Crop, resize and mirror: `[B, C, S, S]`, still from 0 to 255."""
-        if not self.crops:
+        if not self.augment.crops:
             x = resample.resize(images, self.image_size).repeat(len(self.view), 1, 1, 1)
             if "flip" in self.chance:
                 x = torch.where(self._chosen("flip", draws).view(-1, 1, 1, 1), x.flip(-1), x)
@@ -227,9 +226,11 @@ class Augmenter:
         if "flip" in self.chance:
             flip = self._chosen("flip", draws)
             first, last = torch.where(flip, last, first), torch.where(flip, first, last)
-        rows = resample.triangle_weights(top.T, (top + crop_height).T, height, self.image_size)
-        columns = resample.triangle_weights(first.T, last.T, width, self.image_size)
-        return resample.separable(images, rows, columns).flatten(0, 1)
+        kernel = self.augment.interpolation
+        rows = resample.axis_weights(top.T, (top + crop_height).T, height, self.image_size, kernel)
+        columns = resample.axis_weights(first.T, last.T, width, self.image_size, kernel)
+        x = resample.separable(images, rows, columns).flatten(0, 1)
+        return x if kernel == "bilinear" else x.clamp(0, 255)  # a cubic overshoots at edges
 
     def _moved(self, x: Tensor, draws: Draws) -> Tensor:
         limits = {

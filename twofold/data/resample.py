@@ -50,8 +50,23 @@ def crop_boxes(
     return crop_top, crop_left, crop_height, crop_width
 
 
-def triangle_weights(first: Tensor, last: Tensor, size: int, out: int) -> Tensor:
-    """Pillow's antialiased BILINEAR along one axis of `size` pixels: `[..., out, size]`, rows sum to 1.
+def triangle(distance: Tensor) -> Tensor:
+    return (1 - distance.abs()).clamp(min=0)
+
+
+def cubic(distance: Tensor) -> Tensor:
+    """Keys' kernel with a = -1/2, Pillow's BICUBIC: sharper than the triangle, and negative from 1 to 2."""
+    x = distance.abs()
+    inner = (1.5 * x - 2.5) * x * x + 1
+    outer = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, inner, torch.where(x < 2, outer, 0.0))
+
+
+KERNELS = {"bilinear": triangle, "bicubic": cubic}
+
+
+def axis_weights(first: Tensor, last: Tensor, size: int, out: int, interpolation: str = "bilinear") -> Tensor:
+    """Pillow's antialiased resize along one axis of `size` pixels: `[..., out, size]`, rows sum to 1.
 
     `first` and `last` `[...]` bound the interval that becomes `out` pixels; with `last < first` it comes out mirrored.
     As in `Image.resize(box=...)`, pixels outside the interval, but inside the image, enter at its ends.
@@ -59,14 +74,14 @@ def triangle_weights(first: Tensor, last: Tensor, size: int, out: int) -> Tensor
     scale = (last - first)[..., None] / out
     centre = first[..., None] + scale * (torch.arange(out, device=first.device) + 0.5)
     pixel = torch.arange(size, device=first.device) + 0.5
-    support = scale.abs().clamp(min=1.0)[..., None]
-    weights = (1 - (pixel - centre[..., None]).abs() / support).clamp(min=0)
+    widening = scale.abs().clamp(min=1.0)[..., None]
+    weights = KERNELS[interpolation]((pixel - centre[..., None]) / widening)
     return weights / weights.sum(-1, keepdim=True)
 
 
 def whole_weights(size: int, out: int, device: torch.device) -> Tensor:
-    """`triangle_weights` `[out, size]` of the whole axis."""
-    return triangle_weights(torch.zeros((), device=device), torch.full((), float(size), device=device), size, out)
+    """`axis_weights` `[out, size]` of the whole axis."""
+    return axis_weights(torch.zeros((), device=device), torch.full((), float(size), device=device), size, out)
 
 
 def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
