@@ -15,10 +15,9 @@ from twofold.keys import parameter_keys, shown
 from twofold.methods import CATALOG, Entry, schema
 from twofold.plan import FEW_IMAGES
 from twofold.report.theory import errata
-from twofold.reproduce.maps import side_by_side
 from twofold.reproduce.measured import lines_of_measurements
 from twofold.reproduce.record import read_records
-from twofold.reproduce.show import lines_of_records, markdown, panels_of
+from twofold.reproduce.show import figures_of, lines_of_records, markdown
 from twofold.reproduce.table import records_of
 from twofold.reproduce.tables import TABLES
 from twofold.theory import check, claims
@@ -347,8 +346,8 @@ def paper_results(paper: str, left: dict[str, Record]) -> list[str]:
 def figures() -> dict[Path, str]:
     """Pictures of the tables that have any."""
     everything = read_records(RECORDS)
-    found = {name: panels_of(table, lines_of_records(table, everything)) for name, table in TABLES.items()}
-    return {FIGURES / f"{name}.svg": side_by_side(panels) for name, panels in found.items() if panels}
+    found = [figures_of(table, lines_of_records(table, everything)) for table in TABLES.values()]
+    return {FIGURES / file: picture for pictures in found for file, picture in pictures.items()}
 
 
 def readme() -> str:
@@ -369,6 +368,8 @@ if __name__ == "__main__":
     ERRATA.write_text(errata_page(), encoding="utf-8")
     RESULTS.write_text(results_page(), encoding="utf-8")
     README.write_text(readme(), encoding="utf-8")
+    for path in FIGURES.glob("*.svg"):
+        path.unlink()  # of figures that a table no longer has
     for path, picture in figures().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(picture, encoding="utf-8")

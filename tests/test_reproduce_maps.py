@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 from twofold.report.pictures import FORMAT
-from twofold.reproduce.maps import DOT, GAP, GRID, SIDE, TITLE, kept_map, side_by_side
+from twofold.reproduce.maps import DOT, GRID, SIDE, TITLE, kept_map, side_by_side
 from twofold.reproduce.page import write_page
-from twofold.reproduce.show import line_of, lines_of_records, markdown, panels_of
+from twofold.reproduce.show import figures_of, line_of, lines_of_records, markdown
+from twofold.reproduce.svg import GAP
 from twofold.reproduce.tables import TABLES
 
 MAP = {"x": [0, GRID, 0, GRID], "y": [0, 0, GRID, GRID], "labels": [0, 1, 1, -1], "classes": ["<a>", "b"]}
@@ -26,7 +27,7 @@ def corners(path: ElementTree.Element) -> set[tuple[int, int]]:
 
 def test_a_square_for_each_image_in_the_colour_of_its_class() -> None:
     """Up is up, and every panel keeps within its frame."""
-    picture = ElementTree.fromstring(side_by_side([("one & two", MAP), ("other", MAP)]))
+    picture = ElementTree.fromstring(side_by_side([("one & two", {"map": MAP}), ("other", {"map": MAP})]))
     name = "{http://www.w3.org/2000/svg}"
     for number in range(2):
         paths = picture.findall(f"{name}path")[3 * number : 3 * number + 3]
@@ -56,12 +57,12 @@ def test_a_record_keeps_where_images_lie(tmp_path: Path) -> None:
 def test_a_table_shows_the_maps_that_there_are(tmp_path: Path) -> None:
     table = TABLES["s-diet-figure-2"]
     lines = lines_of_records(table, {})
-    assert panels_of(table, lines) == []
+    assert figures_of(table, lines) == {}
     assert not any("figures/" in line for line in markdown(table, lines))
     lines = [replace(lines[0], records={"run": {"map": None}, "second": {"map": MAP}}), lines[1]]
-    assert panels_of(table, lines) == [("S-DIET, 100 epochs", MAP)]
-    assert panels_of(TABLES["s-diet-3"], lines) == []
-    assert "![t-SNE of features, CIFAR-10, ResNet-18](figures/s-diet-figure-2.svg)" in markdown(table, lines)
+    assert figures_of(table, lines) == {"s-diet-figure-2-maps.svg": side_by_side([("S-DIET", {"map": MAP})])}
+    assert figures_of(TABLES["s-diet-3"], lines) == {}
+    assert "![t-SNE of features, CIFAR-10, ResNet-18](figures/s-diet-figure-2-maps.svg)" in markdown(table, lines)
     drawn = [replace(each, records={name: record | EMPTY for name, record in each.records.items()}) for each in lines]
     assert "<svg" in write_page(tmp_path / "page.html", table, drawn).read_text()
 

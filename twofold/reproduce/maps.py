@@ -1,18 +1,18 @@
 """Maps of runs (t-SNE of their features) side by side, as one picture. What a record keeps of a map is small."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from twofold.report import pictures
+from twofold.reproduce.svg import GAP, legend, sheet, text
 from twofold.train.record import RunFolder
 
 GRID = 999  # whole numbers that a coordinate is rounded to
 PALETTE = ["#2f6fd0", "#e8842c", "#2c9c5a", "#d1394b", "#8a5cc9", "#8c6140", "#de6fb5", "#6d7682", "#b5a417", "#17a6bd"]
-SIDE, GAP, TITLE, DOT = 360, 24, 28, 4  # of a panel, in pixels
+SIDE, TITLE, DOT = 360, 28, 4  # of a panel, in pixels
 
-Map = Mapping[str, Any]
+Map = Mapping[str, Any]  # what a record keeps of one
 
 
 def kept_map(run: Path) -> Map | None:
@@ -26,25 +26,15 @@ def kept_map(run: Path) -> Map | None:
     return place | {"labels": labels, "classes": kept["classes"]}
 
 
-def side_by_side(panels: Sequence[tuple[str, Map]]) -> str:
-    """An SVG of maps, each with its title, and the classes' colours below."""
+def side_by_side(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """An SVG of the records' maps, each with its title, and the classes' colours below."""
+    panels = [(title, record["map"]) for title, record in runs]
     width = len(panels) * (SIDE + GAP) + GAP
     classes = panels[0][1]["classes"] or []
     parts = [panel(title, found, GAP + number * (SIDE + GAP)) for number, (title, found) in enumerate(panels)]
-    x, y = GAP, TITLE + SIDE + GAP
-    for number, name in enumerate(classes):
-        room = 30 + 6 * len(name)  # a square, and about as much as the letters need
-        if x + room > width and x > GAP:
-            x, y = GAP, y + 18
-        parts.append(f'<rect x="{x}" y="{y - 8}" width="9" height="9" fill="{colour(number, len(classes))}"/>')
-        parts.append(f'<text x="{x + 13}" y="{y}" font-size="11">{escape(name)}</text>')
-        x += room
-    height = y + GAP
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="system-ui, sans-serif" fill="#222">\n'
-        f'<rect width="{width}" height="{height}" fill="#fff"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
+    colours = [(name, colour(number, len(classes))) for number, name in enumerate(classes)]
+    names, bottom = legend(colours, width, TITLE + SIDE + GAP)
+    return sheet(width, bottom + GAP, parts + names)
 
 
 def panel(title: str, found: Map, left: int) -> str:
@@ -60,7 +50,7 @@ def panel(title: str, found: Map, left: int) -> str:
         for label in sorted(squares)
     ]
     frame = f'<rect x="{left - 4}" y="{TITLE - 4}" width="{SIDE + 8}" height="{SIDE + 8}" fill="none" stroke="#ccc"/>'
-    return "\n".join([f'<text x="{left}" y="18" font-size="14">{escape(title)}</text>', frame, *paths])
+    return "\n".join([text(left, 18, title, 14), frame, *paths])
 
 
 def colour(label: int, classes: int) -> str:

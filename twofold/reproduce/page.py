@@ -7,9 +7,8 @@ from typing import Any
 from twofold.keys import shown
 from twofold.report.charts import ROUNDING_ERROR, Chart, accuracy_axis, axis, chart, line
 from twofold.report.page import page
-from twofold.reproduce.maps import side_by_side
 from twofold.reproduce.record import Record
-from twofold.reproduce.show import Line, panels_of, seeds_text
+from twofold.reproduce.show import Line, figures_of, seeds_text
 from twofold.reproduce.table import Table
 from twofold.theory.claim import PAPERS
 
@@ -18,7 +17,6 @@ def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "")
     """`asked`: settings beyond the table's, of which a reader must know."""
     charts = [accuracy_chart(lines), *spectrum_charts(lines)]
     charts = [each for each in charts if each["series"]]
-    panels = panels_of(table, lines)
     html = page(
         "reproduce.html",
         title=f"{table.number}: {table.title}",
@@ -29,7 +27,7 @@ def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "")
         settings=[(setting.key, shown(setting.value), setting.source) for setting in table.settings],
         differs=table.differs,
         findings=table.findings,
-        maps=side_by_side(panels) if panels else "",
+        figures=list(figures_of(table, lines).values()),
         charts=charts,
         blob={each["id"]: each for each in charts},
     )

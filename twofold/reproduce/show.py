@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from twofold.reproduce.maps import Map
 from twofold.reproduce.readings import Column
 from twofold.reproduce.record import Record
-from twofold.reproduce.table import Job, Printed, Row, Table, records_of
+from twofold.reproduce.table import Figure, Job, Printed, Row, Table, records_of
 
 NOT_RUN = "not run yet"
 
@@ -58,8 +57,9 @@ def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], ref
     values = list(done.values())
     failed = [record["failed"] for record in values if record.get("failed")]
     notes = [row.note, refused] + ([f"{len(failed)} of {len(done)} runs failed: {failed[0]}"] if failed else [])
-    if table.maps and values and not any(record.get("map") for record in values):
-        notes.append("its map was not kept")
+    for figure in table.figures if values and not failed else ():
+        if not any(record.get(figure.needs) for record in values):
+            notes.append(f"its {figure.needs} was not kept")
     return Line(
         name=row.name,
         epochs=epochs,
@@ -115,13 +115,21 @@ def seeds_text(line: Line) -> str:
     return ", ".join(map(str, line.seeds)) or "—"
 
 
-def panels_of(table: Table, found: Sequence[Line]) -> list[tuple[str, Map]]:
-    """The maps of a table that shows them: of the first record of each row that has one."""
-    panels = []
-    for line in found if table.maps else ():
-        maps = [record["map"] for record in line.records.values() if record.get("map")]
-        panels += [(f"{line.name}, {line.epochs} epochs", maps[0])] if maps else []
-    return panels
+def figures_of(table: Table, found: Sequence[Line]) -> dict[str, str]:
+    """The pictures of a table, by the names of their files; none of what no run has."""
+    shown = {figure: runs_in(figure, found) for figure in table.figures}
+    return {f"{table.name}-{figure.name}.svg": figure.draw(runs) for figure, runs in shown.items() if runs}
+
+
+def runs_in(figure: Figure, found: Sequence[Line]) -> list[tuple[str, Record]]:
+    """The first record of each row that has what the figure needs; that of a run that failed ends on the way."""
+    runs = []
+    several = len({line.epochs for line in found if line.records}) > 1
+    for line in found:
+        own = [record for record in line.records.values() if record.get(figure.needs) and not record.get("failed")]
+        name = f"{line.name}, {line.epochs} epochs" if several else line.name
+        runs += [(name, own[0])] if own else []
+    return runs
 
 
 def markdown(table: Table, found: Sequence[Line]) -> list[str]:
@@ -129,8 +137,9 @@ def markdown(table: Table, found: Sequence[Line]) -> list[str]:
     titles = heads(table)
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     lines += [f"| {' | '.join(texts(table, line))} |" for line in found]
-    figure = ["", f"![{table.title}](figures/{table.name}.svg)"] if panels_of(table, found) else []
-    return [f"### {table.name}: {table.number}. {table.title}", "", *lines, *figure, "", *differences(table)]
+    for file in figures_of(table, found):
+        lines += ["", f"![{table.title}](figures/{file})"]
+    return [f"### {table.name}: {table.number}. {table.title}", "", *lines, "", *differences(table)]
 
 
 def differences(table: Table) -> list[str]:

@@ -1,6 +1,6 @@
 """A paper's table as runs: rows of configurations, what is printed for each, and what is read from its record."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,15 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A picture of a table's runs, drawn from what their records hold, each by what a reader calls it."""
+
+    name: str
+    needs: str  # what of a record is drawn: a run whose record has none of it is left out
+    draw: Callable[[Sequence[tuple[str, Record]]], str]
+
+
+@dataclass(frozen=True)
 class Table:
     """`settings` hold for all rows whose method knows the key, as far as the method's own recipe says otherwise.
 
@@ -74,7 +83,7 @@ class Table:
     data: str = "cifar10"
     benchmark: str = ""  # in whose results the rows are found, by their settings, where they are not runs
     command: str = ""  # that measures them
-    maps: bool = False  # whether the rows' maps are shown side by side
+    figures: Sequence[Figure] = ()
 
     def is_printed(self, column: Column) -> bool:
         """Whether there is anything in print to set beside ours."""

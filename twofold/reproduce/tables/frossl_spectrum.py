@@ -1,7 +1,10 @@
 """FroSSL, Figure 3: how soon the embeddings' eigenvalues are learnt."""
 
+from functools import partial
+
+from twofold.reproduce.curves import eigenvalues
 from twofold.reproduce.readings import ENTROPY, condition_number, saturation_step
-from twofold.reproduce.table import Row, Setting, Table
+from twofold.reproduce.table import Figure, Row, Setting, Table
 
 RANK = 14  # the figure's
 APPENDIX = "appendix B.1"
@@ -15,6 +18,7 @@ TABLE = Table(
     title="the top 14 eigenvalues of the embeddings after 5 epochs, SGD",
     columns=(condition_number(RANK), ENTROPY, saturation_step(RANK)),
     epochs=5,
+    figures=(Figure("eigenvalues", "spectrum", partial(eigenvalues, ranks=RANK)),),
     settings=(
         Setting("optimizer", "sgd", APPENDIX),
         Setting("lr", 0.1, APPENDIX),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from twofold.reproduce.curves import EIGENVALUES
 from twofold.reproduce.readings import DISTINCT, EFFECTIVE_RANK, LINEAR, ONLINE
 from twofold.reproduce.table import Printed, Row, Setting, Table
 from twofold.reproduce.tables.long import SOLO_LEARN
@@ -58,6 +59,7 @@ TABLE = Table(
     title="with and without a teacher, CIFAR-10, ResNet-18",
     columns=COLUMNS,
     epochs=100,
+    figures=(EIGENVALUES,),
     settings=SETTINGS,
     rows=[
         Row(

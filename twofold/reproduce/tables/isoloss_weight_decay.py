@@ -1,5 +1,6 @@
 """IsoLoss, Figures 3, 7 and 8: eigenvalues with both distances, without a teacher, and by weight decay."""
 
+from twofold.reproduce.curves import ACCURACY, EIGENVALUES
 from twofold.reproduce.readings import DISTINCT, EFFECTIVE_RANK, LARGEST, ONLINE
 from twofold.reproduce.table import Row, Table
 from twofold.reproduce.tables.isoloss_2 import AUTHORS, AUTHORS_NOTE, NO_TEACHER, SETTINGS, TEACHER, WIDTHS
@@ -13,6 +14,7 @@ TABLE = Table(
     title="eigenvalues of the embeddings: distances, no teacher, weight decay",
     columns=(DISTINCT, EFFECTIVE_RANK, LARGEST, ONLINE),
     epochs=30,
+    figures=(EIGENVALUES, ACCURACY),
     settings=[setting for setting in SETTINGS if setting.key != "warmup_epochs"],
     rows=[
         *(

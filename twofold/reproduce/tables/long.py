@@ -1,5 +1,6 @@
 """The end of the curve: a thousand epochs, as FroSSL's Table 2 has them."""
 
+from twofold.reproduce.curves import ACCURACY
 from twofold.reproduce.readings import KNN, LINEAR, ONLINE
 from twofold.reproduce.table import Printed, Row, Setting, Table
 from twofold.reproduce.tables.frossl_online import METHODS
@@ -34,6 +35,7 @@ TABLE = Table(
     title="1000 epochs, CIFAR-10, ResNet-18",
     columns=(LINEAR, KNN, ONLINE),
     epochs=1000,
+    figures=(ACCURACY,),
     settings=(
         Setting("batch_size", 256, "section 6.1: 256 for all methods"),
         Setting("encoder", "resnet18", "section 6.1"),

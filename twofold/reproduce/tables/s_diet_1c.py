@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from twofold.reproduce.curves import singular_values
 from twofold.reproduce.readings import DISTINCT, EFFECTIVE_RANK
-from twofold.reproduce.table import Row, Table
+from twofold.reproduce.table import Figure, Row, Table
 from twofold.reproduce.tables.s_diet_1 import OURS, SETTINGS
 from twofold.reproduce.tables.s_diet_3 import NORMALISED, OTHER
 
@@ -14,6 +15,7 @@ TABLE = Table(
     title="singular values of the embeddings above a tenth of the largest, ResNet-18",
     columns=(DISTINCT, EFFECTIVE_RANK),
     epochs=100,
+    figures=(Figure("singular-values", "spectrum", singular_values),),
     settings=SETTINGS,
     rows=[
         replace(NORMALISED, printed={}, note="in print: over 200"),

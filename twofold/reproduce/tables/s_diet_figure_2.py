@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from twofold.reproduce.maps import side_by_side
 from twofold.reproduce.readings import KNN, LINEAR
-from twofold.reproduce.table import Table
+from twofold.reproduce.table import Figure, Table
 from twofold.reproduce.tables.s_diet_5 import TABLE as METHODS
 
 TABLE = Table(
@@ -14,7 +15,7 @@ TABLE = Table(
     columns=(LINEAR, KNN),
     epochs=METHODS.epochs,
     settings=METHODS.settings,
-    maps=True,
+    figures=(Figure("maps", "map", side_by_side),),
     rows=[replace(row, printed={}) for row in METHODS.rows if row.name in ("S-DIET", "SimCLR")],
     findings=(
         "That both have the same structure at large, as the paper says, is seen: vehicles at one end and animals at "
