@@ -126,7 +126,8 @@ class Config:
     views: Annotated[Count, "augmented views of each image in a step"] = 2
     encoder: Annotated[str, "resnet18, resnet34, resnet50, conv (for tiny images), or timm:NAME"] = "resnet18"
     stem: Annotated[
-        Literal["small", "small-pool", "large"], "ResNet's first layers: 3x3, 3x3 with max-pool, 7x7 with max-pool"
+        Literal["small", "small-padded", "small-pool", "large"],
+        "ResNet's first layers: 3x3, 3x3 with two pixels around the image, 3x3 with max-pool, 7x7 with max-pool",
     ] = "small"
 
     init: Annotated[

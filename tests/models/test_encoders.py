@@ -1,11 +1,15 @@
 """Shapes and names of encoders, against what torchvision's models are known to have."""
 
+from typing import get_args, get_type_hints
+
 import pytest
 import torch
 from torch import nn
 
+from twofold.config import Config
 from twofold.errors import TwofoldError
 from twofold.models import ENCODERS, build_encoder, feature_dimension
+from twofold.models.encoders import STEMS
 
 # torchvision 0.26, without fc: parameters, entries of the state dict, and some names with their shapes.
 TORCHVISION = {
@@ -48,7 +52,13 @@ def test_weights_load_into_torchvision(name: str) -> None:
 
 @pytest.mark.parametrize(
     "stem, side, expected",
-    [("small", 32, (4, 4)), ("small-pool", 64, (4, 4)), ("large", 96, (3, 3)), ("large", 224, (7, 7))],
+    [
+        ("small", 32, (4, 4)),
+        ("small-padded", 32, (5, 5)),
+        ("small-pool", 64, (4, 4)),
+        ("large", 96, (3, 3)),
+        ("large", 224, (7, 7)),
+    ],
 )
 def test_stems_shrink_as_the_papers_say(stem: str, side: int, expected: tuple[int, int]) -> None:
     encoder = build_encoder("resnet18", channels=3, stem=stem, image_size=side).eval()
@@ -57,6 +67,15 @@ def test_stems_shrink_as_the_papers_say(stem: str, side: int, expected: tuple[in
     with torch.no_grad():
         encoder(torch.zeros(1, 3, side, side))
     assert tuple(seen[0].shape[2:]) == expected
+
+
+def test_the_padded_stem_is_the_small_one_with_a_black_frame_around_the_image() -> None:
+    padded = build_encoder("resnet18", channels=3, stem="small-padded", image_size=8).eval()
+    small = build_encoder("resnet18", channels=3, stem="small", image_size=8).eval()
+    small.load_state_dict(padded.state_dict())
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(padded(x), small(nn.functional.pad(x, (1, 1, 1, 1))))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -79,3 +98,7 @@ def test_a_module_that_is_no_encoder_is_refused() -> None:
         feature_dimension(nn.Conv2d(3, 4, 3), 3, 8)
     with pytest.raises(TwofoldError, match="does not take images"):
         feature_dimension(nn.Linear(5, 4), 3, 8)
+
+
+def test_every_stem_can_be_asked_for() -> None:
+    assert set(get_args(get_args(get_type_hints(Config, include_extras=True)["stem"])[0])) == set(STEMS)

@@ -31,7 +31,7 @@ RECORDED = {
     "resnet34": (218, "c1372162bc2e8e861f0e7c2d13d683bdb9d66996aa4447248d69bc670d51b4bf"),
     "resnet50": (320, "fe1d335c3c7786ffda005558842d02e739fc8008f65d509710f49da78719aa43"),
 }
-VARIANTS = [("small", 3), ("small-pool", 3), ("large", 3), ("small", 1), ("large", 4)]
+VARIANTS = [("small", 3), ("small-padded", 3), ("small-pool", 3), ("large", 3), ("small", 1), ("large", 4)]
 
 
 def a_run(path: Path, kind: str, stem: str = "small", channels: int = 3, image_size: int = 32) -> Path:

@@ -1,8 +1,9 @@
 """Encoders: images [N, C, H, W] → features [N, K].
 
 ResNets carry torchvision's parameter names, so its models and timm's take the weights by `load_state_dict`. The stems
-are those of IsoLoss, Table 4: `small` for 32 pixels, `small-pool` for 64, `large` from 96 on. `timm:NAME` is timm's
-model of that name, where timm is installed.
+are those of IsoLoss, Table 4: `small` for 32 pixels, `small-pool` for 64, `large` from 96 on; `small-padded` is
+solo-learn's for 32 pixels, whose maps are 34, 17, 9 and 5 pixels wide. `timm:NAME` is timm's model of that name, where
+timm is installed.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,14 @@ from torch import Tensor, nn
 
 from twofold.errors import TwofoldError, nearest
 from twofold.models.norm import BatchNorm
+
+# Side, stride and padding of the first convolution, and whether a max-pool follows.
+STEMS = {
+    "small": (3, 1, 1, False),
+    "small-padded": (3, 1, 2, False),
+    "small-pool": (3, 1, 1, True),
+    "large": (7, 2, 3, True),
+}
 
 Fork = tuple[Tensor, Tensor]  # one tensor twice: for the convolutions of a block, and for its shortcut
 
@@ -72,12 +81,10 @@ class ResNet(nn.Module):
 
     def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, ...], channels: int, stem: str):
         super().__init__()
-        if stem == "large":
-            self.conv1 = nn.Conv2d(channels, 64, 7, 2, padding=3, bias=False)
-        else:
-            self.conv1 = nn.Conv2d(channels, 64, 3, 1, padding=1, bias=False)
+        side, stride, padding, pooled = STEMS[stem]
+        self.conv1 = nn.Conv2d(channels, 64, side, stride, padding, bias=False)
         self.bn1 = BatchNorm(64, relu=True)
-        self.maxpool = nn.Identity() if stem == "small" else nn.MaxPool2d(3, 2, padding=1)
+        self.maxpool = nn.MaxPool2d(3, 2, padding=1) if pooled else nn.Identity()
         inputs = 64
         for stage, depth in enumerate(depths):
             width = 64 * 2**stage

@@ -30,10 +30,10 @@ def _neighbourhoods(
 
 
 def applies(conv: nn.Conv2d, x: Tensor) -> bool:
-    """Whether this way is open: 3×3 with stride 1 of at most three channels, in bfloat16, no gradient for x."""
+    """Whether this way is open: 3×3 with stride and padding 1, at most three channels, bfloat16, no gradient for x."""
     return (
         conv.kernel_size == (3, 3)
-        and conv.stride == (1, 1)
+        and conv.stride == conv.padding == (1, 1)
         and conv.in_channels <= 3
         and not x.requires_grad
         and torch.is_autocast_enabled("cuda")

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError
-from twofold.models.encoders import TIMM
+from twofold.models.encoders import STEMS, TIMM
 from twofold.train.weights import save_encoder
 
 Encode = Callable[[Tensor], Tensor]
@@ -72,10 +72,10 @@ def load_safetensors(exported: Exported, name: str) -> Lines:
 
 def stem_lines(stem: str, channels: int) -> list[str]:
     """What makes a library's ResNet one with our first layers; nothing for `large` and colour, which is theirs."""
-    side, stride, padding = (7, 2, 3) if stem == "large" else (3, 1, 1)
+    side, stride, padding, pooled = STEMS[stem]
     convolution = f"encoder.conv1 = torch.nn.Conv2d({channels}, 64, {side}, {stride}, {padding}, bias=False)"
     lines = [] if stem == "large" and channels == 3 else [convolution]
-    return [*lines, "encoder.maxpool = torch.nn.Identity()"] if stem == "small" else lines
+    return lines if pooled else [*lines, "encoder.maxpool = torch.nn.Identity()"]
 
 
 def write_torchscript(exported: Exported, path: Path) -> None:
