@@ -4,6 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from twofold.evaluate import metrics
 from twofold.reproduce.record import Record
 
@@ -69,6 +73,40 @@ def _last(name: str) -> Callable[[Record], float | None]:
 
 ENTROPY = Column("Shannon entropy", _last("entropy"))
 DISTINCT = Column("distinct features", _last("above_a_hundredth"), ".0f")
+
+
+def whole_spectrum(record: Record) -> Tensor | None:
+    """All eigenvalues at the end, of which a record keeps some: the rest lie on lines between them, on a log scale."""
+    spectrum = _spectrum(record)
+    if spectrum is None:
+        return None
+    kept = {int(rank): values[-1] for rank, values in spectrum["eigenvalues"].items()}
+    logs = np.log(np.maximum(list(kept.values()), np.finfo(float).tiny))
+    ranks = np.arange(1, spectrum["dimension"] + 1)
+    return torch.from_numpy(np.exp(np.interp(np.log(ranks), np.log(list(kept)), logs)))
+
+
+def distinct_uncentred(record: Record) -> tuple[int, int] | None:
+    """The least and the most singular values above a tenth of the largest, where the mean μ stays in the embeddings.
+
+    E[zzᵀ] is the covariance plus μμᵀ, and |μ|² is what E|z|² has beyond the covariance's trace. Its k-th eigenvalue is
+    between the covariance's k-th and the one before, its first between max(|μ|², λ1) and |μ|² + λ1."""
+    covariance = whole_spectrum(record)
+    if covariance is None:
+        return None
+    mean = max(record["last"]["embedding_norm"] ** 2 - covariance.sum().item(), 0.0)
+    first = covariance[0].item()
+    least = int((covariance >= (mean + first) / 100).sum())
+    most = int((covariance > max(mean, first) / 100).sum()) + (mean > 0)
+    return max(least, 1), min(most, len(covariance))
+
+
+def _uncentred(record: Record) -> float | None:
+    bounds = distinct_uncentred(record)
+    return None if bounds is None else sum(bounds) / 2
+
+
+UNCENTRED = Column("distinct features, not centred", _uncentred, ".0f")
 
 
 def largest(record: Record) -> float | None:
