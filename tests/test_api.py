@@ -153,6 +153,9 @@ def test_any_module_is_an_encoder(tmp_path: Path) -> None:
     assert "From Python, as it began" in (run.path / "report.html").read_text(encoding="utf-8")
     with pytest.raises(twofold.TwofoldError, match="your own Own"):
         twofold.load_encoder(run)
+    for other, message in ((Own, r"give a module of it, Own\("), ("Own", "give the module"), (3, "is a int")):
+        with pytest.raises(twofold.TwofoldError, match=message):
+            twofold.load_encoder(run, encoder=other)
     loaded = twofold.load_encoder(run, encoder=Own())
     assert not torch.equal(loaded.linear.weight, start)
     assert torch.equal(loaded.linear.weight, encoder.linear.weight)

@@ -153,6 +153,14 @@ def test_what_is_no_dataset() -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_what_random_split_returns_is_a_training_and_a_test_set() -> None:
+    whole = Items([(pixels, row % 2) for row, pixels in enumerate(PIXELS[:10])])
+    source = open_source(torch.utils.data.random_split(whole, [7, 3], torch.Generator().manual_seed(0)))
+    assert (len(source.train), len(source.test)) == (7, 3)
+    with pytest.raises(TwofoldError, match="data is a list of"):
+        open_source(torch.utils.data.random_split(whole, [4, 3, 3]))  # which is which nobody can know
+
+
 def test_a_run_on_datasets_from_python(tmp_path: Path) -> None:
     pairs = [
         Items([(pixels, row % 2) for row, pixels in enumerate(PIXELS[part])]) for part in (slice(16), slice(16, 24))

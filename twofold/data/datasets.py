@@ -37,8 +37,8 @@ def is_dataset(data: Any) -> bool:
 
 
 def is_splits(data: Any) -> bool:
-    """A mapping with a training set, as Hugging Face's DatasetDict, or a pair (train, test)."""
-    return _is_splits_of(is_dataset, data)
+    """A mapping with a training set, as Hugging Face's DatasetDict, or a pair (train, test), as random_split's list."""
+    return _is_splits_of(is_dataset, tuple(data) if isinstance(data, list) else data)
 
 
 def is_array_splits(data: Any) -> bool:

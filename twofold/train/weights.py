@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from twofold.data.augment import Plain
 from twofold.data.decode import fit
 from twofold.errors import TwofoldError
-from twofold.models import build_encoder, has_name
+from twofold.models import build_encoder, has_name, name_of
 from twofold.train.checkpoint import sync
 from twofold.train.guards import seeded
 
@@ -149,6 +149,10 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
     """
     path = encoder_file(run)
     tensors, description = read_encoder(path)
+    if encoder is not None and name_of(encoder) is encoder:
+        raise TwofoldError(
+            f"encoder='{encoder}' is a name: give the module that was trained, or nothing for one of ours"
+        )
     try:
         if encoder is None:
             if not has_name(description["encoder"]):
