@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import running
 from twofold import api
+from twofold.errors import TwofoldError
 from twofold.keys import Widths
 from twofold.methods import CATALOG, Method, Parts, entry, relations
 from twofold.models import mlp
@@ -63,3 +64,10 @@ def test_what_is_known_of_the_images_of_a_step_is_found_by_their_numbers(moving:
     index = images.index[[5, 3, 700]]
     assert torch.equal(relations.looked_up(images.labels, images)(index), images.labels[[5, 3, 700]])
     assert not torch.equal(index, torch.tensor([5, 3, 700]))  # some are held out, so that numbers are no rows
+
+
+def test_state_that_a_checkpoint_would_not_have_is_refused() -> None:
+    """A queue that only a closure knows is lost with the process, and a resumed run would differ in silence."""
+    parts = Parts(encoder=nn.Flatten(), features=4, images=None, epochs=1)
+    with pytest.raises(TwofoldError, match="pass the module that holds it as memory="):
+        Method(parts, nn.Identity(), lambda e: LossTerms(e.z.sum(), {}), remember=lambda *_: None)

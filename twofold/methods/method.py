@@ -72,6 +72,11 @@ class Method(nn.Module):
                 "this method treats all its views alike, and small crops do not show what whole images do: set "
                 "augment.local_views=0, or choose dino, swav or moco, where small crops only predict whole images"
             )
+        if remember is not None and memory is None and head is None:
+            raise TwofoldError(
+                "remember= moves what outlives a step, and nothing of that was given: pass the module that holds it as "
+                "memory=, or checkpoints will not have it"
+            )
         self.encoder = parts.encoder
         self.projector = projector
         self.predictor = predictor
