@@ -1,7 +1,7 @@
 """Curves of records as pictures: each point is where its value is on the axes that all panels share."""
 
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,6 +20,7 @@ from twofold.reproduce.curves import (
     shown,
     singular_values,
 )
+from twofold.reproduce.page import write_page
 from twofold.reproduce.show import Line, figures_of, lines_of_records, markdown, runs_in
 from twofold.reproduce.svg import GAP
 from twofold.reproduce.tables import TABLES
@@ -129,4 +130,10 @@ def test_a_figure_has_the_runs_that_it_can_show() -> None:
     assert figures_of(table, lines) == {"frossl-spectrum-eigenvalues.svg": eigenvalues([("old", kept)], ranks=14)}
     assert figures_of(table, lines[:1]) == {}
     assert f"![{table.title}](figures/frossl-spectrum-eigenvalues.svg)" in markdown(table, lines)
-    assert isinstance(table.figures[0].draw, partial)
+
+
+def test_words_of_a_page_have_code_where_markdown_has_it(tmp_path: Path) -> None:
+    table = replace(TABLES["frossl-spectrum"], findings="a < b, see `x=<y>` & `z`", differs=("no `code` here",))
+    page = write_page(tmp_path / "page.html", table, lines_of_records(table, {})).read_text()
+    assert "a &lt; b, see <code>x=&lt;y&gt;</code> &amp; <code>z</code>" in page
+    assert "<li>no <code>code</code> here</li>" in page

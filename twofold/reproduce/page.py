@@ -1,6 +1,7 @@
 """A table as one self-contained page: published and ours side by side, curves of the runs, and how they were set up."""
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "")
         columns=[(column.title, table.is_printed(column)) for column in table.columns],
         rows=[row_of(each) for each in lines],
         settings=[(setting.key, shown(setting.value), setting.source) for setting in table.settings],
-        differs=table.differs,
-        findings=table.findings,
+        differs=[with_code(each) for each in table.differs],
+        findings=with_code(table.findings),
         figures=list(figures_of(table, lines).values()),
         charts=charts,
         blob={each["id"]: each for each in charts},
@@ -34,6 +35,12 @@ def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(html, encoding="ascii")
     return path
+
+
+def with_code(text: str) -> str:
+    """As HTML: what is between backticks, as in Markdown, is code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
 
 
 def row_of(each: Line) -> dict[str, Any]:
