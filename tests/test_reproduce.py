@@ -211,6 +211,28 @@ def test_a_budget_stops_a_run_which_the_next_call_ends(
     assert steps[-1] == 20 * 12
 
 
+def test_a_record_or_a_run_of_other_defaults_is_made_anew(tmp_path: Path, tiny: dict[str, str]) -> None:
+    (job,) = jobs_of(SMALL, SMALL.rows[:1], user=tiny)
+    do([job], tmp_path)
+    for path in (tmp_path / "records" / f"{job.name}.json", tmp_path / job.name / "config.json"):
+        kept = json.loads(path.read_text())
+        values = kept.get("config", kept)["values"]
+        assert values["lars_eta"] == 0.02
+        values["lars_eta"] = 0.04  # as if that had been the default then
+        path.write_text(json.dumps(kept))
+    assert do([job], tmp_path).done == [job.name]
+    assert read_records(tmp_path / "records")[job.name]["config"]["values"]["lars_eta"] == 0.02
+
+
+def test_folders_of_one_name_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [jobs_of(SMALL, SMALL.rows[:1], user={"data": str(tmp_path / place / "images")})[0].name for place in "ab"]
+    assert len(set(names)) == 2
+    assert all(name.startswith("images-") for name in names)
+    monkeypatch.chdir(tmp_path / "..")
+    (job,) = jobs_of(SMALL, SMALL.rows[:1], user={"data": f"{tmp_path.name}/a/images"})
+    assert job.name == names[0]
+
+
 def test_what_another_process_is_at_is_left_to_it(tmp_path: Path, tiny: dict[str, str]) -> None:
     jobs = jobs_of(SMALL, SMALL.rows, user=tiny)
     with runner.claimed(tmp_path / ".claims" / jobs[0].name) as ours:
@@ -319,6 +341,8 @@ def test_what_is_printed_fits_a_narrow_terminal(tmp_path: Path) -> None:
         (["isoloss-2", "--seeds", "a"], "--seeds a: give whole numbers"),
         (["isoloss-2", "--epochs", "1", "epochs=2"], "epochs is given twice"),
         (["isoloss-2", "method=frossl"], "method is the table's to say"),
+        (["isoloss-2", "epochs=0"], "epochs=0: give one whole number, at least 1"),
+        (["isoloss-2", "epochs=5,6"], "epochs=5,6: give one whole number"),
     ],
 )
 def test_words_that_are_wrong(words: list[str], message: str, tmp_path: Path) -> None:

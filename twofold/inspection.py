@@ -142,11 +142,12 @@ def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | N
     if data is not None and not finished:
         raise TwofoldError(f"{path} is not finished: until then it is measured on its own images, without DATA")
     read = read_data(config, own_source(path, config, display.say, data), display)
-    train, test, classes = read.train, read.test, read.classes
-    if test is None or classes is None or train.labels is None or test.labels is None:
+    train, test, classes = read.train.labelled(), read.test, read.classes
+    test = None if test is None else test.labelled()
+    if test is None or classes is None or train.labels is None or test.labels is None or not len(test):
         missing = "labels" if classes is None else "images held out for the test"
         raise TwofoldError(f"{read.name} has no {missing}: give DATA with one sub-folder for each class, or a test set")
-    networks, preprocess = networks_of(path, config, train, layer, encoder)
+    networks, preprocess = networks_of(path, config, read.train, layer, encoder)
     device = choose_device("auto")
     stores = (train.place(device), test.place(device))
     found: dict[str, tuple[Tensor, Tensor]] = {}

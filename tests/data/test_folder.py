@@ -74,12 +74,18 @@ def test_images_beside_sub_folders_make_one_set_without_labels(root: Path) -> No
     assert (train.labels, classes) == (None, None)
 
 
-@pytest.mark.parametrize("test_name", ["test", "val", "valid", "Val"])
-def test_train_and_test_folders_are_splits(root: Path, test_name: str) -> None:
-    draw(root, "train/cat/1.png", "train/dog/2.png", f"{test_name}/dog/3.png", f"{test_name}/cow/4.png", "extra/5.png")
+@pytest.mark.parametrize(
+    "name, test_name",
+    [
+        *(("train", each) for each in ("test", "val", "valid", "Val", "validation", "eval", "dev")),
+        ("Training", "testing"),
+    ],
+)
+def test_train_and_test_folders_are_splits(root: Path, name: str, test_name: str) -> None:
+    draw(root, f"{name}/cat/1.png", f"{name}/dog/2.png", f"{test_name}/dog/3.png", f"{test_name}/cow/4.png", "e/5.png")
     train, test, classes = read_folder(root)
     assert classes == ("cat", "cow", "dog")
-    assert train.files == ("train/cat/1.png", "train/dog/2.png")
+    assert train.files == (f"{name}/cat/1.png", f"{name}/dog/2.png")
     assert labels_of(train, classes) == ["cat", "dog"]
     assert labels_of(test, classes) == ["cow", "dog"]
 

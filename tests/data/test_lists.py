@@ -142,6 +142,7 @@ def test_files_that_are_not_there_are_skipped_with_a_reason(desk: Path) -> None:
     "name, rows, message",
     [
         ("a.txt", ["scans/0.png", "scans/0.png"], r"lists scans/0\.png twice"),
+        ("a.txt", ["scans/0.png", "./scans//0.png"], "lists ./scans//0.png twice"),
         ("a.csv", ["path,split", "scans/0.png,tain"], "row 2 has split 'tain', did you mean 'train'"),
         ("a.csv", ["label,group", "cat,1"], "none called path"),
         ("a.csv", ["path,label", ",cat"], "row 2 names no image"),

@@ -1,5 +1,6 @@
 """The online probe against SGD on the cross entropy, by autograd in float64; what else is watched, against numpy."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,12 @@ import torch
 import torch.nn.functional as F
 
 import running
-from twofold.errors import Diverged
+from twofold.errors import Diverged, TwofoldError
 from twofold.evaluate.metrics import effective_rank
-from twofold.train.observers import Means, OnlineProbe, geometry
+from twofold.train.observers import Means, Observers, OnlineProbe, geometry
 from twofold.train.record import RunFolder
 from twofold.train.watch import Watch, refuse_nonfinite, spectra
-from twofold.types import Embeddings
+from twofold.types import Batch, Embeddings, LossTerms
 
 CPU = torch.device("cpu")
 V, N, K, C = 2, 7, 5, 3
@@ -54,6 +55,47 @@ def test_a_probe_that_knows_nothing_says_the_first_class() -> None:
     features, _ = batch(0)
     labels = torch.tensor([0, 0, 1, 2, 1, 2, 0])
     assert probe().observe(features, labels, torch.tensor(1.0))["online_train_accuracy"] == torch.tensor(3 / 7)
+
+
+def observed(
+    observers: Observers, step: int, labels: torch.Tensor, terms: dict[str, torch.Tensor] | None = None
+) -> None:
+    features, _ = batch(step)
+    loss = LossTerms(torch.tensor(1.0), terms or {})
+    observers.observe(
+        Embeddings(features=features, z=features, index=torch.arange(N)),
+        loss,
+        Batch(images=torch.empty(0), index=torch.arange(N), position=torch.arange(N), labels=labels),
+        torch.tensor(1.0),
+    )
+
+
+def test_the_probes_averages_are_over_labelled_images_alone() -> None:
+    """With a learning rate of 0 it says class 0 of everything: right for two labels of five, in batches of 4, 1 and 0."""
+    observers = Observers(K, K, C, 0.0, CPU)
+    unknown = torch.full((N,), -1)
+    for step, known in enumerate(([0, 1, 2, 0], [1], [])):
+        labels = unknown.clone()
+        labels[: len(known)] = torch.tensor(known, dtype=labels.dtype)
+        observed(observers, step, labels)
+    values = observers.read()
+    assert values["online_train_accuracy"] == pytest.approx(2 / 5)
+    assert values["online_loss"] == pytest.approx(math.log(C))
+    assert "labelled" not in values
+    observed(observers, 3, unknown)
+    assert not {"online_train_accuracy", "online_loss", "labelled"} & observers.read().keys()
+
+
+def test_terms_of_the_loss_are_known_by_their_names() -> None:
+    observers = Observers(K, K, None, 0.0, CPU)
+    a, b = torch.tensor(1.0), torch.tensor(2.0)
+    labels = torch.zeros(N, dtype=torch.int64)
+    observed(observers, 0, labels, {"a": a, "b": b})
+    observed(observers, 1, labels, {"b": b, "a": a})
+    values = observers.read()
+    assert (values["loss/a"], values["loss/b"]) == (1, 2)
+    with pytest.raises(TwofoldError, match="loss/b ended, loss/c began"):
+        observed(observers, 2, labels, {"a": a, "c": b})
 
 
 def test_probe_goes_on_from_its_state() -> None:
@@ -157,6 +199,7 @@ def test_images_without_a_label_do_not_move_the_probe() -> None:
     gaps = some.observe(features, labels.masked_fill(~known, -1), torch.tensor(1.0))
     values = alone.observe(features[:, known], labels[known], torch.tensor(1.0))
     torch.testing.assert_close(some.weight, alone.weight)
+    assert gaps.pop("labelled") < values.pop("labelled") == 1
     torch.testing.assert_close(gaps, values)
     before = some.weight.clone()
     some.velocity.zero_()

@@ -78,7 +78,9 @@ def reproduce(
     if epochs is not None and "epochs" in user:
         raise TwofoldError(f"epochs is given twice: --epochs {epochs} and epochs={user['epochs']}")
     if "epochs" in user:
-        epochs = whole_numbers("epochs=", user.pop("epochs"))[0]
+        (epochs, *more) = whole_numbers("epochs=", given := user.pop("epochs"))
+        if more or not epochs:
+            raise TwofoldError(f"epochs={given}: give one whole number, at least 1")
     chosen = {table.name: matching(table, row or ["*"]) for table in tables}
     if not any(chosen.values()):
         names = [each.name for table in tables for each in table.rows]

@@ -16,7 +16,7 @@ from torch import Tensor
 from twofold.data.arrays import to_bytes
 from twofold.data.columns import Cell, cell_of, numbered
 from twofold.data.decode import GREY_MODES, Unreadable, fit
-from twofold.data.folder import TEST_FOLDERS, TRAIN_FOLDER, Splits
+from twofold.data.folder import TEST_FOLDERS, Splits
 from twofold.data.items import Items
 from twofold.data.work import Progress, counted
 from twofold.errors import TwofoldError
@@ -24,7 +24,7 @@ from twofold.errors import TwofoldError
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "picture", "jpg", "png")
 LABEL_KEYS = ("label", "labels", "fine_label", "target", "class", "cls")
 SAMPLED = 1024
-TEST_KEYS = (*TEST_FOLDERS, "validation")
+TRAIN_KEY = "train"
 
 
 def is_dataset(data: Any) -> bool:
@@ -69,21 +69,21 @@ def of_numpy(array: Any) -> Any:
 
 def _is_splits_of(is_part: Callable[[Any], bool], data: Any) -> bool:
     if isinstance(data, Mapping):
-        return TRAIN_FOLDER in data and all(is_part(part) for part in data.values())
+        return TRAIN_KEY in data and all(is_part(part) for part in data.values())
     return isinstance(data, tuple) and len(data) == 2 and all(is_part(part) for part in data)
 
 
 def split_parts(data: Any) -> tuple[Any, Any]:
     """Of what are splits: training and test set, None where there is none."""
     if isinstance(data, Mapping):
-        others = [name for name in data if name not in (TRAIN_FOLDER, *TEST_KEYS)]
-        if others and data.keys().isdisjoint(TEST_KEYS):  # a third split beside both is left alone
+        others = [name for name in data if name not in (TRAIN_KEY, *TEST_FOLDERS)]
+        if others and data.keys().isdisjoint(TEST_FOLDERS):  # a third split beside both is left alone
             names = ", ".join(map(repr, others))
             raise TwofoldError(
-                f"the data have '{TRAIN_FOLDER}' and {names}: call the test set {' or '.join(TEST_KEYS)}, and leave "
+                f"the data have '{TRAIN_KEY}' and {names}: call the test set {' or '.join(TEST_FOLDERS)}, and leave "
                 "others out"
             )
-        return data[TRAIN_FOLDER], next((data[name] for name in TEST_KEYS if name in data), None)
+        return data[TRAIN_KEY], next((data[name] for name in TEST_FOLDERS if name in data), None)
     train, test = data
     return train, test
 

@@ -1,6 +1,7 @@
 """A folder of images: what is in it, which split and class each file belongs to, and its decoded pixels.
 
-- `train` and one of `test`, `val`, `valid` beside it are the splits (where several are there: the first with classes).
+- `train` or `training`, and one of `test`, `testing`, `val`, `valid`, `validation`, `eval`, `dev` beside it, are the
+  splits (where several are there: the first of these with classes).
 - Sub-folders with images, and no images beside them, are classes; what is nested in a class belongs to it.
 - Otherwise all images, at any depth, are one set without labels.
 - A folder that holds nothing but one folder stands for that folder.
@@ -23,8 +24,8 @@ from twofold.data.items import Items
 from twofold.data.work import Progress
 from twofold.errors import TwofoldError
 
-TRAIN_FOLDER = "train"
-TEST_FOLDERS = ("test", "val", "valid")
+TRAIN_FOLDERS = ("train", "training")
+TEST_FOLDERS = ("test", "testing", "val", "valid", "validation", "eval", "dev")
 ANNOTATIONS = "val_annotations.txt"
 SHOWN_REASONS = 3
 
@@ -145,8 +146,9 @@ def _splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, s
     if None not in tops and len(tops) == 1:
         return _splits(root, files, f"{prefix}{tops.pop()}/")
     by_lower = {top.lower(): top for top in sorted(top for top in tops if top is not None)}
+    training = [by_lower[name] for name in TRAIN_FOLDERS if name in by_lower]
     candidates = [by_lower[name] for name in TEST_FOLDERS if name in by_lower]
-    if TRAIN_FOLDER not in by_lower or not candidates:
+    if not training or not candidates:
         return _classes(files, prefix), {}
 
     def part(top: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
@@ -155,7 +157,7 @@ def _splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, s
         listed = root / below / ANNOTATIONS
         return _annotated(listed, own) if listed.is_file() else _classes(own, below, known)
 
-    train = part(by_lower[TRAIN_FOLDER])
+    train = part(training[0])
     tests = [part(top, set(train.values())) for top in candidates]
     labelled = [test for test in tests if None not in test.values()]
     return train, (labelled or tests)[0]

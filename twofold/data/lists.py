@@ -1,12 +1,13 @@
 """A file that lists images: text with one path on each line, or CSV (tab-separated: .tsv) with further columns.
 
-CSV, with commas or semicolons: the first row may name the columns, in any order: path, label, group, split (train, or
-test, val, valid); other columns are ignored. Without names they are path, label, group, as many as there are. Text: a
-path, or a path and a whole number behind it, the label. Paths are relative to the list's own folder. Empty cells are
-unknown.
+CSV, with commas or semicolons: the first row may name the columns, in any order: path, label, group, split (of the
+names that folders may have); other columns are ignored. Without names they are path, label, group, as many as there
+are. Text: a path, or a path and a whole number behind it, the label. Paths are relative to the list's own folder. Empty
+cells are unknown.
 """
 
 import csv
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 from twofold.data.columns import Cell, numbered, read_rows
 from twofold.data.decode import extensions
 from twofold.data.files import file_items, inspect
-from twofold.data.folder import TEST_FOLDERS, TRAIN_FOLDER, Splits
+from twofold.data.folder import TEST_FOLDERS, TRAIN_FOLDERS, Splits
 from twofold.data.items import Items
 from twofold.data.work import Progress
 from twofold.errors import TwofoldError, nearest
@@ -37,18 +38,19 @@ class Entry:
     path: str
     label: Cell = None
     group: Cell = None
-    split: str = TRAIN_FOLDER
+    split: str = TRAIN_FOLDERS[0]
 
 
 def read_list(path: Path, progress: Progress | None = None) -> Splits:
     entries = parse(path)
     seen: set[str] = set()
     for entry in entries:
-        if entry.path in seen:
+        plain = os.path.normpath(entry.path)  # ./a.png is a.png
+        if plain in seen:
             raise TwofoldError(f"{path} lists {entry.path} twice; an image has one number, label and group")
-        seen.add(entry.path)
-    train = [entry for entry in entries if entry.split == TRAIN_FOLDER]
-    test = [entry for entry in entries if entry.split != TRAIN_FOLDER]
+        seen.add(plain)
+    train = [entry for entry in entries if entry.split in TRAIN_FOLDERS]
+    test = [entry for entry in entries if entry.split not in TRAIN_FOLDERS]
     if not train:
         raise TwofoldError(f"{path} lists no images to train on")
     labels, classes = numbered([entry.label for entry in train], [entry.label for entry in test])
@@ -110,8 +112,7 @@ def _entry(where: str, row: Sequence[str], columns: dict[str, int]) -> Entry:
 
     if not cell("path"):
         raise TwofoldError(f"{where} names no image")
-    split = cell("split").lower() or TRAIN_FOLDER
-    split = {"training": TRAIN_FOLDER, "testing": "test", "validation": "val"}.get(split, split)
-    if split not in (TRAIN_FOLDER, *TEST_FOLDERS):
-        raise TwofoldError(f"{where} has split '{split[:60]}'{nearest(split, [TRAIN_FOLDER, *TEST_FOLDERS])}")
+    split = cell("split").lower() or TRAIN_FOLDERS[0]
+    if split not in (*TRAIN_FOLDERS, *TEST_FOLDERS):
+        raise TwofoldError(f"{where} has split '{split[:60]}'{nearest(split, [*TRAIN_FOLDERS, *TEST_FOLDERS])}")
     return Entry(cell("path"), cell("label") or None, cell("group") or None, split)

@@ -17,7 +17,7 @@ import numpy as np
 
 from twofold.data.columns import Cell, cell_of, numbered
 from twofold.data.decode import Unreadable, decode, ends_of, extensions, read_header
-from twofold.data.folder import TEST_FOLDERS, TRAIN_FOLDER, Splits
+from twofold.data.folder import TEST_FOLDERS, TRAIN_FOLDERS, Splits
 from twofold.data.items import Items
 from twofold.data.work import Progress, in_order, quiet_pillow
 from twofold.errors import TwofoldError
@@ -128,9 +128,9 @@ def _held_out(shards: Sequence[Path]) -> set[Path]:
     def says(shard: Path, words: Sequence[str]) -> bool:
         return bool({*re.split(r"[^a-z]+", f"{shard.parent.name}/{shard.name}".lower())} & {*words})
 
-    if not any(says(shard, (TRAIN_FOLDER,)) for shard in shards):
+    if not any(says(shard, TRAIN_FOLDERS) for shard in shards):
         return set()
-    return {shard for shard in shards if says(shard, TEST_FOLDERS) and not says(shard, (TRAIN_FOLDER,))}
+    return {shard for shard in shards if says(shard, TEST_FOLDERS) and not says(shard, TRAIN_FOLDERS)}
 
 
 def _items(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> Items:

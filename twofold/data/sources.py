@@ -110,7 +110,7 @@ def open_source(
         raise TwofoldError(f"{name} has {words}")
     size = natural_size(train.side)
     chosen = {"image_size": size, "channels": train.channels, **network_for(size)}
-    found = Source(name, _location(data), train, test, classes, defaults, chosen, "", least)
+    found = Source(name, location_of(data), train, test, classes, defaults, chosen, "", least)
     plain = found
     if classes is not None and len(classes) == 1:
         unlabelled = None if test is None else replace(test, labels=None)
@@ -333,7 +333,7 @@ def _holds_shards(folder: Path) -> bool:
     return any(folder.glob("*.tar")) and not any(path.suffix.lower() in extensions() for path in folder.iterdir())
 
 
-def _location(data: Any) -> str:
+def location_of(data: Any) -> str:
     if not isinstance(data, (str, Path)):
         return DATASET if is_dataset(data) or is_splits(data) else ARRAY
     return data if data in NAMES else str(Path(data).expanduser().resolve())

@@ -25,16 +25,17 @@ def probed(path: Path, probe: Probe, display: Display) -> float:
         data = read_data(config, open_source(probe.data, data_dir=config.data_dir), display)
     assert data.test is not None
     assert data.classes is not None
+    labelled, held = data.train.labelled(), data.test.labelled()
     network: nn.Module = trainer.method.encoder
     if probe.projected:
         network = nn.Sequential(network, trainer.method.projector)
-    train, test = trainer.features(data.train, network), trainer.features(data.test, network)
-    assert data.train.labels is not None
-    assert data.test.labels is not None
+    train, test = trainer.features(labelled, network), trainer.features(held, network)
+    assert labelled.labels is not None
+    assert held.labels is not None
     return linear_accuracy(
         train,
-        data.train.labels.to(train.device),
+        labelled.labels.to(train.device),
         test,
-        data.test.labels.to(test.device),
+        held.labels.to(test.device),
         classes=len(data.classes),
     )

@@ -5,10 +5,13 @@ cifar10-frossl-30-seed1.
 """
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from itertools import pairwise
+from os.path import basename
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,11 +40,16 @@ RANKS = 16  # eigenvalues kept of a spectrum, on a log scale, beside FroSSL's fo
 def record_name(config: Mapping[str, Any]) -> str:
     values = config["values"]
     asked = {key for key, layer in config["origin"].items() if layer == "user" and not key.startswith("checkpoint.")}
-    words = [Path(values["data"]).name, values["method"]]
+    words = [data_word(values["data"]), values["method"]]
     words += [str(values["epochs"])] * ("epochs" in asked)
     words += [f"{key}-{values[key]}" for key in sorted(asked - NOT_IN_NAME)]
     words += [f"seed{values['seed']}"] * ("seed" in asked)
     return re.sub(r"[^\w.]+", "-", "-".join(words)).strip("-")
+
+
+def data_word(data: str) -> str:
+    """A name as it is; of a path its last part and a hash of the whole, since many folders are called `images`."""
+    return f"{Path(data).name}-{blake2b(data.encode(), digest_size=4).hexdigest()}" if os.sep in data else data
 
 
 def record(run: Path, machine: str, commit: str) -> Record:
@@ -60,7 +68,7 @@ def recorded(run: Path, results: dict[str, Any], machine: str, commit: str) -> R
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     for name in PATHS:
         if config["values"].get(name) is not None:
-            config["values"][name] = Path(config["values"][name]).name
+            config["values"][name] = (data_word if name == "data" else basename)(config["values"][name])
     metrics, timing = lines_of(run / "metrics.jsonl"), lines_of(run / "timing.jsonl")
     results.setdefault("seconds", timing[-1]["seconds"] if timing else 0.0)
     spectrum = [line for line in lines_of(run / "spectrum.jsonl") if line["of"] == "embeddings"]

@@ -4,6 +4,7 @@ Several processes can work on one folder: each takes the next run that nobody el
 """
 
 import gc
+import json
 import platform
 import shutil
 import threading
@@ -21,7 +22,7 @@ import twofold
 from twofold import api
 from twofold.errors import Diverged, Interrupted, TwofoldError
 from twofold.reproduce.probe import probed
-from twofold.reproduce.record import Record, read_records, record, record_of_failure, write_record
+from twofold.reproduce.record import Record, has_todays_defaults, read_records, record, record_of_failure, write_record
 from twofold.reproduce.table import Job
 from twofold.train.device import choose_device, device_name
 from twofold.train.guards import ask_to_stop
@@ -97,7 +98,7 @@ def carry_out(
             if not ours:
                 outcome.elsewhere.append(name)
                 continue
-            if (records[-1] / f"{name}.json").exists():  # another process has done it in the meantime
+            if name in read_records(records[-1]):  # another process has done it in the meantime
                 continue
             display.say(f"\n{number} of {len(to_do)}: {name}")
             try:
@@ -126,10 +127,10 @@ def carry_out(
 def carried_out(job: Job, path: Path, display: Display, machine: str, commit: str) -> Record:
     """The record of a run, which is begun or resumed here."""
     try:
-        if (path / "config.json").exists():
+        if can_go_on(path):
             api.resume(path, display=display)
         else:
-            shutil.rmtree(path, ignore_errors=True)  # a kill can leave a folder that never became a run
+            shutil.rmtree(path, ignore_errors=True)
             config, source = api.configure(overrides=job.keys, display=display)
             api.start(config, source, out=path, display=display)
     except Diverged as error:
@@ -146,6 +147,14 @@ def carried_out(job: Job, path: Path, display: Display, machine: str, commit: st
         return record_of_failure(path, str(error).partition(";")[0], results, machine, commit)
     probes = {probe.name: probed(path, probe, display) for probe in job.row.probes}
     return record(path, machine, commit) | ({"probes": probes} if probes else {})
+
+
+def can_go_on(path: Path) -> bool:
+    """Whether the folder has a run with the defaults of today; else what it ends with is not what was asked for."""
+    try:
+        return has_todays_defaults({"config": json.loads((path / "config.json").read_text(encoding="utf-8"))})
+    except (OSError, ValueError, KeyError):  # a kill can leave a folder that never became a run
+        return False
 
 
 def forget() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from twofold.config import Config, flat, resolve
 from twofold.data.benchmarks import NAMED
+from twofold.data.sources import location_of
 from twofold.errors import TwofoldError
 from twofold.keys import coerce
 from twofold.methods import find, schema
@@ -133,11 +134,11 @@ def keys_of(table: Table, row: Row, epochs: int, seed: int, user: Mapping[str, A
     known = schema(row.method)
     wanted = wanted_of(table, row)
     suited = {key: value for key, value in user.items() if key in known}
-    data = str(suited.get("data", table.data))
+    data = location_of(str(suited.get("data", table.data)))
     usual = flat(usual_of(row.method, data, wanted | suited))
     differing = {key: value for key, value in wanted.items() if coerce(value, known[key].hint) != usual[key]}
     numbers = {"epochs": epochs} | ({"seed": seed} if seed else {})
-    return {"data": data, "method": row.method} | differing | suited | numbers
+    return {"method": row.method} | differing | suited | {"data": data} | numbers
 
 
 def wanted_of(table: Table, row: Row) -> dict[str, Any]:

@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 
 from twofold import dist
+from twofold.errors import TwofoldError
 from twofold.evaluate.metrics import alignment, uniformity, widened
 from twofold.linalg import centred, double
 from twofold.types import Batch, Embeddings, LossTerms
+
+LABELLED = "labelled"  # the part of a batch that has labels; the weight of what is averaged over these
 
 
 class Means:
@@ -29,8 +32,16 @@ class Means:
 
     @torch.no_grad()
     def observe(self, values: Mapping[str, Tensor]) -> None:
-        """The same names every time; the buffer stays where it is."""
-        new = double(torch.stack([*values.values(), torch.ones_like(next(iter(values.values())))]))
+        """The same names every time, in any order; the buffer stays where it is."""
+        if self.names and values.keys() != set(self.names):
+            ended, begun = set(self.names) - values.keys(), values.keys() - set(self.names)
+            changes = [f"{name} ended" for name in sorted(ended)] + [f"{name} began" for name in sorted(begun)]
+            raise TwofoldError(
+                f"the terms of the loss changed on the way: {', '.join(changes)}. Give the same in every step, 0 for "
+                "one that plays no part"
+            )
+        ordered = [values[name] for name in self.names or values]
+        new = double(torch.stack([*ordered, torch.ones_like(ordered[0])]))
         if self.names:
             self.sums += new
             self.sound += self.sums.isfinite()  # a sum stays broken
@@ -72,7 +83,7 @@ class OnlineProbe:
     def observe(
         self, features_VNK: Tensor, labels_N: Tensor, lr_factor: Tensor, samples: int | None = None
     ) -> dict[str, Tensor]:
-        """One training step; loss and accuracy on this batch, before the step.
+        """One training step; loss and accuracy on the labelled images of this batch, before the step, and their share.
 
         `samples`: how many all processes have together, where these are the share of one.
         """
@@ -81,6 +92,7 @@ class OnlineProbe:
             labels = labels_N.repeat(len(features_VNK))[None]
             known = labels >= 0  # images without a label teach the probe nothing
             count = known.sum() if samples is None else dist.sum_(known.sum(), "observers")
+            share = count / (labels.numel() if samples is None else samples * len(features_VNK))
             count, labels = count.clamp(min=1), labels.clamp(min=0)
             logits = self.logits(features).T  # a row for each class here too
             surprise = logits.log_softmax(dim=0)
@@ -98,7 +110,7 @@ class OnlineProbe:
                 self.velocity += sums[:-2].view_as(slope)
                 loss, accuracy = sums[-2:].unbind()
             self.weight -= self.top_lr * lr_factor * self.velocity
-            return {"online_loss": loss, "online_train_accuracy": accuracy}
+            return {"online_loss": loss, "online_train_accuracy": accuracy, LABELLED: share}
 
     def state_dict(self) -> dict[str, Any]:
         return {"weight": self.weight.T, "velocity": self.velocity.T}
@@ -210,13 +222,25 @@ class Observers:
         values = {"loss": loss.total} | {f"loss/{name}": value for name, value in loss.terms.items()}
         values |= geometry(embeddings, batch.position, samples)
         if self.probe is not None and batch.labels is not None:
-            values |= self.probe.observe(embeddings.features, batch.labels, lr_factor, samples)
+            online = self.probe.observe(embeddings.features, batch.labels, lr_factor, samples)
+            share = online.pop(LABELLED)
+            values |= {name: value * share for name, value in online.items()} | {LABELLED: share}
         self.means.observe(values)
         self.spectra["features"].observe(embeddings.features, samples=samples)
         self.spectra["embeddings"].observe(embeddings.z, samples=samples)
         if self.predicted is not None and embeddings.prediction is not None:
             self.spectra["predictor"].observe(embeddings.prediction, samples=samples)
             self.predicted.observe(embeddings.z, embeddings.prediction, samples)
+
+    def read(self) -> dict[str, float]:
+        """Averages since the last log point; the probe's are over labelled images, and left out if there were none."""
+        values = self.means.read()
+        share = values.pop(LABELLED, None)
+        for name in ("online_loss", "online_train_accuracy") if share is not None else ():
+            value = values.pop(name)
+            if share:
+                values[name] = value / share
+        return values
 
     def running(self) -> dict[str, Spectrum]:
         """All covariances, by the names they have in a checkpoint."""
@@ -228,7 +252,8 @@ class Observers:
         return {"means": self.means.state_dict(), "probe": probe, "spectra": spectra}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.means.load_state_dict(state["means"])
+        if self.probe is None or LABELLED in state["means"]["names"]:  # older checkpoints have averages of all images
+            self.means.load_state_dict(state["means"])
         if self.probe is not None:
             self.probe.load_state_dict(state["probe"])
         for name, spectrum in self.running().items():

@@ -270,7 +270,7 @@ class Trainer:
     def log(self, stage: Stage) -> None:
         """Write what the observers gathered since the last log point. The only place that waits for the device."""
         epoch = self.step / self.loader.steps_per_epoch
-        values = self.observers.means.read()
+        values = self.observers.read()
         refuse_nonfinite(self.folder, self.step, self.observers.means.broken, self.config.scaled_lr)
         eigenvalues = None
         if self.step in self.spectrum_points:
