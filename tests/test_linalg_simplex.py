@@ -53,6 +53,15 @@ def test_minus_infinity_is_left_out() -> None:
     assert spoilt.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_has_no_nearest_point_is_nan(value: float) -> None:
+    assert simplex_projection(torch.full((2, 3), value)).isnan().all()
+    if value != -torch.inf:
+        rows = simplex_projection(torch.tensor([[0.5, value, 0.1], [0.9, 0.5, 0.0]]))
+        assert rows[0].isnan().all()
+        torch.testing.assert_close(rows[1], torch.tensor([0.7, 0.3, 0.0]))
+
+
 def test_float32_with_thousands_of_entries() -> None:
     x = (-0.4 * torch.rand(3, 8000, dtype=torch.float64)).float()
     found = simplex_projection(x)

@@ -46,7 +46,7 @@ MEANING = {
     "effective_rank": "RankMe: exp of the entropy of the singular values",
     "stable_rank": "sum of the eigenvalues over the largest",
     "dimensions_above": "singular values above 0.1 of the largest",
-    "condition_number": "first eigenvalue over the 14th",
+    "condition_number": "first eigenvalue over the 14th, or the last",
     "shannon_entropy": "of the eigenvalues, in nats",
     "norm": "root of the mean squared length",
     "uniformity": "0: all point the same way; -4: evenly spread",
@@ -89,7 +89,8 @@ def diagnose(
     with display.stage("measuring the spectrum", len(features)) as stage:
         spectrum, measures, verdict = measure(features, stage)
     duplicates = None
-    if spectrum and len(features) <= MOST_PAIRED:
+    # Rows that are all nearly the same differ by noise, which whitening would take for images.
+    if spectrum and verdict.kind != "complete collapse" and len(features) <= MOST_PAIRED:
         with display.stage("looking for duplicates", len(features)) as stage:
             duplicates = [group.rows for group in near_duplicates(features, progress=stage)]
     return {

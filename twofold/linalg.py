@@ -240,7 +240,8 @@ def simplex_projection(x: Tensor) -> Tensor:
         ordered = x.sort(dim=-1, descending=True).values
         thresholds = (ordered.cumsum(dim=-1) - 1) / torch.arange(1, x.shape[-1] + 1, device=x.device)
         positive = (ordered > thresholds).sum(dim=-1, keepdim=True)
-        kept = x > thresholds.gather(-1, positive - 1)
+        # None is positive where there is NaN, which flows on.
+        kept = x > thresholds.gather(-1, (positive - 1).clamp_min(0))
     theta = (torch.where(kept, x, 0).sum(dim=-1, keepdim=True) - 1) / kept.sum(dim=-1, keepdim=True)
     return (x - theta).clamp_min(0)
 

@@ -222,6 +222,13 @@ def test_no_similarity_is_above_1() -> None:
     assert max(value for group in groups for value in group.similarities) <= 1.0
 
 
+@pytest.mark.parametrize("K", [3, 64, 2048])
+def test_threshold_1_finds_all_exact_copies_and_nothing_else(K: int) -> None:
+    features = torch.randn(300, K, generator=torch.Generator().manual_seed(0))
+    groups = near_duplicates(features.repeat(2, 1), 1.0)
+    assert sorted(group.rows for group in groups) == [(row, row + 300) for row in range(300)]
+
+
 def test_a_grey_image_stays_grey_when_it_is_levelled() -> None:
     preprocess = Preprocess(4, 3, [0.2, 0.5, 0.8], [0.1, 0.2, 0.3])
     grey = torch.randint(0, 256, (5, 1, 4, 4), dtype=torch.uint8).expand(-1, 3, -1, -1).contiguous()

@@ -17,6 +17,7 @@ from twofold.evaluate.metrics import (
     stable_rank,
     uniformity,
 )
+from twofold.linalg import normalized
 
 
 def centred_embeddings() -> np.ndarray:
@@ -163,3 +164,21 @@ def test_uniformity_of_points_with_known_distances():
     assert uniformity(torch.ones(5, 3)).item() == pytest.approx(0, abs=1e-6)
     spread = torch.randn(200, 4000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert uniformity(spread).item() == pytest.approx(-4, abs=0.01)
+
+
+@pytest.mark.parametrize("z", [torch.zeros(50, 8), torch.full((50, 8), 1e-10), -torch.full((50, 8), 1e-30)])
+def test_rows_of_no_length_are_all_at_one_point(z):
+    assert uniformity(z).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_a_row_of_no_length_is_at_the_centre_of_the_others():
+    z = torch.tensor([[3.0, 0.0], [0.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)
+    expected = math.log((4 * math.exp(-2) + 2 * math.exp(-8)) / 6)  # 4 ordered pairs at distance 1, 2 at 2
+    assert uniformity(z).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_uniformity_of_rows_with_a_length_is_that_of_their_cosines_to_the_last_bit():
+    z = torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
+    u = normalized(z)
+    exponents = (4.0 * (u @ u.T - 1)).fill_diagonal_(-math.inf)
+    assert torch.equal(uniformity(z), exponents.flatten().logsumexp(0) - math.log(256 * 255))

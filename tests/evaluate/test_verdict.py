@@ -64,13 +64,25 @@ def test_a_method_that_leaves_few_dimensions_says_so_without_alarm() -> None:
     assert judge(*series([EVEN] * 5), few_dimensions="Theorem 3.").kind == "healthy"
 
 
-@pytest.mark.parametrize("dimension, few", [(16, 1), (64, 4), (256, 4), (2048, 4)])
+@pytest.mark.parametrize("dimension, few", [(2, 1), (8, 1), (16, 1), (29, 3), (64, 7), (512, 7), (2048, 31)])
 def test_how_few_is_few(dimension: int, few: int) -> None:
     def kind(count: int) -> str:
-        return judge([Snapshot.of(torch.tensor([1.0] * count + [0.0] * (dimension - count)), {})]).kind
+        return judge([Snapshot.of(torch.tensor([1.0] * count + [1e-12] * (dimension - count)), {})]).kind
 
-    assert kind(few) == "dimensional collapse"
-    assert kind(2 * few + 8) == "healthy"
+    assert {kind(count) for count in range(1, few + 1)} == {"dimensional collapse"}
+    assert {kind(count) for count in range(few + 2, dimension + 1)} <= {"healthy"}
+    assert kind(dimension) == "healthy"
+
+
+def test_one_dimension_that_is_all_there_is_is_no_collapse() -> None:
+    assert judge([Snapshot.of(torch.ones(1), {})]).kind == "healthy"
+
+
+def test_a_long_tail_behind_some_strong_directions_is_no_collapse() -> None:
+    """The numbers are of two runs of Barlow Twins after some hundred steps; they ended well."""
+    for dimension, rank, above in ((1024, 12.1, 8), (2048, 25.9, 10)):
+        assert not Snapshot(1, dimension, rank, above, 1.0).few_dimensions
+        assert Snapshot(1, dimension, 1.1 * above, above, 1.0).few_dimensions
 
 
 def test_a_strong_first_direction_before_a_rich_rest_is_no_collapse() -> None:
@@ -94,6 +106,27 @@ def test_one_place_is_a_complete_collapse() -> None:
     assert verdict.kind == "complete collapse"
     assert "since step 100" in verdict.sentence
     assert judge([Snapshot.of(torch.zeros(8), {})]).kind == "complete collapse"
+
+
+OFFSET = {"embedding_norm": 400.0, "uniformity": -0.001}  # EVEN has a variance of 64, 4e-4 of the mean square
+
+
+def test_rich_embeddings_with_a_common_offset_did_not_collapse() -> None:
+    verdict = judge([Snapshot.of(torch.tensor(EVEN), OFFSET)])
+    assert (verdict.kind, verdict.bad) == ("common offset", False)
+    assert "effective rank 64.0 of 64, but a large common offset" in verdict.sentence
+    assert "Subtract the mean" in verdict.remedy
+    turned = judge([Snapshot.of(torch.tensor(EVEN), OFFSET | {"embedding_norm": 200.0})])
+    assert turned.kind == "common offset"  # by uniformity alone
+
+
+def test_an_offset_hides_no_collapse() -> None:
+    for poor in (FLAT, [1000.0] + [1.0] * 63):
+        assert judge([Snapshot.of(0.1 * torch.tensor(poor), OFFSET)]).kind == "complete collapse"
+    of_rounding = [value * 4e-6 * 400**2 / 64 for value in EVEN]
+    assert judge([Snapshot.of(torch.tensor(of_rounding), OFFSET)]).kind == "complete collapse"
+    in_a_run = judge(*series([EVEN] * 5, **{name: [value] * 5 for name, value in OFFSET.items()}))
+    assert in_a_run.kind == "complete collapse"
 
 
 def test_one_direction_is_a_complete_collapse() -> None:

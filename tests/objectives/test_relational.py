@@ -391,3 +391,9 @@ def test_mistakes_are_named() -> None:
             loss(f, torch.ones(5, 4), 0.1)
     with pytest.raises(TwofoldError, match="as many classes as features"):
         orthogonal_head(f, randn(5, 2))
+    whole = torch.arange(8).view(4, 2)
+    for loss in (ridge_labels, ridge_graph, graph_vicreg):
+        with pytest.raises(TwofoldError, match=r"must be floats \[rows, dim\] .* not int64 \[4, 2\]"):
+            loss(whole, torch.eye(4), 0.1)
+    with pytest.raises(TwofoldError, match="must be floats"):
+        orthogonal_head(whole, torch.eye(4))

@@ -34,6 +34,11 @@ def test_matches_are_the_nearest_of_all_the_nearest_first(desk: Path, tmp_path: 
     assert found[0][0].similarity == pytest.approx(1, abs=1e-6)
 
 
+def test_no_similarity_is_above_1(desk: Path) -> None:
+    found = twofold.search(desk / "run", desk / "photos", sorted((desk / "photos").rglob("*.png")), k=1)
+    assert max(best.similarity for (best,) in found) <= 1.0
+
+
 def test_more_than_there_are_gives_all(desk: Path) -> None:
     (matches,) = twofold.search(desk / "run", desk / "photos", desk / "photos" / "ants" / "00.png", k=99)
     assert sorted(match.index for match in matches) == list(range(30))

@@ -121,7 +121,7 @@ def diagnose(
 
 def copies(groups: list[tuple[int, ...]] | None) -> str:
     if groups is None:
-        return "not looked for: too many rows to compare all pairs of, or some that are not finite"
+        return "not looked for: too many rows to compare all pairs of, some that are not finite, or all nearly the same"
     if not groups:
         return "no rows that are nearly the same"
     first = ", ".join(map(str, groups[0][:WORST]))

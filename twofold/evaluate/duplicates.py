@@ -50,7 +50,7 @@ def near_duplicates(
         for end in (first, second):
             closest.scatter_reduce_(0, end, similarity, "amax")
         _link(parent, first.cpu().numpy(), second.cpu().numpy())
-    (linked,) = (closest >= threshold).cpu().numpy().nonzero()
+    (linked,) = (closest > 0).cpu().numpy().nonzero()
     roots = _roots(parent, linked)
     members: dict[int, list[int]] = {}
     for row, root in zip(linked.tolist(), roots.tolist(), strict=True):

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from twofold.linalg import full_precision, normalized
 
+SHORTEST = 1e-8  # a row below it has no direction
+
 
 def eigenvalues(covariance: Tensor) -> Tensor:
     """Eigenvalues of a symmetric `[D, D]` matrix: float64 on the CPU, descending, clamped at 0.
@@ -97,7 +99,10 @@ def uniformity(z_ND: Tensor, t: float = 2.0) -> Tensor:
     """log of the mean of exp(−t‖u_i − u_j‖²) over pairs of different images (Wang and Isola 2020).
 
     0 when all are at one point, about −2t when they are spread over a sphere of many dimensions; lower is more even.
+    A row of nearly no length stays near the centre of the sphere.
     """
-    u = normalized(z_ND)
-    exponents = (2 * t * (u @ u.T - 1)).fill_diagonal_(-math.inf)
+    u = normalized(z_ND, SHORTEST)
+    long = torch.linalg.vector_norm(z_ND, dim=1) >= SHORTEST
+    square = u.square().sum(1).masked_fill(long, 1)  # exactly, where rounding would make it nearly that
+    exponents = (2 * t * (u @ u.T - (square[:, None] + square) / 2)).fill_diagonal_(-math.inf)
     return exponents.flatten().logsumexp(0) - math.log(len(u) * (len(u) - 1))

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+ALMOST_ONE = 1 - 1e-6  # what a float32 row of unit length may give with itself
+
 
 def nearest(query: Tensor, bank: Tensor, k: int, block: int) -> tuple[Tensor, Tensor]:
     """The k largest similarities of each query (rows of unit length), descending, and their rows in the bank."""
@@ -33,7 +35,7 @@ def pairs_above(
         query = rows[start : start + block]
         for other in range(start, len(rows), block):
             here = query @ rows[other : other + block].T
-            close = here >= threshold
+            close = here >= min(threshold, ALMOST_ONE)
             if other == start:
                 close = close.triu(diagonal=1)
             first, second = close.nonzero(as_tuple=True)

@@ -17,8 +17,11 @@ Metrics = Mapping[str, float]
 
 LASTING = 3  # spectra, or looks, in a row that must agree: in the first steps of healthy runs ranks fall and rise again
 FEW_RANKS = 8.0  # effective rank; D/8 below 64 dimensions; D/64 above 512, where rounding alone looks like some
-FEW_ABOVE = 4  # singular values above 0.1 of the largest; D/16 below 64 dimensions
+ONE_RANK = 1.5  # the least of these limits: below it one direction has nearly all
+FEW_ABOVE = 4  # singular values above 0.1 of the largest
+NO_TAIL = 1.25  # effective rank over the number of these; Barlow Twins, early, has few and a tail: 1.5 or more
 ONE_POINT = 1e-3  # variance, as a part of the mean square of the embeddings: they are all at one place
+ROUNDING = 1e-5  # variance, as such a part: bfloat16 alone leaves up to 5e-6, in every direction
 ONE_DIRECTION = -0.005  # uniformity: on the unit sphere, where losses of cosines live, they are all at one place
 SHRUNK = 1e-2  # of the largest variance, and of the first loss: distances between views go with all others
 FADED = 0.03  # of the largest norm
@@ -37,7 +40,7 @@ class Verdict:
 
     @property
     def bad(self) -> bool:
-        return self.kind not in ("healthy", "few dimensions", "unknown")
+        return self.kind not in ("healthy", "few dimensions", "common offset", "unknown")
 
     def record(self) -> dict[str, Any]:
         return asdict(self) | {"evidence": list(self.evidence)}
@@ -69,9 +72,14 @@ class Snapshot:
         )
 
     @property
+    def fewest(self) -> float:
+        """Effective rank below which dimensions are few."""
+        return max(min(FEW_RANKS, self.dimension / 8), self.dimension / 64, min(ONE_RANK, self.dimension))
+
+    @property
     def few_dimensions(self) -> bool:
-        ranks = max(min(FEW_RANKS, self.dimension / 8), self.dimension / 64)
-        return self.rank < ranks and self.above <= max(1, min(FEW_ABOVE, self.dimension // 16))
+        few = self.rank < self.fewest and self.above <= self.fewest
+        return few and (self.above <= FEW_ABOVE or self.rank <= NO_TAIL * self.above)
 
     @property
     def one_point(self) -> bool:
@@ -80,6 +88,11 @@ class Snapshot:
     @property
     def one_direction(self) -> bool:
         return self.uniformity is not None and self.uniformity >= ONE_DIRECTION
+
+    @property
+    def rich_about_its_mean(self) -> bool:
+        many = self.rank >= self.fewest and self.above > min(FEW_ABOVE, self.fewest)
+        return many and self.norm is not None and self.variance > ROUNDING * self.norm**2
 
 
 def snapshots(spectra: Sequence[Mapping[str, Any]], metrics: Sequence[Metrics]) -> list[Snapshot]:
@@ -107,6 +120,7 @@ def judge(
         return Verdict("unknown", "Nothing was measured yet.")
     return (
         exploding(seen)
+        or common_offset(seen, metrics)
         or complete_collapse(seen, metrics, method)
         or vanishing(seen)
         or guessing(metrics, guess)
@@ -139,6 +153,23 @@ def exploding(seen: Sequence[Snapshot]) -> Verdict | None:
         f"Exploding norm: embeddings are {last / first:.3g} times as long as at step {seen[0].step}.",
         (f"root mean square length {last:.3g}, from {first:.3g}; above {GROWN:g} times that since step {since}",),
         "Lower lr first; a longer warm-up (warmup_epochs), clip=1 or weight_decay also hold it.",
+    )
+
+
+def common_offset(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
+    """Of one spectrum alone; in a run, embeddings that come to lie so near each other have collapsed."""
+    last = seen[-1]
+    if metrics or not (last.one_point or last.one_direction) or not last.rich_about_its_mean:
+        return None
+    return Verdict(
+        "common offset",
+        f"No collapse, effective rank {last.rank:.1f} of {last.dimension}, but a large common offset: "
+        "all images point nearly the same way.",
+        (
+            f"variance {last.variance:.3g} at a root mean square length of {last.norm:.3g}",
+            f"{last.above} of {last.dimension} singular values are above 0.1 of the largest",
+        ),
+        "Subtract the mean of the features before cosines or kNN.",
     )
 
 

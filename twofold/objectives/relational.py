@@ -86,8 +86,9 @@ def orthogonal_head(features: Tensor, labels: Tensor) -> LossTerms:
 
 
 def _shape(features: Tensor, relation: Tensor, ridge: float = 0.0) -> tuple[int, int]:
-    if features.dim() != 2 or len(features) < 2:
-        raise TwofoldError(f"features must be [rows, dim] with two rows or more, not {list(features.shape)}")
+    if features.dim() != 2 or len(features) < 2 or not features.is_floating_point():
+        given = f"{str(features.dtype).removeprefix('torch.')} {list(features.shape)}"
+        raise TwofoldError(f"features must be floats [rows, dim] with two rows or more, not {given}")
     if len(relation) != len(features):
         raise TwofoldError(f"{len(features)} rows of features have labels or a graph of {len(relation)} rows")
     if ridge < 0:

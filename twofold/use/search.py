@@ -62,7 +62,7 @@ def search(
     similarity, rows = nearest(unit(query), bank, k, BLOCK)
     return [
         [_match(images, *found) for found in zip(values, numbers, strict=True)]
-        for values, numbers in zip(similarity.tolist(), rows.tolist(), strict=True)
+        for values, numbers in zip(similarity.clamp(-1, 1).tolist(), rows.tolist(), strict=True)
     ]
 
 
