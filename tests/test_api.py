@@ -1,15 +1,20 @@
 """From Python: data as arrays, encoders of one's own, and what a finished run gives back."""
 
+import copy
 import dataclasses
+import os
+import shutil
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits
-from torch import nn
+from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import twofold
@@ -20,6 +25,8 @@ from twofold.config import RUN_KEYS, resolve
 from twofold.data.decode import decode
 from twofold.evaluate.probes import Row
 from twofold.train import device
+from twofold.train.build import build_method
+from twofold.train.progress import Display
 from twofold.train.record import RunFolder
 from twofold.train.weights import Preprocess
 
@@ -161,18 +168,99 @@ def test_any_module_is_an_encoder(tmp_path: Path) -> None:
     assert torch.equal(loaded.linear.weight, encoder.linear.weight)
 
 
+class Ending(Own):
+    def __init__(self, end: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.end = end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(super().forward(x))
+
+
+def in_inference_mode(make: Callable[[], nn.Module]) -> nn.Module:
+    with torch.inference_mode():
+        return make()
+
+
 @pytest.mark.parametrize(
     "encoder, message",
     [
         (Own().requires_grad_(False), "the encoder has no weights to train"),
         (nn.Flatten(), "the encoder has no weights to train"),
         (Own().double(), r"the encoder has weights of torch.float64: give encoder.float\(\)"),
+        (Ending(lambda features: features.detach()), r"no gradient comes back .*: look for no_grad\(\) or detach\(\)"),
+        (Ending(lambda features: features.double()), r"features of torch.float64: let it return features.float\(\)"),
+        (Ending(lambda features: features.half()), r"features of torch.float16: let it return features.float\(\)"),
+        (in_inference_mode(Own), r"made under torch.inference_mode\(\), and cannot be trained: make it outside"),
     ],
 )
 def test_an_encoder_that_cannot_be_trained_is_refused(encoder: nn.Module, message: str, tmp_path: Path) -> None:
     with pytest.raises(twofold.TwofoldError, match=message):
         twofold.pretrain("digits", encoder=encoder, out=tmp_path / "run", **small("frossl", epochs=1))
     assert not (tmp_path / "run").exists()
+
+
+class Careful(nn.Module):
+    """With running statistics, and gradients in training alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.BatchNorm1d(20), nn.Dropout())
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.set_grad_enabled(self.training):
+            return self.layers(x)
+
+
+def test_an_encoder_is_looked_at_without_a_trace() -> None:
+    config, source = api.configure("digits", "frossl", small("frossl") | {"encoder": "Careful"})
+    images = api.read_data(config, source, Display(quiet=True)).train
+    encoder, generator = Careful(), torch.get_rng_state()
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    build_method(config, images, encoder)
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+    with torch.inference_mode():  # of who looks at a run: encoders are copied there
+        build_method(config, images, copy.deepcopy(encoder))
+
+
+class Empty(Own):
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("make", [Empty, lambda: torch.compile(Own(), backend="eager")], ids=["empty", "compiled"])
+def test_an_encoder_is_not_asked_for_its_truth(make: Callable[[], nn.Module], tmp_path: Path) -> None:
+    encoder = make()
+    start = [parameter.detach().clone() for parameter in encoder.parameters()]
+    twofold.pretrain("digits", encoder=encoder, out=tmp_path / "run", **small("frossl", epochs=1))
+    assert not any(torch.equal(*pair) for pair in zip(start, encoder.parameters(), strict=True))
+
+
+def test_a_name_that_another_run_takes_meanwhile_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    read = api.read_data
+
+    def meanwhile(*arguments: Any) -> Any:
+        (tmp_path / "runs" / "frossl-digits-1").mkdir(parents=True)
+        return read(*arguments)
+
+    monkeypatch.setattr(api, "read_data", meanwhile)
+    assert twofold.pretrain("digits", **small("frossl", epochs=1)).path == Path("runs/frossl-digits-2")
+
+
+def test_a_run_is_the_same_in_whatever_mode_the_caller_is(tmp_path: Path) -> None:
+    def records(name: str) -> list[dict[str, Any]]:
+        run = twofold.pretrain("digits", method="simclr", out=tmp_path / name, **small("simclr", epochs=1))
+        (run.path / "results.json").unlink()
+        shutil.rmtree(run.path / "checkpoints")
+        return twofold.resume(run).metrics
+
+    expected = records("plain")
+    with torch.inference_mode():
+        assert records("inference") == expected
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert records("autocast") == expected
 
 
 def test_a_run_goes_on_where_its_images_are_now(tmp_path: Path) -> None:
@@ -185,6 +273,10 @@ def test_a_run_goes_on_where_its_images_are_now(tmp_path: Path) -> None:
     moved = folder.rename(tmp_path / "elsewhere")
     assert CliRunner().invoke(app, ["resume", str(run.path), str(moved), "-q"]).exit_code == 0
     assert (run.path / "results.json").exists()
+    (run.path / "results.json").unlink()
+    for number, path in enumerate(sorted(moved.iterdir())):  # as of a copy, which has times of its own
+        os.utime(path, (1e9 + number, 1e9 + number))
+    assert twofold.resume(run, data=moved).results is not None
     (run.path / "results.json").unlink()
     (moved / "19.png").unlink()
     with pytest.raises(twofold.TwofoldError, match=r"have changed .* put them back .*: twofold resume .*run DATA"):

@@ -80,6 +80,8 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["lr=-1"], "lr=-1 is not a number above 0"),
         (["batch_size=5000"], "batch_size=5000 is larger than the 1438 images"),
         (["nowhere"], "there is no 'nowhere'"),
+        ([""], "the name of the data is empty"),
+        (["epochs=1e30"], "epochs=1e30 is not a whole number from 1 to 10000000"),
         (["digit"], "did you mean 'digits'?"),
         (["photos", "photos"], "one set of images at a time"),
         (["photos", "batch_size=64"], "batch_size=64 is larger than the 12 images; use batch_size=4"),
@@ -211,7 +213,17 @@ def test_labels_say_whether_it_helped(linear: float, knn: float, said: str) -> N
         return {"name": name, "linear_accuracy": linear, "knn_accuracy": knn}
 
     others = [row("untrained", 0.8, 0.5), row("raw pixels", 0.6, 0.6)]
-    assert comparison([row("trained", linear, knn), *others], 100) == said
+    table = [row("trained", linear, knn), *others]
+    assert comparison({"table": table, "test_images": 100}) == said
+
+
+def test_accuracies_of_few_images_show_little() -> None:
+    """However many more there are without a label."""
+    table = [{"name": "trained", "linear_accuracy": 1.0, "knn_accuracy": 1.0}]
+    table += [{"name": "untrained", "linear_accuracy": 5 / 6, "knn_accuracy": 5 / 6}]
+    assert "better than untrained" in comparison({"table": table, "test_images": 60})
+    few = comparison({"table": table, "test_images": 60, "test_labelled": 6})
+    assert few == "labels   linear not clearly better than untrained; kNN not clearly better than untrained"
 
 
 def test_a_folder_without_labels_with_a_broken_file(tmp_path: Path, photos: Path) -> None:

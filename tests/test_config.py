@@ -4,7 +4,9 @@ import dataclasses
 import json
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,11 +34,18 @@ from twofold.methods import CATALOG, schema
         ("0,0.2", float | tuple[float, ...], (0.0, 0.2)),
         ("b", Literal["a", "b"], "b"),
         ("3", Literal[1, 3], 3),
+        ("none", str | None, None),
+        ("None", str | None, None),
+        (np.bool_(True), bool, True),
+        (np.array([64, 128]), tuple[int, ...], (64, 128)),
+        (np.array(3), int, 3),
+        (torch.device("cuda", 1), str, "cuda:1"),
     ],
 )
-def test_coerce(text: str, hint: object, value: object) -> None:
-    assert coerce(text, hint) == value
-    assert coerce(value, hint) == value
+def test_coerce(text: object, hint: object, value: object) -> None:
+    for either in (text, value):
+        assert coerce(either, hint) == value
+        assert type(coerce(either, hint)) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +60,8 @@ def test_coerce(text: str, hint: object, value: object) -> None:
         ("1,2,3", tuple[float, float]),
         ("c", Literal["a", "b"]),
         (True, int),
+        (np.bool_(True), int),
+        (np.zeros((2, 2)), tuple[float, ...]),
         (None, float),
         ("-1", Annotated[float, Bounds(0)]),
         ("0", Annotated[float, Bounds(0, above=True)]),
@@ -79,13 +90,14 @@ def test_later_layers_win_and_are_remembered() -> None:
     [
         ({"epoch": "3"}, "unknown key 'epoch', did you mean 'epochs'?"),
         ({"augment.flp": "0"}, "did you mean 'augment.flip'?"),
-        ({"epochs": "0"}, "epochs=0 is not a whole number at least 1"),
+        ({"epochs": "0"}, "epochs=0 is not a whole number from 1 to 10000000"),
         ({"epochs": "many"}, "epochs=many is not a whole number"),
         ({"optimizer": "sdg"}, "is not sgd or adam or adamw or lars"),
         ({"augment.flip": "1.5"}, "from 0 to 1"),
         ({"augment.crop_scale": "0.9,0.1"}, "the first is larger"),
         ({"augment.crop_scale": "0,1"}, "above 0"),
         ({"augment.blur": "0,0.1,0.2"}, "3 values for 2 views"),
+        ({"epochs": np.zeros((2, 1))}, "epochs=0,0 is not a whole number"),
     ],
 )
 def test_refusals_name_key_value_and_rule(given: dict[str, str], message: str) -> None:

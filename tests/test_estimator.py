@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import twofold
 from running import Own
+from twofold import api
 
 DIGITS = load_digits()
 IMAGES = (DIGITS.images[:120] / 16).astype(np.float32)
@@ -183,6 +184,29 @@ def test_nothing_is_left_behind_unless_asked_for(
     assert not hasattr(estimator.set_params(out=None).fit(IMAGES[:40]), "run_")  # that was of another fit
 
 
+def test_a_name_that_another_fit_takes_meanwhile_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = api.read_data
+
+    def meanwhile(*arguments: Any) -> Any:
+        (tmp_path / "runs" / "frossl-1").mkdir(parents=True)
+        return read(*arguments)
+
+    monkeypatch.setattr(api, "read_data", meanwhile)
+    fitted = twofold.Twofold(epochs=1, overrides=SMALL, out=tmp_path / "runs").fit(IMAGES[:40])
+    assert fitted.run_.path.name == "frossl-2"
+
+
+def test_a_fit_that_fails_leaves_the_one_before_it(tmp_path: Path) -> None:
+    estimator = twofold.Twofold(epochs=1, overrides=SMALL, out=tmp_path).fit(IMAGES[:40].reshape(40, 64))
+    before, features = dict(vars(estimator)), estimator.transform(IMAGES[:3].reshape(3, 64))
+    for broken in ({"method": "simcrl"}, {"overrides": {"batchsize": 3}}, {"overrides": SMALL | {"lr": 1e30}}):
+        with pytest.raises(ValueError, match=r"simcrl|batchsize|not finite"):
+            estimator.set_params(**broken).fit(IMAGES[:40, :6, :6].reshape(40, 36))
+        estimator.set_params(method="frossl", overrides=SMALL)
+        assert vars(estimator) == before
+    np.testing.assert_array_equal(estimator.transform(IMAGES[:3].reshape(3, 64)), features)
+
+
 def test_a_module_of_ones_own_stays_as_it_was_given() -> None:
     module = Own()
     before = module.linear.weight.detach().clone()
@@ -265,8 +289,13 @@ def test_fits_in_threads_give_the_same_features_and_leave_torchs_generator_alone
 
 
 def test_what_the_caller_has_set_in_torch_does_not_matter_or_is_refused() -> None:
-    with torch.no_grad():
-        assert twofold.Twofold(epochs=1, overrides=SMALL).fit(IMAGES[:40]).transform(IMAGES[:3]).shape[0] == 3
+    def features() -> np.ndarray:
+        return twofold.Twofold(epochs=1, overrides=SMALL).fit(IMAGES[:40]).transform(IMAGES[:3])
+
+    expected = features()
+    for mode in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16)):
+        with mode:
+            np.testing.assert_array_equal(features(), expected)
     torch.set_default_dtype(torch.float64)
     try:
         with pytest.raises(ValueError, match=r"set_default_dtype\(torch.float32\) first"):

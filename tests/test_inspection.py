@@ -291,6 +291,27 @@ def test_diagnose_finds_copies(tmp_path: Path) -> None:
     assert "2 groups of rows that are nearly the same; the largest has 3: 7, 30, 200" in " ".join(result.stdout.split())
 
 
+def test_diagnose_looks_for_no_copies_among_rows_that_are_all_nearly_the_same() -> None:
+    noise = np.random.default_rng(0).normal(size=(500, 64))
+    found = diagnose((1 + 1e-4 * noise).astype(np.float32))
+    assert found["verdict"]["kind"] == "complete collapse"
+    assert found["duplicates"] is None
+    assert diagnose((40 + noise).astype(np.float32))["duplicates"] == []
+
+
+@pytest.mark.parametrize("rows, rank, dimension", [(600, 5, 512), (600, 7, 512), (30, 2, 512)])
+def test_diagnose_sees_a_low_rank_of_equal_directions(rows: int, rank: int, dimension: int) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(rows, rank)) @ generator.normal(size=(rank, dimension))
+    assert diagnose(x.astype(np.float32))["verdict"]["kind"] == "dimensional collapse"
+
+
+def test_diagnose_says_which_eigenvalues_a_condition_number_is_of(tmp_path: Path) -> None:
+    np.save(tmp_path / "z.npy", rows_of_rank(6, 6))
+    result = CliRunner().invoke(app, ["diagnose", str(tmp_path / "z.npy")], catch_exceptions=False)
+    assert "first eigenvalue over the 14th, or the last" in " ".join(result.stdout.split())
+
+
 def test_diagnose_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "few.npz", embeddings=rows_of_rank(2))
     assert diagnose(tmp_path / "few.npz")["verdict"]["kind"] == "dimensional collapse"
@@ -299,7 +320,7 @@ def test_diagnose_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     assert same["verdict"]["kind"] == "complete collapse"
     json.dumps(same, allow_nan=False)
     np.save(tmp_path / "aside.npy", 1000 + rows_of_rank(40))
-    assert diagnose(tmp_path / "aside.npy")["verdict"]["kind"] == "complete collapse"
+    assert diagnose(tmp_path / "aside.npy")["verdict"]["kind"] == "common offset"
     broken = rows_of_rank(40)
     broken[7, 3], broken[9] = np.nan, np.inf
     np.save(tmp_path / "broken.npy", broken)
@@ -363,3 +384,23 @@ def test_a_run_finds_its_own_images_again(tmp_path: Path) -> None:
     for gone in ("array", "dataset"):
         with pytest.raises(TwofoldError, match="cannot be found again"):
             find_again(replace(config, data=gone))
+    shutil.move(tmp_path / "photos", tmp_path / "moved")
+    with pytest.raises(TwofoldError, match="photos, which is not there any more: say where they are now"):
+        find_again(config)
+
+
+def test_images_without_a_label_are_left_out_of_probes(tmp_path: Path) -> None:
+    """Of the training images, and of the test images."""
+    digits = load_digits()
+    pixels, labels = (digits.images[:160] * 15).astype(np.uint8), digits.target[:160] % 2
+    labels[::4] = -1
+    data = {"train": (pixels[:120], labels[:120]), "test": (pixels[120:], labels[120:])}
+    run = twofold.pretrain(
+        data, method="simclr", out=tmp_path / "run", **running.small("simclr", epochs=1, batch_size=32)
+    )
+    expected = {row["name"]: row for row in run.results["table"]}
+    for found, key in ((probe(run, data), "linear_accuracy"), (knn(run, data), "knn_accuracy")):
+        assert (found["train_images"], found["test_images"], found["test_images_trained_on"]) == (90, 30, 0)
+        for row in found["rows"]:
+            assert row["top1"] == pytest.approx(expected[row["name"]][key], abs=1.5 / 30)
+    assert (run.results["train_labelled"], run.results["test_labelled"]) == (90, 30)

@@ -21,6 +21,7 @@ from twofold.config import load as load_config
 from twofold.data import seen
 from twofold.data.datasets import is_array_splits, is_splits
 from twofold.data.sources import ARRAY, DATASET, Data, Source, load_as, open_source
+from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import Row, compare
@@ -34,8 +35,9 @@ from twofold.report.page import write_anew, write_report
 from twofold.report.pictures import record_trainer
 from twofold.train import initial
 from twofold.train.device import device_name, peak_memory, process_memory
+from twofold.train.precision import own_modes
 from twofold.train.progress import Display
-from twofold.train.record import Bystander, RunFolder, last_taken, next_free
+from twofold.train.record import Bystander, Numbered, RunFolder
 from twofold.train.trainer import Trainer
 from twofold.train.weights import save_encoder
 
@@ -60,8 +62,9 @@ class Run:
 
     @property
     def config(self) -> Config:
+        text = self.folder.config_text()
         try:
-            return load_config(self.folder.config_text(), schema_of_run)
+            return load_config(text, schema_of_run)
         except TwofoldError as error:
             raise TwofoldError(f"{self.path / 'config.json'} cannot be read: {error}") from None
 
@@ -142,7 +145,7 @@ def pretrain(
     config: Config | Mapping[str, Any] | Any = None,
     *,
     method: str | None = None,
-    out: str | Path | None = None,
+    out: str | Path | Numbered | None = None,
     encoder: str | nn.Module | None = None,
     minutes: float | None = None,
     quiet: bool = True,
@@ -167,7 +170,7 @@ def pretrain(
     if encoder is not None:
         keys["encoder"] = name_of(encoder)
     module = encoder if isinstance(encoder, nn.Module) else None
-    with dist.joined():
+    with dist.joined(), own_modes():
         display = Display(quiet=quiet or not dist.is_first())
         resolved, source = configure(data, method, keys, display, minutes)
         return start(resolved, source, out=out, display=display, encoder=module)
@@ -179,23 +182,31 @@ def settled(config: Config) -> dict[str, Any]:
 
 
 def start(
-    config: Config, source: Source, *, out: str | Path | None, display: Display, encoder: nn.Module | None = None
+    config: Config,
+    source: Source,
+    *,
+    out: str | Path | Numbered | None,
+    display: Display,
+    encoder: nn.Module | None = None,
 ) -> Run:
     """Read the data and build everything before the first file is written: a refusal leaves nothing behind."""
     config, weights = with_weights(config)
+    place = place_of(config, source, out)
     if dist.count() > 1 and dist.restarts() > 0:
-        earlier = dist.from_first(lambda: earlier_attempt(config, source, out))
+        earlier = dist.from_first(lambda: earlier_attempt(config, place))
         if earlier is not None:
             return go_on(Path(earlier), config, source, display, encoder)
-    path = Path(dist.from_first(lambda: new_place(config, source, out)))
+    if isinstance(place, Path):
+        dist.from_first(lambda: RunFolder.refuse_existing(place))
     data = read_data(config, source, display)
     trainer = Trainer(config, data, display, encoder, weights)
     if trainer.rows is not None:
         trainer.rows.refuse_place()
-    folder = RunFolder.create(path, dump(config)) if dist.is_first() else Bystander(path)
+    path = Path(dist.from_first(lambda: str(RunFolder.create(place, dump(config)).path)))
+    folder = RunFolder(path) if dist.is_first() else Bystander(path)
     with folder.held():
         if dist.is_first():
-            seen.remember(folder.path, source, config.test_fraction)
+            seen.remember(folder.path, source, config.test_fraction, data)
         if weights is not None and dist.is_first():
             initial.keep(folder.path, weights)
         if data.skipped:
@@ -215,15 +226,15 @@ def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
     return dataclasses.replace(config, init=init), weights
 
 
-def new_place(config: Config, source: Source, out: str | Path | None) -> str:
-    path = Path(out) if out is not None else next_free(RUNS, f"{config.method}-{source.name}")
-    RunFolder.refuse_existing(path)
-    return str(path)
+def place_of(config: Config, source: Source, out: str | Path | Numbered | None) -> Path | Numbered:
+    if out is None:
+        return Numbered(RUNS, f"{config.method}-{source.name}")
+    return out if isinstance(out, Numbered) else Path(out)
 
 
-def earlier_attempt(config: Config, source: Source, out: str | Path | None) -> str | None:
+def earlier_attempt(config: Config, place: Path | Numbered) -> str | None:
     """The folder in which the processes were at work on this very run before torchrun started them again."""
-    path = Path(out) if out is not None else last_taken(RUNS, f"{config.method}-{source.name}")
+    path = place.last_taken() if isinstance(place, Numbered) else place
     if path is None or not (path / "config.json").exists() or RunFolder(path).config_text() != dump(config):
         return None
     return str(path)
@@ -241,7 +252,7 @@ def resume(
 
     What a run got from Python is needed again: arrays as `data`, a module as `encoder`, with its initial weights.
     """
-    with dist.joined():
+    with dist.joined(), own_modes():
         display = display or Display(quiet=quiet or not dist.is_first())
         return go_on(Path(run), Run(run).config, None, display, encoder, data)
 
@@ -319,6 +330,8 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         "table": [dataclasses.asdict(row) for row in rows],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
+        "train_labelled": labels_in(trainer.data.train),
+        "test_labelled": labels_in(trainer.data.test),
         "seconds": time.monotonic() - trainer.started,
         "memory": memory,
         "process_memory": process_memory(),
@@ -333,6 +346,10 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         record_trainer(folder, trainer, display)
         write_report(folder)
     return Run(folder.path)
+
+
+def labels_in(store: ImageStore | None) -> int:
+    return 0 if store is None or store.labels is None else int((store.labels >= 0).sum())
 
 
 def evaluate(trainer: Trainer, display: Display) -> list[Row]:

@@ -134,7 +134,7 @@ class Config:
         str | None, "weights to start from: a run, a .safetensors file, or timm:NAME for its pretrained ones"
     ] = None
 
-    epochs: Annotated[Count, "passes over the images"] = 100
+    epochs: Annotated[int, Bounds(1, 10**7), "passes over the images"] = 100
     batch_size: Annotated[int, Bounds(2), "images in a step, over all devices"] = 256
     pieces: Annotated[
         Count, "parts in which a batch passes the network, to need less memory; the objective sees all of it"

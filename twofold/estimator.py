@@ -29,7 +29,7 @@ from twofold.methods import find
 from twofold.models import feature_dimension
 from twofold.train.device import choose_device
 from twofold.train.precision import autocast_of
-from twofold.train.record import next_free
+from twofold.train.record import Numbered
 from twofold.train.weights import load_encoder
 
 ALLOWED = {"allow_nd": True, "ensure_non_negative": True}
@@ -84,8 +84,8 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 — labels are for others in a pipeline
         """Train on all images; `y` is not looked at."""
-        X = validate_data(self, as_array(X), **ALLOWED, ensure_min_samples=2, ensure_min_features=2)
-        self.__dict__.pop("run_", None)  # of an earlier fit
+        checks: dict[str, Any] = {**ALLOWED, "ensure_min_samples": 2, "ensure_min_features": 2}
+        X = check_array(as_array(X), **checks, estimator=self, input_name="X")
         with tempfile.TemporaryDirectory(prefix="twofold-") as aside, value_errors():
             find(self.method)
             if self.method == "supervised":
@@ -108,17 +108,21 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 {"data": images, **keys},
                 method=self.method,
                 encoder=copy.deepcopy(module),  # a parameter stays as it was given
-                out=next_free(Path(aside if self.out is None else self.out), self.method),
+                out=Numbered(Path(aside if self.out is None else self.out), self.method),
                 quiet=not self.verbose,
             )
             own = copy.deepcopy(module) if isinstance(module, nn.Module) else None
-            self.encoder_ = load_encoder(run, encoder=own)
-            self.config_, self.metrics_ = run.config, run.metrics
-        self._shape_in = X.shape[1:]
+            encoder = load_encoder(run, encoder=own)
+            preprocess: Any = encoder.preprocess
+            width = feature_dimension(encoder, preprocess.channels, preprocess.image_size)
+            config, metrics = run.config, run.metrics
+        # All at once: where anything above fails, an earlier fit stays whole.
+        validate_data(self, X, skip_check_array=True)
+        self.encoder_, self.config_, self.metrics_ = encoder, config, metrics
+        self._shape_in, self._n_features_out = X.shape[1:], width
+        self.__dict__.pop("run_", None)  # of an earlier fit
         if self.out is not None:
             self.run_ = run
-        preprocess: Any = self.encoder_.preprocess
-        self._n_features_out = feature_dimension(self.encoder_, preprocess.channels, preprocess.image_size)
         return self
 
     def transform(self, X: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from twofold.api import Run, read_data
 from twofold.config import Config, Graph
-from twofold.data.seen import own_source
+from twofold.data.seen import own_source, trained_on
 from twofold.data.sources import Data
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError, nearest
@@ -44,6 +44,7 @@ class Subject:
     train_labels: Tensor
     test_labels: Tensor
     representations: dict[str, tuple[Tensor, Tensor]]  # name → features of training and test images
+    trained_on: int  # of the test images
 
 
 def probe(
@@ -128,6 +129,7 @@ def described(run: Any, subject: Subject, layer: str, rows: list[dict[str, Any]]
         "layer": layer,
         "train_images": len(subject.train_labels),
         "test_images": len(subject.test_labels),
+        "test_images_trained_on": subject.trained_on,
         "classes": list(subject.classes),
         "rows": rows,
     }
@@ -141,12 +143,15 @@ def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | N
     finished = (path / "encoder.safetensors").exists()
     if data is not None and not finished:
         raise TwofoldError(f"{path} is not finished: until then it is measured on its own images, without DATA")
-    read = read_data(config, own_source(path, config, display.say, data), display)
+    source = own_source(path, config, display.say, data)
+    read = read_data(config, source, display)
     train, test, classes = read.train.labelled(), read.test, read.classes
     test = None if test is None else test.labelled()
     if test is None or classes is None or train.labels is None or test.labels is None or not len(test):
         missing = "labels" if classes is None else "images held out for the test"
         raise TwofoldError(f"{read.name} has no {missing}: give DATA with one sub-folder for each class, or a test set")
+    if seen := trained_on(path, source, test):
+        display.say(f"{seen:,} of the {len(test):,} test images were trained on, so that accuracies are too high")
     networks, preprocess = networks_of(path, config, read.train, layer, encoder)
     device = choose_device("auto")
     stores = (train.place(device), test.place(device))
@@ -155,7 +160,7 @@ def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | N
         with display.stage(f"features, {name}", len(train) + len(test)) as stage:
             found[name] = features_of(network, stores, preprocess, config, device, stage)
     found["raw pixels"] = (pixels(stores[0]), pixels(stores[1]))
-    return Subject(read, classes, train.labels, test.labels, found)
+    return Subject(read, classes, train.labels, test.labels, found, seen)
 
 
 def features_of(

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import numpy as np
+import torch
+
 from twofold.errors import TwofoldError
 
 
@@ -98,8 +101,19 @@ def parameter_keys(function: Callable[..., Any]) -> Schema:
                 "tuple[float, ...]"
             )
         else:
-            keys[name] = _key(name, hints[name], parameter.default)
+            keys[name] = _key(name, hints[name], _checked_default(function, name, parameter.default, hints[name]))
     return keys
+
+
+def _checked_default(function: Callable[..., Any], name: str, default: Any, hint: Any) -> Any:
+    """As the type that it is annotated with: a run writes it down, and must be able to read it again."""
+    try:
+        return coerce(default, hint)
+    except ValueError:
+        remedy = "add '| None' to its type, as in float | None = None" if default is None else "change one of the two"
+        raise TwofoldError(
+            f"{function.__name__}'s '{name}' is {shown(default)} by default, and that is not {describe(hint)}: {remedy}"
+        ) from None
 
 
 def describe(hint: Any) -> str:
@@ -132,6 +146,7 @@ def is_readable(hint: Any) -> bool:
 def coerce(value: Any, hint: Any) -> Any:
     """`value`, given as text, JSON or Python, as the type `hint`; ValueError where it is not one."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    value = _of_python(value)
     if origin is Annotated:
         value = coerce(value, arguments[0])
         for bounds in arguments[1:]:
@@ -146,7 +161,7 @@ def coerce(value: Any, hint: Any) -> Any:
                 return choice
         raise ValueError(value)
     if origin in (typing.Union, types.UnionType):
-        for argument in arguments:
+        for argument in sorted(arguments, key=lambda each: each is not type(None)):  # else none would be a text
             try:
                 return coerce(value, argument)
             except ValueError:
@@ -190,10 +205,16 @@ def coerce(value: Any, hint: Any) -> Any:
             else number
         )
     if hint is str:
+        if isinstance(value, torch.device):
+            return str(value)
         if not isinstance(value, (str, os.PathLike)):
             raise ValueError(value)
         return os.fspath(value)
     raise TypeError(f"no way to read {hint} from a command line")
+
+
+def _of_python(value: Any) -> Any:
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:
@@ -217,6 +238,7 @@ def parse_overrides(words: typing.Iterable[str]) -> dict[str, str]:
 
 def shown(value: Any) -> str:
     """A value as it would be typed on the command line."""
+    value = _of_python(value)
     if isinstance(value, (tuple, list)):
         return ",".join(shown(part) for part in value)
     if isinstance(value, bool) or value is None:

@@ -73,6 +73,17 @@ def test_floats_are_zero_to_one(dtype: type) -> None:
     np.testing.assert_array_equal(decoded.images[:, 0].numpy(), np.rint(images.astype(np.float64) * 255))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_floats_beyond_by_rounding_alone_are_black_and_white(dtype: type) -> None:
+    images = np.zeros((3, 8, 8), dtype)
+    images[0, 0] = (1 + 1e-7, -1e-7, 1.0019, -0.0019, 1, 0, 1.00196, -0.00196)
+    decoded = from_arrays("x", images)[0].decode(np.arange(3), 8, 1, "key", None)
+    assert decoded.images[0, 0, 0].tolist() == [255, 0] * 4
+    images[0, 0, 0] = 1.002
+    with pytest.raises(TwofoldError, match=r"from -0.00196 to 1.002; scale them to 0 to 1"):
+        from_arrays("x", images)
+
+
 @pytest.mark.parametrize("bad", [-0.01, 1.01, 255.0, np.inf, np.nan])
 def test_other_floats_are_refused(bad: float) -> None:
     images = np.zeros((3, 8, 8))

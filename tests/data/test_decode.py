@@ -148,11 +148,15 @@ def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(pixels(path, 6, 3), np.repeat(expected[..., None], 3, axis=2))
 
 
-def test_mode_i_clips_what_is_no_sixteen_bit_value(tmp_path: Path) -> None:
-    wide = np.array([[-5, 0], [65535, 1_000_000]], np.int32)
-    np.testing.assert_array_equal(
-        pixels(saved(tmp_path / "a.tif", Image.fromarray(wide)), 2, 1)[..., 0], [[0, 0], [255, 255]]
-    )
+def test_whole_numbers_of_more_than_sixteen_bits_or_below_0_are_refused(tmp_path: Path) -> None:
+    """As scans in Hounsfield units are: clipped, what is in them would be lost without a word."""
+    wide = np.array([[0, 0], [65535, 257]], np.int32)
+    found = pixels(saved(tmp_path / "a.tif", Image.fromarray(wide)), 2, 1)[..., 0]
+    np.testing.assert_array_equal(found, [[0, 0], [255, 1]])
+    for bad in (-5, 65536):
+        wide[0, 1] = bad
+        with pytest.raises(Unreadable, match="only 0 to 65535 is understood"):
+            pixels(saved(tmp_path / "b.tif", Image.fromarray(wide)), 2, 1)
 
 
 def test_float_files_are_zero_to_one(tmp_path: Path) -> None:

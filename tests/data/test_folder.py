@@ -187,6 +187,15 @@ def test_unreadable_headers_are_listed_and_left_out(root: Path) -> None:
     assert labels_of(train, classes) == ["a", "a", "b", "b", "b"]
 
 
+def test_a_class_of_which_nothing_can_be_read_is_none(root: Path) -> None:
+    draw(root, "cats/1.png", "dogs/2.png")
+    (root / "birds").mkdir()
+    (root / "birds/0.png").write_bytes(b"no image")
+    train, _, classes = read_folder(root)
+    assert classes == ("cats", "dogs")
+    assert train.labels.tolist() == [-1, 0, 1]
+
+
 def test_a_folder_that_cannot_be_opened_is_listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw(root, "1.png", "2.png", "lost+found/3.png")
     scandir = os.scandir

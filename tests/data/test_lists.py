@@ -1,4 +1,5 @@
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,12 @@ def test_files_that_are_not_there_are_skipped_with_a_reason(desk: Path) -> None:
     assert data.train.index.tolist() == [0, 2]
 
 
+def test_a_pipe_in_a_list_is_not_waited_for(desk: Path) -> None:
+    os.mkfifo(desk / "pipe.png")
+    train, _, _ = read_list(listed(desk, "a.txt", "scans/0.png", "pipe.png", "scans/1.png"))
+    assert dict(train.unreadable) == {"pipe.png": "not a file"}
+
+
 @pytest.mark.parametrize(
     "name, rows, message",
     [
@@ -145,6 +152,9 @@ def test_files_that_are_not_there_are_skipped_with_a_reason(desk: Path) -> None:
         ("a.txt", ["scans/0.png", "./scans//0.png"], "lists ./scans//0.png twice"),
         ("a.csv", ["path,split", "scans/0.png,tain"], "row 2 has split 'tain', did you mean 'train'"),
         ("a.csv", ["label,group", "cat,1"], "none called path"),
+        ("a.csv", ["img,breed", "scans/0.png,siam"], "begins with img, breed, which names no image"),
+        ("a.csv", ["path|label", "scans/0.png|cat"], r"begins with path\|label, .* separated by commas or semicolons"),
+        ("a.csv", ["path\tlabel", "scans/0.png\tcat"], "begins with path\tlabel"),
         ("a.csv", ["path,label", ",cat"], "row 2 names no image"),
         ("a.csv", ["path,split", "scans/0.png,test"], "no images to train on"),
         ("a.csv", [], "no images to train on"),

@@ -9,9 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
+import running
+import twofold
 from twofold.config import Config
 from twofold.data import seen
-from twofold.data.sources import hold_out_groups, load, open_source
+from twofold.data.sources import Source, hold_out_groups, load, open_source
 
 
 def folder(path: Path, count: int) -> Path:
@@ -28,6 +30,10 @@ def test_the_share_of_groups_is_right_within_half_of_the_largest() -> None:
     assert held.sum() == 10
 
 
+def remember(run: Path, source: Source, test_fraction: float) -> None:
+    seen.remember(run, source, test_fraction, load(source, image_size=8, channels=3, test_fraction=test_fraction))
+
+
 def test_new_images_without_a_label_are_not_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
     here = folder(tmp_path / "desk", 6)
@@ -42,7 +48,7 @@ def test_new_images_without_a_label_are_not_held_out(tmp_path: Path, monkeypatch
 
 def test_a_folder_of_which_one_image_is_left_is_other_data(tmp_path: Path) -> None:
     here = folder(tmp_path / "photos", 6)
-    seen.remember(tmp_path, open_source(here), 0.0)
+    remember(tmp_path, open_source(here), 0.0)
     for number in range(5):
         (here / f"{number}.png").rename(here / f"new-{number}.png")
     source = open_source(here)
@@ -62,7 +68,7 @@ def test_a_folder_that_was_moved_is_split_as_it_was(tmp_path: Path) -> None:
     """Though files were added, one has gone and all have other times; but few names in common are no sign."""
     here = folder(tmp_path / "photos", 10)
     source = dataclasses.replace(open_source(here), held=np.arange(10) >= 7)
-    seen.remember(tmp_path, source, 0.3)
+    remember(tmp_path, source, 0.3)
     config, said = SimpleNamespace(data=str(here)), []
     there = folder(tmp_path / "elsewhere", 12)
     (there / "0.png").unlink()
@@ -81,7 +87,7 @@ def test_a_moved_folder_keeps_the_classes_that_were_chosen_of_it(tmp_path: Path)
             folder(tmp_path / top / name, 4)
     (tmp_path / "classes.txt").write_text("cats\nowls\n")
     first = open_source(tmp_path / "photos", class_list=tmp_path / "classes.txt")
-    seen.remember(tmp_path, first, 0.25)
+    remember(tmp_path, first, 0.25)
     config = Config(data=first.location, class_list=str(tmp_path / "classes.txt"))
     again = seen.own_source(tmp_path, config, lambda _: None, tmp_path / "moved")
     assert again.classes == ("cats", "owls")
@@ -89,3 +95,36 @@ def test_a_moved_folder_keeps_the_classes_that_were_chosen_of_it(tmp_path: Path)
     assert int(again.held.sum()) == 2
     birds = folder(tmp_path / "birds", 4)  # without these classes they are other images, as they are
     assert len(seen.own_source(tmp_path, config, pytest.fail, birds)) == 4
+
+
+def test_images_are_known_again_by_their_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever they are called, and however they come: as files that were renamed, as some of them, as arrays."""
+    here = folder(tmp_path / "photos", 6)
+    source = open_source(here)
+    remember(tmp_path, source, 0.0)
+
+    def trained_on(source: Source) -> int:
+        images = load(source, image_size=8, channels=3, test_fraction=0.0).train
+        return seen.trained_on(tmp_path, source, images)
+
+    assert trained_on(source) == 0  # the run's own, whose split is known
+    pixels = np.stack([np.asarray(Image.open(here / f"{number}.png")) for number in range(6)])
+    assert trained_on(open_source(pixels)) == 6
+    (here / "0.png").rename(here / "new.png")
+    assert trained_on(open_source(here)) == 6
+    others = np.random.default_rng(5).integers(0, 256, (3, *pixels.shape[1:]), dtype=np.uint8)
+    assert trained_on(open_source(np.concatenate([pixels[:2], others]))) == 2
+    monkeypatch.setattr(seen, "MOST_BYTES", 0)
+    assert trained_on(open_source(pixels)) == 0  # too many to look at
+
+
+def test_probes_say_how_many_of_their_test_images_were_trained_on(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 2
+    run = twofold.pretrain(
+        images, out=tmp_path / "run", method="simclr", **running.small("simclr", epochs=1, batch_size=16)
+    )
+    found = twofold.knn(run, (images, labels))
+    assert found["test_images_trained_on"] == found["test_images"] == 12
+    fresh = twofold.knn(run, (rng.integers(0, 256, (60, 8, 8), dtype=np.uint8), labels))
+    assert fresh["test_images_trained_on"] == 0

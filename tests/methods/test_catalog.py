@@ -1,10 +1,13 @@
 """Every method of the catalog, found by itself: it trains on digits without collapse and learns something."""
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,7 +15,9 @@ from torch import Tensor, nn
 import running
 import twofold
 from twofold import api
+from twofold.config import dump, load, resolve
 from twofold.errors import TwofoldError
+from twofold.keys import Positive, Widths
 from twofold.methods import CATALOG, Method, Parts, registry
 from twofold.models import mlp
 from twofold.train.progress import Display
@@ -263,11 +268,22 @@ def test_a_switch_that_would_change_nothing_is_refused() -> None:
         running.trainer("frossl", unit_trace=True)
 
 
+class Nothing(nn.Module):
+    def forward(self, x: Tensor) -> None: ...
+
+
 @pytest.mark.parametrize(
     "build, message",
     [
         (lambda parts: None, "mine's function returns a NoneType: return Method"),  # noqa: ARG005
         (lambda parts: Method(parts, nn.Linear(10, 8), zero), "mine's projector does not take 256 features"),
+        (lambda parts: Method(parts, None, zero), r"Method's projector is a NoneType: give a module, such as mlp\("),
+        (lambda parts: Method(parts, nn.Unflatten(1, (2, -1)), zero), r"\[N, D\]; it returned \(2, 2, 128\) for N = 2"),
+        (lambda parts: Method(parts, Nothing(), zero), r"\[N, D\]; it returned NoneType for N = 2"),
+        *(
+            (lambda parts, m=momentum: Method(parts, nn.Identity(), zero, teacher_momentum=m), "is not from 0 to 1")
+            for momentum in (2.0, -0.1, math.nan)
+        ),
     ],
 )
 def test_what_ones_own_function_returns_is_looked_at_first(
@@ -351,6 +367,24 @@ def loud(parts: Parts, *, quiet: float = 1.0) -> Method: ...
 def positional(parts: Parts, weight: float = 1.0) -> Method: ...
 
 
+def dotted(parts: Parts, *, a__b: float = 1.0) -> Method: ...
+
+
+def missing(parts: Parts, *, tau: float = None) -> Method: ...  # type: ignore[assignment]  # noqa: RUF013
+
+
+def negative(parts: Parts, *, weight: Positive = -1.0) -> Method: ...
+
+
+def broken(parts: Parts, *, k: int = 2.5) -> Method: ...  # type: ignore[assignment]
+
+
+def endless(parts: Parts, *, k: float = math.inf) -> Method: ...
+
+
+def other(parts: Parts, *, kind: Literal["a", "b"] = "c") -> Method: ...  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize(
     "build, message",
     [
@@ -359,6 +393,12 @@ def positional(parts: Parts, weight: float = 1.0) -> Method: ...
         (boxed, "boxed's 'foreign' is a dataclass: give each of its values a parameter of its own"),
         (disguised, "disguised's 'graph' is a dataclass"),
         (loud, "loud's 'quiet' is an argument of twofold.pretrain: give it another name"),
+        (dotted, "dotted's 'a__b' has '__', which stands for a dot in Python: write '_' instead"),
+        (missing, r"missing's 'tau' is none by default, and that is not a number: add '\| None' to its type"),
+        (negative, "negative's 'weight' is -1 by default, and that is not a number above 0: change one of the two"),
+        (broken, "broken's 'k' is 2.5 by default, and that is not a whole number"),
+        (endless, "endless's 'k' is inf by default, and that is not a number"),
+        (other, "other's 'kind' is c by default, and that is not a or b"),
         (positional, r"positional's 'weight' is no key yet: write '\*,' before it, as in \(parts, \*, weight=...\)"),
     ],
 )
@@ -366,6 +406,32 @@ def test_parameters_that_no_run_could_set_are_refused(build: Callable[..., Metho
     with pytest.raises(TwofoldError, match=message):
         registry.entry()(build)
     assert build.__name__ not in CATALOG
+
+
+def test_a_default_becomes_what_a_file_gives_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "CATALOG", {})
+
+    def mine(
+        parts: Parts,
+        *,
+        weight: float = np.float32(0.5),  # type: ignore[assignment]
+        k: int = np.int64(3),  # type: ignore[assignment]
+        on: bool = np.True_,  # type: ignore[assignment]
+        widths: Widths = [8, 4],  # type: ignore[assignment]  # noqa: B006
+    ) -> Method: ...
+
+    registry.entry()(mine)
+    resolved = resolve(registry.schema("mine"), {"user": {"method": "mine"}})
+    assert resolved.parameters == {"weight": 0.5, "k": 3, "on": True, "widths": (8, 4)}
+    assert [type(value) for value in resolved.parameters.values()] == [float, int, bool, tuple]
+    assert load(dump(resolved), registry.schema).parameters == resolved.parameters
+
+
+def test_entry_says_how_it_is_called() -> None:
+    with pytest.raises(TwofoldError, match=r"@entry needs parentheses: write @entry\(\)"):
+        registry.entry(positional)  # type: ignore[arg-type]
+    with pytest.raises(TwofoldError, match="entry takes no 'recipes', did you mean 'recipe'"):
+        registry.entry(recipes={})  # type: ignore[arg-type]
 
 
 def test_the_arguments_of_pretrain_are_known_to_entry() -> None:

@@ -10,7 +10,7 @@ import running
 from twofold import api
 from twofold.errors import TwofoldError
 from twofold.keys import Widths
-from twofold.methods import CATALOG, Method, Parts, entry, relations
+from twofold.methods import CATALOG, Method, Parts, entry, registry, relations
 from twofold.models import mlp
 from twofold.types import Embeddings, LossTerms
 
@@ -64,6 +64,42 @@ def test_what_is_known_of_the_images_of_a_step_is_found_by_their_numbers(moving:
     index = images.index[[5, 3, 700]]
     assert torch.equal(relations.looked_up(images.labels, images)(index), images.labels[[5, 3, 700]])
     assert not torch.equal(index, torch.tensor([5, 3, 700]))  # some are held out, so that numbers are no rows
+
+
+def test_labels_that_the_data_do_not_have_are_not_looked_up(moving: str) -> None:
+    images = running.trainer(moving).data.train
+    with pytest.raises(TwofoldError, match="nothing to look up: these images have no labels, or no groups"):
+        relations.looked_up(images.groups, images)
+
+
+def test_what_the_rehearsal_draws_is_not_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def build(parts: Parts) -> Method:
+        def objective(e: Embeddings) -> LossTerms:
+            drawn.append(torch.rand(()))
+            return LossTerms(e.z.square().mean() * drawn[-1], {})
+
+        return Method(parts, mlp(parts.features, (8,)), objective)
+
+    monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", build, "own", "", "", {}))
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    running.trainer("mine")
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(6)
+    running.trainer("mine")
+    assert len(set(map(float, drawn))) == 1
+
+
+def test_an_objective_that_fails_on_one_view_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(parts: Parts) -> Method:
+        return Method(parts, mlp(parts.features, (8,)), lambda e: LossTerms((e.z[0] - e.z[1]).square().mean(), {}))
+
+    monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", build, "own", "", "", {}))
+    with pytest.raises(TwofoldError, match=r"mine's objective fails with views=1 \(IndexError: .*use views=2") as error:
+        running.trainer("mine", views=1)
+    assert isinstance(error.value.__cause__, IndexError)
 
 
 def test_state_that_a_checkpoint_would_not_have_is_refused() -> None:

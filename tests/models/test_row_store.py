@@ -283,6 +283,7 @@ def test_flush_is_where_rows_are_after_a_kill(tmp_path: Path) -> None:
     again = open_head(tmp_path / "head")
     assert again.steps == 6
     assert torch.equal(again.dense(), truth(6))
+    again.close()
     with pytest.raises(TwofoldError, match="cannot return to step 3"):
         open_head(tmp_path / "head", step=3)
     with pytest.raises(TwofoldError, match="has no rows"):
@@ -348,6 +349,46 @@ def test_a_head_that_another_process_uses_is_refused(tmp_path: Path) -> None:
             open_head(tmp_path / "head")
         holder.communicate("\n")
     open_head(tmp_path / "head")
+
+
+def is_locked(path: Path) -> bool:
+    """As another process sees it."""
+    ask = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    command = [sys.executable, "-c", ask, str(path / "rows.bin")]
+    return subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+def test_a_head_that_this_process_uses_is_refused_and_stays_locked(tmp_path: Path) -> None:
+    path, link = tmp_path / "head", tmp_path / "link"
+    link.symlink_to(path)
+    head = open_head(path)
+    for same in (path, link):
+        with pytest.raises(TwofoldError, match=r"is in use in this process already: close\(\) that head first"):
+            open_head(same)
+    assert is_locked(path)
+    head.close()
+    again = open_head(link)
+    del head  # closed already: what it had is another's now
+    with pytest.raises(TwofoldError, match="in this process"):
+        open_head(path)
+    del again  # nobody closes it
+    open_head(path).close()
+    assert not is_locked(path)
+
+
+def test_a_head_that_could_not_be_opened_is_not_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "head"
+    open_head(path).close()
+    with pytest.raises(TwofoldError, match="seed=0") as refused:
+        open_head(path, seed=3)
+    (path / "undo-0.bin").rename(path / "undo-5.bin")
+    (path / "schedule.bin").write_bytes(b"")
+    with pytest.raises(TwofoldError, match="5 steps are done, and only the rates of 0 are known") as unknown:
+        open_head(path, step=5)
+    (path / "undo-5.bin").rename(path / "undo-0.bin")
+    open_head(path).close()
+    assert refused.tb  # which keeps what failed
+    assert unknown.tb
 
 
 def test_ranges_are_locked_each_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

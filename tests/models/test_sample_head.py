@@ -221,6 +221,7 @@ def test_python_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     scope: dict[str, SampleHead] = {}
     exec(page.split("```python\n")[1].split("```")[0], scope)
+    scope["head"].close()
     assert SampleHead(1_000_000, 128, path="rows-1M", schedule=[1e-3] * 10_000).steps == 1
 
 

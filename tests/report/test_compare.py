@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from browser import CHROMIUM, elements, texts, visit, width_needed
@@ -86,6 +87,18 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(tmp_path: Path) -> Non
     # Of 90, 92 and 97: √((9 + 1 + 16) / 2).
     assert texts(part, "small")[0] == "\N{PLUS-MINUS SIGN} 3.6"
     assert 'id="seeds"' not in render_comparison(runs[2:])
+    # A second run with one seed is none with another, and other images are another configuration.
+    again = run("again", 0.50, "healthy", seed=0)
+    assert 'id="seeds"' not in render_comparison([runs[0], again])
+    for folder, fingerprint in ((runs[0], "one"), (runs[1], "one"), (runs[2], "other")):
+        np.savez(folder.path / "images.npz", fingerprint=np.array(fingerprint))
+    part = render_comparison(runs[:3]).split('id="seeds"')[1].split("</section>")[0]
+    assert [(row["configuration"], row["seeds"]) for row in records(part)] == [
+        ("frossl, images=one", "0, 1"),
+        ("frossl, images=other", "2"),
+    ]
+    with pytest.raises(TwofoldError, match="needs two runs or more"):
+        write_comparison([runs[0], RunFolder(runs[0].path)], tmp_path / "page.html")
 
 
 def test_what_runs_are_measured_against_stands_once_where_it_is_the_same(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,9 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OSError, match="No space left"):
         checkpoint.write_atomically(path, "step-2\n")
     assert path.read_text() == "step-1\n"
+    assert list(tmp_path.iterdir()) == [path]  # and nothing beside it
+
+
+def test_names_of_files_that_are_no_text_can_be_written(tmp_path: Path) -> None:
+    checkpoint.write_atomically(tmp_path / "skipped.txt", f"{os.fsdecode(b'bad' + bytes([255]))}.jpg\n")
+    assert (tmp_path / "skipped.txt").read_text() == "bad\\udcff.jpg\n"

@@ -17,6 +17,13 @@ def test_one_blank_channel_of_several_is_no_reason_to_refuse() -> None:
         guards.refuse_blank(torch.full((3,), 1 / 255))
 
 
+def test_too_little_memory_is_said_on_a_cpu_too() -> None:
+    with pytest.raises(TwofoldError, match="too little memory, lower batch_size, image_size or widths"), guards.memory_errors():
+        torch.empty(10**15)
+    with pytest.raises(RuntimeError, match="something else"), guards.memory_errors():
+        raise RuntimeError("something else")
+
+
 @pytest.mark.parametrize("name", ["total", "part"])
 def test_a_loss_of_shape_1_is_refused(name: str) -> None:
     values = {"total": torch.zeros(()), "part": torch.zeros(())} | {name: torch.zeros(1)}

@@ -71,7 +71,7 @@ def observed(
 
 
 def test_the_probes_averages_are_over_labelled_images_alone() -> None:
-    """With a learning rate of 0 it says class 0 of everything: right for two labels of five, in batches of 4, 1 and 0."""
+    """With a learning rate of 0 it says class 0 of all: right for two labels of five, in batches of 4, 1 and 0."""
     observers = Observers(K, K, C, 0.0, CPU)
     unknown = torch.full((N,), -1)
     for step, known in enumerate(([0, 1, 2, 0], [1], [])):

@@ -1,13 +1,16 @@
 """The run folder: never overwritten, cut lines not read, wound back to a checkpoint, a full disk said so."""
 
 import errno
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from twofold.errors import TwofoldError
 from twofold.train import checkpoint
-from twofold.train.record import Bystander, RunFolder, last_taken, next_free
+from twofold.train.record import Bystander, Numbered, RunFolder
 
 
 def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
@@ -80,10 +83,39 @@ def test_a_report_that_cannot_be_written_is_no_reason_to_resume(
 
 
 def test_names_of_runs_count_up(tmp_path: Path) -> None:
-    assert next_free(tmp_path, "frossl-digits").name == "frossl-digits-1"
-    (tmp_path / "frossl-digits-1").mkdir()
-    assert next_free(tmp_path, "frossl-digits").name == "frossl-digits-2"
-    assert next_free(tmp_path, "frossl-my photos (2023)").name == "frossl-my-photos-2023--1"
+    assert Numbered(tmp_path / "new", "frossl-digits").take().name == "frossl-digits-1"
+    assert Numbered(tmp_path / "new", "frossl-digits").take().name == "frossl-digits-2"
+    assert Numbered(tmp_path, "frossl-my photos (2023)").take().name == "frossl-my-photos-2023--1"
+    (tmp_path / "dangling-1").symlink_to(tmp_path / "nowhere")
+    assert Numbered(tmp_path, "dangling").take().name == "dangling-2"
+    (tmp_path / "file").touch()
+    with pytest.raises(TwofoldError, match=r"the run folder .*file/run-1 cannot be written"):
+        RunFolder.create(Numbered(tmp_path / "file", "run"), "{}")
+
+
+def test_those_who_begin_at_the_same_time_get_folders_of_their_own(tmp_path: Path) -> None:
+    together = threading.Barrier(8)
+
+    def created(_: int) -> Path:
+        together.wait()
+        return RunFolder.create(Numbered(tmp_path, "run"), "{}").path
+
+    with ThreadPoolExecutor(8) as threads:
+        assert {path.name for path in threads.map(created, range(8))} == {f"run-{number}" for number in range(1, 9)}
+
+
+def test_of_two_who_find_a_folder_empty_one_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = RunFolder.refuse_existing
+
+    def look_and_lose(path: Path) -> None:
+        look(path)
+        monkeypatch.undo()
+        RunFolder.create(path, "first")
+
+    monkeypatch.setattr(RunFolder, "refuse_existing", staticmethod(look_and_lose))
+    with pytest.raises(TwofoldError, match=r"exists already; `twofold resume"):
+        RunFolder.create(tmp_path / "run", "second")
+    assert RunFolder(tmp_path / "run").config_text() == "first"
 
 
 @pytest.mark.parametrize("name, message", [("nowhere", "no run folder"), (".", "no config.json")])
@@ -93,10 +125,11 @@ def test_what_is_no_run_is_refused(tmp_path: Path, name: str, message: str) -> N
 
 
 def test_the_last_folder_that_was_taken(tmp_path: Path) -> None:
-    assert last_taken(tmp_path, "frossl-my photos") is None
+    place = Numbered(tmp_path, "frossl-my photos")
+    assert place.last_taken() is None
     for _ in range(2):
-        next_free(tmp_path, "frossl-my photos").mkdir()
-    assert last_taken(tmp_path, "frossl-my photos") == tmp_path / "frossl-my-photos-2"
+        place.take()
+    assert place.last_taken() == tmp_path / "frossl-my-photos-2"
 
 
 def test_a_bystander_writes_nothing(tmp_path: Path) -> None:
@@ -111,3 +144,9 @@ def test_a_bystander_writes_nothing(tmp_path: Path) -> None:
     assert other.offsets() == {}
     assert {path: path.read_bytes() for path in first.path.iterdir()} == before
     assert other.read("metrics.jsonl") == [{"step": 1}]
+
+
+def test_a_name_that_is_no_text_can_be_logged(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    folder.log(os.fsdecode(b"na\xffme"))
+    assert (folder.path / "log.txt").read_text() == "na\\udcffme\n"

@@ -138,7 +138,9 @@ def test_the_sidecars_lines_give_the_pixels_of_training(channels: int, tmp_path:
         picture.convert("L").save(tmp_path / "grey.png")
         picture.convert("P").save(tmp_path / "palette.png")
         Image.fromarray(pixels).save(tmp_path / "clear.png")
-        for path in [*tmp_path.glob("*.png"), *tmp_path.glob("*.jpg")]:
+        Image.fromarray(generator.integers(0, 65536, (height, width), dtype=np.uint16)).save(tmp_path / "deep.png")
+        Image.fromarray(generator.random((height, width), dtype=np.float32)).save(tmp_path / "float.tiff")
+        for path in [each for ending in ("png", "jpg", "tiff") for each in tmp_path.glob(f"*.{ending}")]:
             found = as_the_sidecar_says(facts, path=path).reshape(16, 16, channels).transpose(2, 0, 1)
             assert np.array_equal(found, decode(path, 16, channels)), (path.name, width, height)
 

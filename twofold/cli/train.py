@@ -159,13 +159,13 @@ def accuracy_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
     return table
 
 
-def comparison(rows: "Sequence[Mapping[str, Any]]", test_images: int) -> str:
+def comparison(results: "Mapping[str, Any]") -> str:
     """What labels say of the training, as the report does: a healthy spectrum alone does not mean that it helped."""
-    from twofold.report.accuracies import shortfall
+    from twofold.report.accuracies import shortfall, tested
 
-    trained, *others = rows
+    trained, *others = results["table"]
     found = {
-        title: shortfall(trained, others, key, test_images)
+        title: shortfall(trained, others, key, tested(results))
         for title, key in (("linear", "linear_accuracy"), ("kNN", "knn_accuracy"))
     }
     words = "; ".join(f"{title} {text}" for title, text in found.items() if text)
@@ -174,10 +174,10 @@ def comparison(rows: "Sequence[Mapping[str, Any]]", test_images: int) -> str:
 
 def conclude(run: "Run", display: "Display") -> None:
     """The table of numbers and where to look next."""
-    rows = (run.results or {}).get("table", [])
-    if rows:
-        display.say(accuracy_table(rows))
-        display.say(comparison(rows, (run.results or {})["test_images"]))
-    say_verdict((run.results or {}).get("verdict"), display)
+    results = run.results or {}
+    if results.get("table"):
+        display.say(accuracy_table(results["table"]))
+        display.say(comparison(results))
+    say_verdict(results.get("verdict"), display)
     display.say(f"encoder  {run.path / 'encoder.safetensors'}")
     display.say(f"report   {run.report}")

@@ -25,6 +25,7 @@ LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
 TEST_IMAGE_KEYS = ("x_test", "test_images")
 TEST_LABEL_KEYS = ("y_test", "test_labels")
 BLOCK_BYTES = 2**26
+HALF_A_GREY = 1 / 510  # that rounding may have put a float beyond black or white
 BOMB_BYTES, BOMB_RATIO = 2**30, 200  # no member of an archive grows to more, and so many times its size
 
 
@@ -143,11 +144,11 @@ def from_arrays(
 
 
 def to_bytes(pixels: np.ndarray) -> np.ndarray:
-    """uint8 from uint8, or from float between 0 and 1."""
+    """uint8 from uint8, or from float between 0 and 1, by a rounding error more or less."""
     return (
         np.ascontiguousarray(pixels)
         if pixels.dtype == np.uint8
-        else np.rint(pixels.astype(np.float64) * 255).astype(np.uint8)
+        else np.rint(pixels.astype(np.float64) * 255).clip(0, 255).astype(np.uint8)
     )
 
 
@@ -178,7 +179,7 @@ def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
         low, high = (extreme([extreme(block) for block in _blocks(images)]) for extreme in (np.min, np.max))
         if np.isnan(low):
             raise TwofoldError(f"{where} has pixels that are NaN: leave those images out, or mend them")
-        if not (low >= 0 and high <= 1):
+        if not (low >= -HALF_A_GREY and high <= 1 + HALF_A_GREY):
             raise TwofoldError(f"{where} has float pixels from {low:g} to {high:g}; scale them to 0 to 1")
     elif images.dtype != np.uint8:
         raise TwofoldError(f"{where} has pixels of type {images.dtype}; give uint8 (0 to 255) or float (0 to 1)")

@@ -100,7 +100,7 @@ def make_room(needed: int, family: str) -> None:
     free = shutil.disk_usage(_existing(folder())).free
     if needed > free:
         raise TwofoldError(
-            f"the decoded images need {needed / 1e9:.1f} GB in {folder()}, where {free / 1e9:.1f} GB are free; make "
+            f"the decoded images need {needed / 1e6:,.0f} MB in {folder()}, where {free / 1e6:,.0f} MB are free; make "
             "room, choose a smaller image_size, or set TWOFOLD_CACHE to another folder"
         )
 

@@ -128,7 +128,9 @@ def _upright(image: Image.Image) -> Image.Image:
 def _eight_bit(image: Image.Image) -> Image.Image:
     """Mode L or RGB; transparent parts show white."""
     if image.mode.startswith("I"):
-        wide = np.asarray(image).astype(np.int32).clip(0, 65535)
+        wide = np.asarray(image).astype(np.int32)
+        if not (wide.min() >= 0 and wide.max() <= 65535):
+            raise Unreadable(f"whole numbers from {wide.min()} to {wide.max()}, and only 0 to 65535 is understood")
         return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
     if image.mode == "F":
         unit = np.asarray(image)

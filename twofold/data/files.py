@@ -5,8 +5,10 @@ whose size or times differ are opened. The time of the last change of the inode 
 replaced by another of the same size and time is noticed too.
 """
 
+import errno
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -131,6 +133,8 @@ def _statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[str, s
     for name in files:
         try:
             status = os.stat(os.path.join(root, name))
+            if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+                raise OSError(errno.EINVAL, "not a file")
             found.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns))
         except (OSError, ValueError) as error:  # ValueError: a name with a null character, from a list
             found.append((0, 0, 0))

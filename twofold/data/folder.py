@@ -20,7 +20,7 @@ import numpy as np
 
 from twofold.data.decode import extensions
 from twofold.data.files import file_items, inspect
-from twofold.data.items import Items
+from twofold.data.items import UNKNOWN, Items
 from twofold.data.work import Progress
 from twofold.errors import TwofoldError
 
@@ -57,12 +57,13 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
     train_files, test_files = _splits(root, files)
     if only:
         train_files, test_files = (_restricted(root, part, only) for part in (train_files, test_files))
-    names = sorted({name for part in (train_files, test_files) for name in part.values() if name is not None})
-    number = {name: place for place, name in enumerate(names)}
     index = inspect(root, [*train_files, *test_files], of=root, progress=progress)
+    of = {**train_files, **test_files}
+    names = sorted({name for file, name in of.items() if name is not None and file not in index.reasons})
+    number = {name: place for place, name in enumerate(names)}
 
     def items(part: Mapping[str, str | None], rows: slice, closed: Mapping[str, str]) -> Items:
-        labels = [number[name] for name in part.values() if name is not None]
+        labels = [number.get(name, UNKNOWN) for name in part.values() if name is not None]  # of none that can be read
         return file_items(root, index.part(rows), np.array(labels, np.int64) if labels else None, closed=closed)
 
     train = items(train_files, slice(0, len(train_files)), closed)

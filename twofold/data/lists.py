@@ -53,9 +53,10 @@ def read_list(path: Path, progress: Progress | None = None) -> Splits:
     test = [entry for entry in entries if entry.split not in TRAIN_FOLDERS]
     if not train:
         raise TwofoldError(f"{path} lists no images to train on")
-    labels, classes = numbered([entry.label for entry in train], [entry.label for entry in test])
-    groups, _ = numbered([entry.group for entry in train], [entry.group for entry in test])
     index = inspect(path.parent, [entry.path for entry in [*train, *test]], of=path, progress=progress)
+    known = [[None if entry.path in index.reasons else entry.label for entry in part] for part in (train, test)]
+    labels, classes = numbered(*known)
+    groups, _ = numbered([entry.group for entry in train], [entry.group for entry in test])
 
     def items(rows: slice, labels: np.ndarray | None, groups: np.ndarray | None) -> Items:
         return file_items(path.parent, index.part(rows), labels, groups=groups)
@@ -80,9 +81,19 @@ def parse(path: Path) -> list[Entry]:
     columns = _heading(path, rows[0][1])
     if columns is not None:
         rows = rows[1:]
+    elif len(rows) > 1 and _names_an_image(rows[1][1]) and not _names_an_image(rows[0][1]):
+        raise TwofoldError(
+            f"{path} begins with {', '.join(rows[0][1])}, which names no image: is it a heading? Then call the column "
+            f"of files {', '.join(COLUMNS['path'][:3])} or image; columns are separated by commas or semicolons"
+        )
     else:
         columns = dict(zip(PLAIN_ORDER, range(max(len(row) for _, row in rows)), strict=False))
     return [_entry(f"{path}, row {number}", row, columns) for number, row in rows]
+
+
+def _names_an_image(row: Sequence[str]) -> bool:
+    # With what follows a tab or a bar, where these stand for the comma.
+    return any(Path(part.strip()).suffix.lower() in extensions() for cell in row for part in re.split(r"[\t|]", cell))
 
 
 def _parse_lines(lines: Sequence[str]) -> list[Entry]:

@@ -4,31 +4,42 @@ import dataclasses
 import hashlib
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from twofold.config import Config
 from twofold.data.folder import class_names
-from twofold.data.sources import ARRAY, DATASET, Source, find_again, open_source, trained_rows
+from twofold.data.sources import ARRAY, DATASET, Data, Source, find_again, open_source, trained_rows
+from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 
 FILE = "images.npz"
 MOST = 0.5  # of the names that a run was trained on
+MOST_BYTES = 2**31  # of pixels that are looked at to know images again; beyond that there are only their names
 
 
-def remember(run: Path, source: Source, test_fraction: float) -> None:
-    """The source's fingerprint and, where images have names, a hash of each that is trained on."""
+def remember(run: Path, source: Source, test_fraction: float, data: Data) -> None:
+    """The source's fingerprint, and of each image that is trained on a hash of its pixels and, if any, of its name."""
     names = source.train.names(trained_rows(source, test_fraction))
     kept = {"fingerprint": np.array(source.fingerprint)}
     if names is not None:
-        kept["trained"] = np.unique(_hashes(names))
+        kept["trained"] = np.unique(_hashes(os.fsencode(name) for name in names))
+    if (pixels := _pixels(data.train)) is not None:
+        kept["pixels"], kept["order"] = np.unique(pixels), np.array(_order(data))
     try:
         np.savez_compressed(run / FILE, allow_pickle=False, **kept)
     except OSError as error:
         raise TwofoldError(f"{run / FILE} could not be written: {error}") from None
+
+
+def fingerprint_of(run: Path) -> str | None:
+    """Of the images that it was trained on; None where that was not kept."""
+    kept = _read(run)
+    return None if kept is None else str(kept["fingerprint"])
 
 
 def own_source(run: Path, config: Config, say: Callable[[str], None], data: Any = None) -> Source:
@@ -48,6 +59,21 @@ def is_own(run: Path, source: Source) -> bool:
     return source.held is not None or (kept is not None and str(kept["fingerprint"]) == source.fingerprint)
 
 
+def same_images(run: Path, data: Data) -> bool:
+    """Whether they are what the run had, pixel by pixel and in their order, whatever their files are like now."""
+    kept = _read(run)
+    return kept is not None and bool(order := str(kept.get("order", ""))) and order == _order(data)
+
+
+def trained_on(run: Path, source: Source, images: ImageStore) -> int:
+    """How many of these, from a source that is not as the run had it, the run was trained on, by their pixels."""
+    kept = _read(run)
+    if kept is None or "pixels" not in kept or str(kept["fingerprint"]) == source.fingerprint:
+        return 0
+    pixels = _pixels(images)
+    return 0 if pixels is None else int(np.isin(pixels, kept["pixels"]).sum())
+
+
 def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], None]) -> Source:
     """The run's own source with what it was not trained on held out: images that are new are so too. Others as is.
 
@@ -65,7 +91,7 @@ def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], N
             f"{source.name} has changed since {run} was trained, and which of its images were held out is not known "
             "any more: put the former ones back, or look at others"
         )
-    trained = np.isin(_hashes(names), kept["trained"])
+    trained = np.isin(_hashes(os.fsencode(name) for name in names), kept["trained"])
     if trained.sum() < (2 if found_again else max(2, MOST * len(kept["trained"]))):
         return source  # other images: all were replaced, or few names happen to be the same
     why = f"has changed since {run} was trained" if found_again else f"has the names of {run}'s images"
@@ -84,6 +110,24 @@ def _read(run: Path) -> dict[str, np.ndarray] | None:
         raise TwofoldError(f"{run / FILE}, which says what the run was trained on, cannot be read: {error}") from None
 
 
-def _hashes(names: tuple[str, ...]) -> np.ndarray:
-    digests = (hashlib.blake2b(os.fsencode(name), digest_size=8).digest() for name in names)
+def _order(data: Data) -> str:
+    """Of all that a run has of its images; "" where they are too many to be read for this."""
+    state = hashlib.blake2b(digest_size=16)
+    for store in (data.train, data.test) if data.test is not None else (data.train,):
+        if (pixels := _pixels(store)) is None:
+            return ""
+        for part in (torch.from_numpy(pixels.view(np.int64)), store.index, store.labels, store.groups):
+            state.update(b"none" if part is None else part.cpu().numpy().tobytes())
+    return state.hexdigest()
+
+
+def _pixels(store: ImageStore) -> np.ndarray | None:
+    """A hash of each image as the network gets it; None where they are too many to be read for this."""
+    if store.images.nbytes > MOST_BYTES:
+        return None
+    return _hashes(image.tobytes() for image in store.images.cpu().numpy())
+
+
+def _hashes(contents: Iterable[bytes]) -> np.ndarray:
+    digests = (hashlib.blake2b(content, digest_size=8).digest() for content in contents)
     return np.frombuffer(b"".join(digests), np.uint64)

@@ -126,6 +126,10 @@ def find_again(config: Config) -> Source:
         raise TwofoldError(
             "the run's images came from a program, and cannot be found again: give them, as for pretrain"
         )
+    if config.data not in NAMES and not shards.is_pattern(config.data) and not Path(config.data).exists():
+        raise TwofoldError(
+            f"the run's images were in {config.data}, which is not there any more: say where they are now"
+        )
     return open_source(config.data, data_dir=config.data_dir, class_list=config.class_list)
 
 
@@ -306,6 +310,8 @@ def _read(
     if isinstance(data, str) and data in benchmarks.NAMED:
         read, defaults = benchmarks.NAMED[data]
         return data, read(data_dir, download), defaults
+    if not str(data).strip():
+        raise TwofoldError("the name of the data is empty; . is the folder where you are")
     path = Path(data).expanduser()
     if path.is_dir() and not _holds_shards(path):
         try:

@@ -72,6 +72,16 @@ class Method(nn.Module):
                 "this method treats all its views alike, and small crops do not show what whole images do: set "
                 "augment.local_views=0, or choose dino, swav or moco, where small crops only predict whole images"
             )
+        if not isinstance(projector, nn.Module):
+            raise TwofoldError(
+                f"Method's projector is a {type(projector).__name__}: give a module, such as "
+                "mlp(parts.features, (256, 64)), or nn.Identity()"
+            )
+        if teacher_momentum is not None and not 0 <= teacher_momentum <= 1:
+            raise TwofoldError(
+                f"teacher_momentum={teacher_momentum:g} is not from 0 to 1: it is the part of the teacher that a step "
+                "leaves as it is"
+            )
         if remember is not None and memory is None and head is None:
             raise TwofoldError(
                 "remember= moves what outlives a step, and nothing of that was given: pass the module that holds it as "

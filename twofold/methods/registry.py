@@ -47,10 +47,13 @@ class Entry:
 
 CATALOG: dict[str, Entry] = {}
 
+ABOUT = ("source", "formula", "state", "memory", "choose", "few_dimensions")  # texts of an Entry
 OF_PRETRAIN = ("config", "method", "out", "encoder", "minutes", "quiet")  # arguments of twofold.pretrain, beside keys
 
 
 def entry(
+    bare: None = None,
+    /,
     *,
     family: Family = "own",
     paper: str = "",
@@ -66,6 +69,11 @@ def entry(
     the batch size of others. `about`: source, formula, state, memory and choose, from which docs/methods.md is made; a
     method of one's own needs none of it.
     """
+    if bare is not None:
+        raise TwofoldError("@entry needs parentheses: write @entry(), or @entry(name='mine')")
+    for given in about.keys() - set(ABOUT):
+        others = [each.name for each in inspect.signature(entry).parameters.values() if each.kind is each.KEYWORD_ONLY]
+        raise TwofoldError(f"entry takes no '{given}'{nearest(given, [*others, *ABOUT])}")
 
     def register(build: Builder) -> Builder:
         known_as = name or build.__name__.replace("_", "-")
@@ -88,8 +96,10 @@ def refuse_unusable_parameters(known_as: str, build: Builder) -> None:
                 f"{known_as}'s '{name}' is no key yet: write '*,' before it, as in (parts, *, {name}=...)"
             )
     hints = get_type_hints(build)
-    for key in parameter_keys(build):  # refuses one without a type, and a type that cannot be read
+    for key in parameter_keys(build):  # refuses one without a type, a type that cannot be read, an unfit default
         name, dot, _ = key.partition(".")
+        if "__" in name:
+            raise TwofoldError(f"{known_as}'s '{name}' has '__', which stands for a dot in Python: write '_' instead")
         if key in RUN_KEYS:
             raise TwofoldError(f"{known_as}'s '{key}' is a key of every run: give the parameter another name")
         if key in OF_PRETRAIN:

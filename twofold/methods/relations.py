@@ -58,8 +58,10 @@ def classes_of(graph: Graph, images: ImageStore) -> Relation:
     return of
 
 
-def looked_up(values: Tensor, images: ImageStore) -> Callable[[Tensor], Tensor]:
+def looked_up(values: Tensor | None, images: ImageStore) -> Callable[[Tensor], Tensor]:
     """index[N] → the values[n] of those images of the store."""
+    if values is None:
+        raise TwofoldError("there is nothing to look up: these images have no labels, or no groups; give data that do")
     values, own = values.to(images.device), images.index.to(images.device)
     return lambda index: values.index_select(0, torch.searchsorted(own, index))
 

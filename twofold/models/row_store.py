@@ -35,6 +35,7 @@ import json
 import math
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -51,6 +52,9 @@ PAGE = 4096
 HEADER, ROWS, SCHEDULE = "head.json", "rows.bin", "schedule.bin"
 BLOCK = struct.Struct("<8sQQQ")  # name, rows that were never used, rows that were, checksum of what follows
 BLOCK_NAME = b"2fold-01"
+
+_claimed: set[tuple[str, int, int]] = set()  # ranges of rows that are open in this process
+_one_at_a_time = threading.Lock()
 
 
 def edges(rows: int, record_bytes: int, count: int) -> list[int]:
@@ -89,6 +93,7 @@ class DiskRows:
     """Files are read and written by position: a memory map would end the process where the disk is full."""
 
     _file = _undo = -1
+    _claim: tuple[str, int, int] | None = None
 
     def __init__(
         self,
@@ -108,16 +113,19 @@ class DiskRows:
         self._first, self._end = edges(rows, record_bytes, count)[self._number : self._number + 2]
         self._waiting: dict[int, int] = {}  # rows that are newer than those of the file, and their place in the buffer
         self._buffer = np.empty((max(1, BUFFER_BYTES // record_bytes), record_bytes), dtype=np.uint8)
-        with self._errors("opened"):
-            if not (path / HEADER).exists():
-                if count > 1:
-                    raise TwofoldError(f"{path} has no rows here: it must be on a disk that all processes see")
-                if step:
-                    raise TwofoldError(f"{path} has no rows, and the checkpoint is of step {step}: put them back there")
-                self._create(header)
-            self._refuse_other(header)
-            self._file = os.open(path / ROWS, os.O_RDWR)
+        self._refuse_claimed()
         try:
+            with self._errors("opened"):
+                if not (path / HEADER).exists():
+                    if count > 1:
+                        raise TwofoldError(f"{path} has no rows here: it must be on a disk that all processes see")
+                    if step:
+                        raise TwofoldError(
+                            f"{path} has no rows, and the checkpoint is of step {step}: put them back there"
+                        )
+                    self._create(header)
+                self._refuse_other(header)
+                self._file = os.open(path / ROWS, os.O_RDWR)
             self._lock()
             with self._errors("read"):
                 self.base = self._known(step)  # the mark
@@ -182,6 +190,9 @@ class DiskRows:
         for file in files:
             if file >= 0:
                 os.close(file)
+        if self._claim is not None:
+            _claimed.discard(self._claim)
+            self._claim = None
 
     def __del__(self) -> None:
         self.close()
@@ -221,6 +232,16 @@ class DiskRows:
             raise TwofoldError(
                 f"{self.path / ROWS} has {size} bytes, not {self.rows * self.record_bytes}: it is damaged"
             )
+
+    def _refuse_claimed(self) -> None:
+        """The system's lock is the process's: it lets a second object in, and goes when either closes the file."""
+        place = os.path.realpath(self.path)
+        with _one_at_a_time:
+            for other, first, end in tuple(_claimed):
+                if other == place and max(first, self._first) < min(end, self._end):
+                    raise TwofoldError(f"{self.path} is in use in this process already: close() that head first")
+            self._claim = (place, self._first, self._end)
+            _claimed.add(self._claim)
 
     def _lock(self) -> None:
         import fcntl  # not everywhere, and only a head on disk needs it

@@ -107,11 +107,15 @@ class SampleHead:
                 "optimizer": optimizer, "update": update, "settings": json.loads(json.dumps(self._settings)),
             }  # fmt: skip
             self._store = DiskRows(Path(path), rows, self._record_bytes, header, step, share)
-            self.steps = self._store.base
-            before = self._store.schedule()
-            self._follow(before, given)
-            if not np.array_equal(self.schedule, before):
-                self._store.set_schedule(self.schedule)
+            try:
+                self.steps = self._store.base
+                before = self._store.schedule()
+                self._follow(before, given)
+                if not np.array_equal(self.schedule, before):
+                    self._store.set_schedule(self.schedule)
+            except BaseException:
+                self._store.close()
+                raise
 
     @property
     def bytes(self) -> int:

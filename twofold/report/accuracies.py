@@ -11,6 +11,11 @@ def per_cent(value: float) -> float:
     return float(f"{100 * value:.1f}")
 
 
+def tested(results: Record) -> int:
+    """How many images accuracies are of: those with a label, which older runs did not count apart."""
+    return results.get("test_labelled", results.get("test_images")) or 0
+
+
 def deviation(row: Record, key: str, test_images: int) -> float:
     """Of few labels the one over choices of them; else that of counting hits among the test images. 0: not known."""
     if key == "few_labels_accuracy":

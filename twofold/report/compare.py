@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from twofold.data.seen import fingerprint_of
 from twofold.errors import TwofoldError
 from twofold.keys import shown
 from twofold.report import charts, gallery, pictures
@@ -77,7 +78,8 @@ class Compared:
 
 
 def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
-    if len({folder.path.resolve() for folder in folders}) < 2:
+    folders = list({folder.path.resolve(): folder for folder in folders}.values())
+    if len(folders) < 2:
         raise TwofoldError("a comparison needs two runs or more: twofold compare RUN RUN")
     refuse_unwritable(out)
     page = render_comparison(folders)
@@ -164,8 +166,9 @@ def over_seeds(runs: Sequence[Compared]) -> dict[str, Any] | None:
     """A row for each configuration, of the finished runs that differ in nothing but the seed; None where no two do."""
     groups: dict[frozenset[tuple[str, str]], list[Compared]] = {}
     for run in runs:
-        if run.results:
-            groups.setdefault(settings_of(run), []).append(run)
+        group = groups.setdefault(settings_of(run), []) if run.results else []
+        if run.config["values"]["seed"] not in [other.config["values"]["seed"] for other in group]:
+            group.append(run)  # the same run twice is no second seed
     if all(len(group) == 1 for group in groups.values()):
         return None
     found = [mean_cells(group) for group in groups.values()]
@@ -190,7 +193,8 @@ def mean_cells(group: Sequence[Compared]) -> dict[str, Cell]:
 
 
 def settings_of(run: Compared) -> frozenset[tuple[str, str]]:
-    values = run.config["values"]
+    """With what its images were: arrays have no name, and a folder may change."""
+    values = run.config["values"] | {"images": (fingerprint_of(run.folder.path) or "")[:6]}
     return frozenset((key, shown(value)) for key, value in values.items() if key not in (*HIDDEN_KEYS, "seed"))
 
 

@@ -17,7 +17,7 @@ from twofold.errors import TwofoldError, how_to_resume
 from twofold.evaluate.projection import MOST_POINTS
 from twofold.keys import shown
 from twofold.report import charts, gallery, pictures
-from twofold.report.accuracies import accuracy_table, per_cent, plural, shortfall
+from twofold.report.accuracies import accuracy_table, per_cent, plural, shortfall, tested
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder
 
@@ -77,7 +77,7 @@ def render(folder: RunFolder) -> str:
         verdict=verdict(results),
         glance=glance(results, metrics, spectra, timing),
         state=state(values, results, metrics),
-        table=accuracy_table(results.get("table") or [], results.get("test_images") or 0),
+        table=accuracy_table(results.get("table") or [], tested(results)),
         sections={title: group for title, group in sections.items() if group},
         blob={chart["id"]: chart for group in [*sections.values(), alone] for chart in group},
         map=kept.get("map"),
@@ -227,7 +227,7 @@ def glance(
             continue
         others = [row for name, row in rows.items() if name != "trained" and row.get(key) is not None]
         beside = " · ".join(f"{per_cent(row[key]):.1f} {row['name']}" for row in others)
-        unbeaten = shortfall(trained, others, key, results.get("test_images") or 0)
+        unbeaten = shortfall(trained, others, key, tested(results))
         tiles.append(_tile(f"{per_cent(trained[key]):.1f}", label, beside, unit="%", warning=unbeaten))
     rank = last_of(metrics, "features_effective_rank")
     features = last_of([record for record in spectra if record.get("of") == "features"], "eigenvalues")

@@ -12,7 +12,8 @@ from twofold.errors import TwofoldError
 from twofold.methods import Method, Parts, find
 from twofold.models import build_encoder, feature_dimension
 from twofold.train import initial
-from twofold.train.guards import seeded
+from twofold.train.guards import memory_errors, seeded
+from twofold.train.precision import own_modes
 
 
 def build_method(
@@ -29,15 +30,17 @@ def build_method(
         )
     if encoder is not None:
         refuse_untrainable(encoder)
-    with seeded(config.seed):
-        encoder = encoder or build_encoder(
-            config.encoder, channels=channels, stem=config.stem, image_size=config.image_size
-        )
-        features = feature_dimension(encoder, channels, config.image_size)
-        untrained = copy.deepcopy(encoder)
+    with seeded(config.seed), memory_errors():
+        network = encoder
+        if network is None:
+            network = build_encoder(config.encoder, channels=channels, stem=config.stem, image_size=config.image_size)
+        features = feature_dimension(network, channels, config.image_size)
+        if encoder is not None:
+            refuse_unfit_features(encoder, channels, config.image_size)
+        untrained = copy.deepcopy(network)
         if weights is not None:
-            initial.put(encoder, weights, str(config.init))
-        parts = Parts(encoder, features, images, config.epochs, config.views, config.augment.local_views)
+            initial.put(network, weights, str(config.init))
+        parts = Parts(network, features, images, config.epochs, config.views, config.augment.local_views)
         method = find(config.method).build(parts, **config.parameters)
     if not isinstance(method, Method):
         raise TwofoldError(f"{config.method}'s function returns a {type(method).__name__}: return Method(parts, …)")
@@ -52,4 +55,25 @@ def refuse_untrainable(encoder: nn.Module) -> None:
     if others:
         raise TwofoldError(
             f"the encoder has weights of {others.pop()}: give encoder.float(); see precision for fewer bits"
+        )
+
+
+def refuse_unfit_features(encoder: nn.Module, channels: int, image_size: int) -> None:
+    """Those of another type than the projector's weights, and those from which no gradient comes back."""
+    if torch.is_inference_mode_enabled():
+        return  # of who looks at a run, and does not train
+    if any(tensor.is_inference() for tensor in (*encoder.parameters(), *encoder.buffers())):
+        raise TwofoldError("the encoder was made under torch.inference_mode(), and cannot be trained: make it outside")
+    network = copy.deepcopy(encoder)  # so that its running statistics stay as they are
+    blank = torch.zeros(2, channels, image_size, image_size, device=next(network.parameters()).device)
+    with own_modes(), torch.enable_grad():
+        features = network.eval()(blank)
+        # Some switch gradients off unless they are in training.
+        learns = features.requires_grad or network.train()(blank).requires_grad
+    if features.dtype != torch.float32:
+        raise TwofoldError(f"the encoder returns features of {features.dtype}: let it return features.float()")
+    if not learns:
+        raise TwofoldError(
+            "no gradient comes back through the encoder's features, so it could not learn: look for no_grad() or "
+            "detach() in its forward"
         )

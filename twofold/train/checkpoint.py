@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,15 @@ def sync(path: Path) -> None:
 
 def write_atomically(path: Path, text: str) -> None:
     aside = path.with_name(f".{path.name}.part")
-    aside.write_text(text)
-    sync(aside)
-    aside.replace(path)
+    try:
+        # Names of files may be bytes that are no text.
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        sync(aside)
+        aside.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            aside.unlink()
+        raise
     sync(path.parent)
 
 

@@ -47,7 +47,8 @@ def seeded(seed: int) -> Iterator[None]:
 def refuse_blank(std: Tensor) -> None:
     if (std <= LEAST_STD).all():
         raise TwofoldError(
-            "all pixels of all images are alike, so there is nothing to learn; float pixels are read as 0 to 1"
+            "all pixels of all images are alike, so there is nothing to learn; float pixels are read as 0 to 1, "
+            "those of 16 bits as 0 to 65535"
         )
 
 
@@ -55,9 +56,12 @@ def refuse_blank(std: Tensor) -> None:
 def memory_errors() -> Iterator[None]:
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        # Of a CPU it is a plain RuntimeError.
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
         reason = str(error).splitlines()[0]
-        raise TwofoldError(f"the device has too little memory, lower batch_size or image_size: {reason}") from None
+        raise TwofoldError(f"there is too little memory, lower batch_size, image_size or widths: {reason}") from None
 
 
 _in_training: list[list[int]] = []  # what each loop that runs now has received

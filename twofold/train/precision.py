@@ -1,7 +1,7 @@
 """How many digits: what `precision` means on a device."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -20,7 +20,19 @@ def computes_bf16(device: torch.device) -> bool:
 
 def autocast_of(config: Config, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
     bf16 = uses_bf16(config, device)
-    return lambda: torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
+    # Off, where it is not wanted: the caller's may be on.
+    return lambda: torch.autocast(device.type, dtype=torch.bfloat16 if bf16 else None, enabled=bf16)
+
+
+@contextmanager
+def own_modes() -> Iterator[None]:
+    """Leave the caller's autocast and inference mode, in which nothing can be trained as it should."""
+    with ExitStack() as modes:
+        modes.enter_context(torch.inference_mode(False))
+        for kind in ("cpu", "cuda", "mps"):
+            if torch.is_autocast_enabled(kind):
+                modes.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 @contextmanager

@@ -6,11 +6,13 @@ others) · checkpoints/ · encoder.safetensors · results.json · pictures.json 
 report.html · tensorboard/ where it was asked for
 """
 
+import itertools
 import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,8 +25,39 @@ try:
 except ImportError:  # Windows: nobody else is asked
     fcntl = None  # type: ignore[assignment]
 
+LOG = "log.txt"
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")
 OF_THE_REPORT = ("pictures.json", "report.html")  # `twofold report` makes them again
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A folder whose name is Twofold's choice: parent/stem-1, or the first number that is free when it is made."""
+
+    parent: Path
+    stem: str
+
+    def __str__(self) -> str:
+        return str(self.path(1))
+
+    def path(self, number: int) -> Path:
+        """A name that needs no quotes in a shell."""
+        plain = re.sub(r"[^\w.-]+", "-", self.stem)
+        return self.parent / f"{plain}-{number}"
+
+    def take(self) -> Path:
+        """Made by who gets it, since others may be looking for a name at the same time."""
+        self.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            with suppress(FileExistsError):
+                self.path(number).mkdir()
+                break
+        return self.path(number)
+
+    def last_taken(self) -> Path | None:
+        """The folder before the one that is free."""
+        free = next(number for number in itertools.count(1) if not self.path(number).exists())
+        return self.path(free - 1) if free > 1 else None
 
 
 class RunFolder:
@@ -39,14 +72,19 @@ class RunFolder:
             raise TwofoldError(f"{path} exists already; {advice}")
 
     @classmethod
-    def create(cls, path: Path, config: str) -> "RunFolder":
+    def create(cls, place: Path | Numbered, config: str) -> "RunFolder":
         """A new folder with its configuration; what is there already is never touched."""
-        cls.refuse_existing(path)
+        if isinstance(place, Path):
+            cls.refuse_existing(place)
         try:
+            path = place.take() if isinstance(place, Numbered) else place
             path.mkdir(parents=True, exist_ok=True)
+            (path / LOG).touch(exist_ok=False)  # of several who found the folder empty, one gets it
             write_atomically(path / "config.json", config)
         except OSError as error:
-            raise TwofoldError(f"the run folder {path} cannot be written: {error.strerror}") from None
+            if isinstance(error, FileExistsError) and isinstance(place, Path):
+                cls.refuse_existing(place)
+            raise TwofoldError(f"the run folder {place} cannot be written: {error.strerror}") from None
         return cls(path)
 
     @classmethod
@@ -73,11 +111,11 @@ class RunFolder:
         self._append(name, json.dumps(record))
 
     def log(self, line: str) -> None:
-        self._append("log.txt", line)
+        self._append(LOG, line)
 
     def _append(self, name: str, line: str) -> None:
         try:
-            with (self.path / name).open("a", encoding="utf-8") as file:
+            with (self.path / name).open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(line + "\n")
         except OSError as error:
             raise self._unwritable(name, error) from None
@@ -171,21 +209,3 @@ def hold(file: IO[Any]) -> bool:
     except OSError:  # a file system that knows no locks
         pass
     return True
-
-
-def next_free(parent: Path, stem: str) -> Path:
-    """parent/stem-1, or the first number that is not taken; a name that needs no quotes in a shell."""
-    stem, number = _plain(stem), 1
-    while (parent / f"{stem}-{number}").exists():
-        number += 1
-    return parent / f"{stem}-{number}"
-
-
-def last_taken(parent: Path, stem: str) -> Path | None:
-    """The folder before the one that is free."""
-    number = int(next_free(parent, stem).name.rpartition("-")[2]) - 1
-    return parent / f"{_plain(stem)}-{number}" if number else None
-
-
-def _plain(stem: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", stem)

@@ -9,15 +9,20 @@ from torch import Tensor
 from twofold.config import Config
 from twofold.errors import TwofoldError
 from twofold.methods import Method
+from twofold.train.guards import seeded
 from twofold.types import Embeddings, LossTerms
 
 
 def embedding_width(name: str, method: Method, features: int, device: torch.device) -> int:
     try:
         with torch.no_grad():
-            return int(method.eval().projector(torch.zeros(2, features, device=device)).shape[1])
+            z = method.eval().projector(torch.zeros(2, features, device=device))
     except RuntimeError as error:
         raise TwofoldError(f"{name}'s projector does not take {features} features of the encoder: {error}") from None
+    if not isinstance(z, Tensor) or z.ndim != 2 or z.shape[0] != 2:
+        shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise TwofoldError(f"{name}'s projector must return embeddings [N, D]; it returned {shape} for N = 2")
+    return z.shape[1]
 
 
 def rehearse(config: Config, method: Method, index: Tensor, features: int, width: int) -> None:
@@ -35,7 +40,7 @@ def rehearse(config: Config, method: Method, index: Tensor, features: int, width
 def _rehearse(config: Config, method: Method, index: Tensor, features: int, width: int) -> None:
     name, views = config.method, config.views
     shape = (views + config.augment.local_views, len(index))
-    with torch.enable_grad():
+    with torch.enable_grad(), seeded(config.seed):
         z = torch.linspace(-1, 1, shape[0] * shape[1] * width, device=index.device).view(*shape, width)
         z.requires_grad_()
         given = Embeddings(
@@ -51,6 +56,11 @@ def _rehearse(config: Config, method: Method, index: Tensor, features: int, widt
             if views > 1:
                 raise
             raise TwofoldError(f"{name} compares views of an image: use views=2 or more ({error})") from None
+        except Exception as error:
+            if views > 1:
+                raise
+            reason = f"{type(error).__name__}: {error}"
+            raise TwofoldError(f"{name}'s objective fails with views=1 ({reason}): use views=2 or more") from error
         check_loss(name, loss)
         if not loss.total.requires_grad:
             raise TwofoldError(f"{name}'s objective returns a loss without a gradient: it does not depend on e.z")

@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from twofold import dist
 from twofold.config import Config
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Loader
+from twofold.data.seen import same_images
 from twofold.data.sources import Data
 from twofold.data.store import ImageStore
 from twofold.errors import Diverged, Interrupted, TwofoldError, how_to_resume
@@ -364,6 +366,11 @@ class Trainer:
             self.rows.saved()
         self.last_save = time.monotonic()
 
+    def has_images_of(self, run: Path, fingerprint: str) -> bool:
+        """Whether these are the run's images, though their files are other ones, as those of a copy are."""
+        rest = len(self.data.fingerprint)
+        return fingerprint[rest:] == self.fingerprint()[rest:] and same_images(run, self.data)
+
     def restore(self, folder: RunFolder) -> None:
         """Continue from the newest sound checkpoint of the folder, or from the start where there is none."""
         movable = self.rows is None or self.rows.can_return(folder.path)
@@ -374,7 +381,7 @@ class Trainer:
             return
         rows = found[1].pop("rows", None)  # stays on the host
         self.step, state = found[0], checkpoint.to_device(found[1], self.device)
-        if state["fingerprint"] != self.fingerprint():
+        if state["fingerprint"] != self.fingerprint() and not self.has_images_of(folder.path, state["fingerprint"]):
             raise TwofoldError(
                 f"the data of {folder.path} have changed since it was started, and it goes on with the same images "
                 f"alone: put them back as they were, or say where they are: {how_to_resume(folder.path)} DATA"

@@ -106,10 +106,16 @@ def opening(size: int, channels: int) -> list[str]:
     if channels not in (1, 3):
         return ["from PIL import Image", "image = Image.fromarray(channel)  # uint8 [H, W], each channel by itself"]
     return [
+        "import numpy as np",
         "from PIL import Image, ImageOps",
         "image = Image.open(path)",
         f"image.draft(None, ({GAP * size}, {GAP * size}))  # large JPEG files are decoded smaller",
         "image = ImageOps.exif_transpose(image)",
+        "if image.mode.startswith('I'):  # 16 bits",
+        "    wide = np.asarray(image).astype('int32')",
+        "    image = Image.fromarray(((wide + 128) // 257).astype('uint8'))",
+        "elif image.mode == 'F':  # from 0 to 1",
+        "    image = Image.fromarray(np.rint(np.asarray(image) * 255).astype('uint8'))",
         "if image.has_transparency_data:",
         "    image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image.convert('RGBA'))",
         "image = image if image.mode == 'L' else image.convert('RGB')",

@@ -4,6 +4,7 @@ Images [N, C, S, S], normalised → features [N, K].
 """
 
 import copy
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,9 @@ def stem_lines(stem: str, channels: int) -> list[str]:
 
 
 def write_torchscript(exported: Exported, path: Path) -> None:
-    torch.jit.save(torch.jit.trace(exported.encoder, exported.example), path)
+    buffer = io.BytesIO()  # torch's own writing to a full disk ends the process
+    torch.jit.save(torch.jit.trace(exported.encoder, exported.example), buffer)
+    path.write_bytes(buffer.getvalue())
 
 
 def read_torchscript(exported: Exported, path: Path) -> Encode:  # noqa: ARG001 — the file is all it takes
