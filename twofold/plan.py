@@ -9,6 +9,7 @@ import torch
 from twofold import dist
 from twofold.config import RUN_KEYS, Config, flat, refuse_unread, resolve
 from twofold.data.cache import folder as cache_folder
+from twofold.data.cache import size
 from twofold.data.items import Items
 from twofold.data.loader import refuse_large, suggested_batch_size
 from twofold.data.sources import Source, network_for, refuse_channels, sample
@@ -250,10 +251,6 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
     if isinstance(source.train, Items):
         lines["on disk"] = f"{size(costs.images)} of decoded images in {cache_folder()}"
     return lines
-
-
-def size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB" if count >= 1e6 else "under 1 MB"
 
 
 def duration(seconds: float) -> str:

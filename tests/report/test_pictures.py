@@ -179,10 +179,10 @@ def test_without_the_images_the_page_says_so_once(copied: Path, capsys: pytest.C
     folder.write("config.json", json.dumps(config))
     (copied / "pictures.json").unlink()
     html = write_anew(folder, Display()).read_text()
-    assert "without map and pictures: there is no" in capsys.readouterr().out
+    assert "gone, which is not there any more" in capsys.readouterr().out
     assert 'id="map"' not in html
     assert 'id="numbers"' in html
-    with pytest.raises(TwofoldError, match="there is no"):
+    with pytest.raises(TwofoldError, match="which is not there any more"):
         write_anew(folder, QUIET, map_points=20)
 
 

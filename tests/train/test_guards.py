@@ -18,7 +18,10 @@ def test_one_blank_channel_of_several_is_no_reason_to_refuse() -> None:
 
 
 def test_too_little_memory_is_said_on_a_cpu_too() -> None:
-    with pytest.raises(TwofoldError, match="too little memory, lower batch_size, image_size or widths"), guards.memory_errors():
+    with (
+        pytest.raises(TwofoldError, match="too little memory, lower batch_size, image_size or widths"),
+        guards.memory_errors(),
+    ):
         torch.empty(10**15)
     with pytest.raises(RuntimeError, match="something else"), guards.memory_errors():
         raise RuntimeError("something else")

@@ -100,9 +100,13 @@ def make_room(needed: int, family: str) -> None:
     free = shutil.disk_usage(_existing(folder())).free
     if needed > free:
         raise TwofoldError(
-            f"the decoded images need {needed / 1e6:,.0f} MB in {folder()}, where {free / 1e6:,.0f} MB are free; make "
+            f"the decoded images need {size(needed)} in {folder()}, where {size(free)} are free; make "
             "room, choose a smaller image_size, or set TWOFOLD_CACHE to another folder"
         )
+
+
+def size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB" if count >= 1e6 else "under 1 MB"
 
 
 def recall(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
