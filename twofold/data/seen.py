@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from twofold.config import Config
 from twofold.data.folder import class_names
@@ -28,8 +27,8 @@ def remember(run: Path, source: Source, test_fraction: float, data: Data) -> Non
     kept = {"fingerprint": np.array(source.fingerprint)}
     if names is not None:
         kept["trained"] = np.unique(_hashes(os.fsencode(name) for name in names))
-    if (pixels := _pixels(data.train)) is not None:
-        kept["pixels"], kept["order"] = np.unique(pixels), np.array(_order(data))
+    if (known := _known(data)) is not None:
+        kept["pixels"], kept["order"] = np.unique(known[0]), np.array(known[1])
     try:
         np.savez_compressed(run / FILE, allow_pickle=False, **kept)
     except OSError as error:
@@ -62,7 +61,9 @@ def is_own(run: Path, source: Source) -> bool:
 def same_images(run: Path, data: Data) -> bool:
     """Whether they are what the run had, pixel by pixel and in their order, whatever their files are like now."""
     kept = _read(run)
-    return kept is not None and bool(order := str(kept.get("order", ""))) and order == _order(data)
+    if kept is None or "order" not in kept or (known := _known(data)) is None:
+        return False
+    return str(kept["order"]) == known[1]
 
 
 def trained_on(run: Path, source: Source, images: ImageStore) -> int:
@@ -110,15 +111,18 @@ def _read(run: Path) -> dict[str, np.ndarray] | None:
         raise TwofoldError(f"{run / FILE}, which says what the run was trained on, cannot be read: {error}") from None
 
 
-def _order(data: Data) -> str:
-    """Of all that a run has of its images; "" where they are too many to be read for this."""
-    state = hashlib.blake2b(digest_size=16)
+def _known(data: Data) -> tuple[np.ndarray, str] | None:
+    """Hashes of the training images' pixels, and one of all that a run has of its images, in their order; None where
+    they are too many to be read for this."""
+    state, pixels = hashlib.blake2b(digest_size=16), []
     for store in (data.train, data.test) if data.test is not None else (data.train,):
-        if (pixels := _pixels(store)) is None:
-            return ""
-        for part in (torch.from_numpy(pixels.view(np.int64)), store.index, store.labels, store.groups):
+        if (own := _pixels(store)) is None:
+            return None
+        pixels.append(own)
+        state.update(own.tobytes())
+        for part in (store.index, store.labels, store.groups):
             state.update(b"none" if part is None else part.cpu().numpy().tobytes())
-    return state.hexdigest()
+    return pixels[0], state.hexdigest()
 
 
 def _pixels(store: ImageStore) -> np.ndarray | None:
