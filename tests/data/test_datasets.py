@@ -180,6 +180,8 @@ def test_normalised_pixels_are_refused_with_what_to_do() -> None:
     items = Items([torch.randn(3, 8, 8) for _ in range(6)])
     with pytest.raises(TwofoldError, match=r"cannot be read; float pixels from .*: leave out Normalize"):
         open_source(items)
+    rounded = Items([torch.full((3, 8, 8), 1 + 1e-6) for _ in range(3)])  # as a sum of weights leaves them
+    assert (load(open_source(rounded), image_size=8, channels=3, test_fraction=0.0).train.images == 255).all()
 
 
 def test_the_first_image_that_can_be_read_is_the_one_looked_at() -> None:

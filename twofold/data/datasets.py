@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from twofold.data.arrays import to_bytes
+from twofold.data.arrays import HALF_A_GREY, to_bytes
 from twofold.data.columns import Cell, cell_of, numbered
 from twofold.data.decode import GREY_MODES, Unreadable, fit
 from twofold.data.folder import TEST_FOLDERS, Splits
@@ -232,7 +232,7 @@ def _as_image(value: Any) -> Image.Image:
     if pixels.size == 0 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
         raise Unreadable(f"an array of shape {pixels.shape} is no image")
     if pixels.dtype.kind == "f":
-        if not (pixels.min() >= 0 and pixels.max() <= 1):  # also false for NaN
+        if not (pixels.min() >= -HALF_A_GREY and pixels.max() <= 1 + HALF_A_GREY):  # also false for NaN
             raise Unreadable(
                 f"float pixels from {pixels.min():g} to {pixels.max():g}, and only 0 to 1 is understood: leave out "
                 "Normalize, Twofold does that itself"
