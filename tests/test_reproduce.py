@@ -383,7 +383,9 @@ def test_every_table_end_to_end(table: Table, tmp_path: Path) -> None:
     # Probes on other images need files that are not here.
     rows = [replace(row, probes=[probe for probe in row.probes if probe.data is None]) for row in table.rows]
     table = replace(table, rows=rows)
-    jobs = jobs_of(table, rows, epochs=1, user=TINY)
+    # Digits are not cropped unless they are asked for it, and some rows resize crops in another way.
+    crops = {"augment.crop_scale": "0.5,1"} if table.name == "long" else {}
+    jobs = jobs_of(table, rows, epochs=1, user=TINY | crops)
     runnable = [job for job in jobs if not job.refused]
     outcome = do(runnable, tmp_path)
     assert not outcome.refused
