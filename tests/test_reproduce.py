@@ -16,7 +16,7 @@ from standard_files import cifar10_contents
 from twofold import api
 from twofold.cli import app
 from twofold.config import dump
-from twofold.data.sources import hold_out
+from twofold.data.held_out import hold_out
 from twofold.errors import Interrupted, TwofoldError
 from twofold.evaluate.probes import linear_accuracy
 from twofold.keys import coerce

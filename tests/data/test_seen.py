@@ -13,7 +13,8 @@ import running
 import twofold
 from twofold.config import Config
 from twofold.data import seen
-from twofold.data.sources import Source, hold_out_groups, load, open_source
+from twofold.data.held_out import hold_out_groups
+from twofold.data.sources import Source, load, open_source
 
 
 def folder(path: Path, count: int) -> Path:

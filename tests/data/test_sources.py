@@ -11,7 +11,8 @@ from PIL import Image
 from twofold import config
 from twofold.data import benchmarks, files
 from twofold.data.arrays import ArraySplit, Splits
-from twofold.data.sources import hold_out, hold_out_groups, load, natural_size, network_for, open_source
+from twofold.data.held_out import hold_out, hold_out_groups
+from twofold.data.sources import load, natural_size, network_for, open_source
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
