@@ -16,6 +16,7 @@ from twofold.reproduce.tables import (
     isoloss_2,
     isoloss_3,
     isoloss_weight_decay,
+    isoloss_weight_decay_small,
     long,
     s_diet_1,
     s_diet_1c,
@@ -51,6 +52,7 @@ MODULES = (
     isoloss_2,
     isoloss_3,
     isoloss_weight_decay,
+    isoloss_weight_decay_small,
     long,
 )
 TABLES: dict[str, Table] = {module.TABLE.name: module.TABLE for module in MODULES}
