@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import load_digits
 
 import twofold
 from running import trained
@@ -66,3 +67,23 @@ def test_a_learning_rate_that_is_too_high_is_named(tmp_path: Path) -> None:
     with pytest.raises(twofold.TwofoldError, match=r"loss/covariance is not finite from step \d+ on. Lower lr"):
         trained("vicreg", tmp_path / "broken", lr=30.0, optimizer="sgd", epochs=5)
     assert "not finite" in (tmp_path / "broken" / "log.txt").read_text()
+
+
+def test_dimensions_that_a_graph_of_few_labels_asks_for_are_no_collapse(tmp_path: Path) -> None:
+    digits = load_digits()
+    few = digits.target < 5
+    run = twofold.pretrain(
+        ((16 * digits.images[few]).clip(0, 255).astype("uint8"), digits.target[few]),
+        method="graph-vicreg",
+        out=tmp_path / "run",
+        epochs=20,
+        batch_size=128,
+        encoder="conv",
+        projector="512,64",
+        map_points=0,
+        graph__source="labels",
+    )
+    verdict = run.results["verdict"]
+    assert verdict["kind"] == "few dimensions", verdict
+    assert "5 groups" in verdict["sentence"]
+    assert "warning" not in (run.path / "log.txt").read_text()

@@ -8,7 +8,7 @@ import torch
 from twofold.config import Graph
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
-from twofold.methods.relations import classes_of, file_coverage, graph_of, group_numbers
+from twofold.methods.relations import FEW_GROUPS, classes_of, few_groups, file_coverage, graph_of, group_numbers
 
 INDEX = torch.tensor([2, 3, 5, 7, 11, 13])  # stable numbers with gaps: images were held out or skipped
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0])
@@ -136,3 +136,14 @@ def test_how_much_a_file_covers_is_said(tmp_path: Path) -> None:
 def test_neighbours_are_no_classes() -> None:
     with pytest.raises(TwofoldError, match="needs classes"):
         classes_of(Graph(source="neighbours"), store())
+
+
+def test_few_dimensions_are_by_design_where_every_image_is_in_one_of_few_groups() -> None:
+    everything = Graph(source="labels")
+    assert "3 groups" in few_groups(everything, store())
+    for more in (Graph(), Graph(source="neighbours"), Graph(source="labels", labelled_fraction=0.5)):
+        assert few_groups(more, store()) == ""
+    many = torch.arange(FEW_GROUPS + 1)
+    images = torch.zeros((len(many), 1, 4, 4), dtype=torch.uint8)
+    assert few_groups(everything, ImageStore(images, many, many, None)) == ""
+    assert few_groups(everything, ImageStore(images, many.clamp(max=FEW_GROUPS - 1), many, None)) != ""

@@ -60,12 +60,14 @@ class Method(nn.Module):
         multi_crop: bool = False,
         of_moments: OfMoments | None = None,
         guess: float | None = None,
+        few_dimensions: str = "",
     ):
         """`direct`, `head` and `memory` are held for the objective: a predictor in closed form, rows of a classifier or
         prototypes, and what outlives a step; `remember` moves the last, after each step. `multi_crop`: small crops,
         which have no targets, are of use to the objective. `of_moments` is the same objective, for several processes
         whose batch is larger than its embeddings are wide. `guess` is the loss of equal probabilities, where the method
-        can end there. A `steady_predictor` keeps its learning rate through the run."""
+        can end there; `few_dimensions` says why it leaves few of them by design, if it does, which is then no collapse.
+        A `steady_predictor` keeps its learning rate through the run."""
         super().__init__()
         if parts.local_views and not multi_crop:
             raise TwofoldError(
@@ -98,6 +100,7 @@ class Method(nn.Module):
         self.objective = objective
         self.of_moments = of_moments
         self.guess = guess
+        self.few_dimensions = few_dimensions
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
         self.together = all(may_go_together(network) for network in self.networks())

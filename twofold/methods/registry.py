@@ -39,7 +39,6 @@ class Entry:
     state: str = ""  # what outlives a step, beside trained weights
     memory: str = ""  # that the loss takes in a step
     choose: str = ""  # when to
-    few_dimensions: str = ""  # why it leaves few dimensions by design, for those that do: no reason to warn
 
     def recipe_for(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.recipe(parameters) if callable(self.recipe) else self.recipe
@@ -47,7 +46,7 @@ class Entry:
 
 CATALOG: dict[str, Entry] = {}
 
-ABOUT = ("source", "formula", "state", "memory", "choose", "few_dimensions")  # texts of an Entry
+ABOUT = ("source", "formula", "state", "memory", "choose")  # texts of an Entry
 OF_PRETRAIN = ("config", "method", "out", "encoder", "minutes", "quiet")  # arguments of twofold.pretrain, beside keys
 
 

@@ -23,6 +23,7 @@ from twofold.objectives import (
 
 SOURCES = ("views", "labels", "groups", "neighbours")  # any other is a file
 Relation = Callable[[Tensor, int], Tensor]  # (index[N], views) → something of the V·N rows of a batch
+FEW_GROUPS = 9  # that ask for at most eight dimensions, which verdicts call few
 
 
 def graph_of(graph: Graph, images: ImageStore) -> Relation:
@@ -56,6 +57,17 @@ def classes_of(graph: Graph, images: ImageStore) -> Relation:
         return torch.where(groups_N >= 0, groups_N, alone_N).repeat(views)
 
     return of
+
+
+def few_groups(graph: Graph, images: ImageStore) -> str:
+    """Why few dimensions are what the graph asks for, in words; empty where it asks for more."""
+    if graph.source in ("views", "neighbours"):
+        return ""
+    groups = group_numbers(graph, images)
+    known = int(groups.max()) + 1
+    if known > FEW_GROUPS or bool((groups < 0).any()):
+        return ""
+    return f"All images are in one of {known} groups, which ask for no more dimensions than that."
 
 
 def looked_up(values: Tensor | None, images: ImageStore) -> Callable[[Tensor], Tensor]:

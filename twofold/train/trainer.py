@@ -21,7 +21,6 @@ from twofold.data.sources import Data
 from twofold.data.store import ImageStore
 from twofold.errors import Diverged, Interrupted, TwofoldError, how_to_resume
 from twofold.evaluate.features import Part, extract
-from twofold.methods import find
 from twofold.methods.relations import file_fingerprint
 from twofold.models import BatchRows, feature_dimension, fuse, share_statistics
 from twofold.train import checkpoint, guards, loggers
@@ -109,8 +108,9 @@ class Trainer:
             features, dimension, classes, config.online_lr, self.device, predictor=method.predictor is not None
         )
         looked_at = None if data.test is None or data.test.labels is None else int((data.test.labels >= 0).sum())
-        few = find(config.method).few_dimensions
-        self.watch = Watch(method=config.method, few_dimensions=few, guess=method.guess, held_out=looked_at)
+        self.watch = Watch(
+            method=config.method, few_dimensions=method.few_dimensions, guess=method.guess, held_out=looked_at
+        )
         self.exchange: Exchange | None = None
         if dist.count() > 1:
             self.exchange = Exchange(method, shares, config.batch_size, config.views, self.observers)

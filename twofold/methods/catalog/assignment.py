@@ -61,7 +61,13 @@ def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
             e.z, head.weight, row.expand(len(e.z), -1), label_smoothing=label_smoothing
         )
 
-    return Method(parts, nn.Identity(), objective, head=head)
+    return Method(
+        parts,
+        nn.Identity(),
+        objective,
+        head=head,
+        few_dimensions="Labels ask for no more dimensions than there are classes.",
+    )
 
 
 @entry(
@@ -129,7 +135,6 @@ def s_diet(
     state="none",
     memory="N·classes logits",
     choose="To know what labels would give. Needs them.",
-    few_dimensions="Labels ask for no more dimensions than there are classes.",
 )
 def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
     """A linear classifier of the labels on the features, trained with the network: what the others are measured by."""
@@ -146,7 +151,13 @@ def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
             e.z, head.weight, labels(e.index).expand(len(e.z), -1), label_smoothing=label_smoothing
         )
 
-    return Method(parts, nn.Identity(), objective, head=head)
+    return Method(
+        parts,
+        nn.Identity(),
+        objective,
+        head=head,
+        few_dimensions="Labels ask for no more dimensions than there are classes.",
+    )
 
 
 @entry(

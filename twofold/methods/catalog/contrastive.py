@@ -154,7 +154,8 @@ def contrastive_family(
     def objective(e: Embeddings) -> LossTerms:
         return objectives.contrastive(e.z, member)
 
-    return Method(parts, mlp(parts.features, projector), objective)
+    few = "All pairs weigh alike, and the strongest direction takes all (Theorem 3 of α-CL)."
+    return Method(parts, mlp(parts.features, projector), objective, few_dimensions=few if family == "linear" else "")
 
 
 @entry(
@@ -166,7 +167,6 @@ def contrastive_family(
     state="none",
     memory="five (V·N)² matrices",
     choose="As the negative control that it is in the paper: it keeps few dimensions.",
-    few_dimensions="All pairs weigh alike, and the strongest direction takes all (Theorem 3 of α-CL).",
 )
 def quadratic(parts: Parts, *, projector: Widths = (512, 128)) -> Method:
     """The linear member of the family, which weighs all pairs alike: a baseline."""

@@ -6,7 +6,7 @@ from twofold.keys import Positive, Widths
 from twofold.methods.catalog.recipes import SOLO_LARS
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
-from twofold.methods.relations import classes_of, graph_of
+from twofold.methods.relations import classes_of, few_groups, graph_of
 from twofold.models import mlp
 from twofold.types import Embeddings, LossTerms
 
@@ -38,7 +38,8 @@ def ridge_graph(
     def objective(e: Embeddings) -> LossTerms:
         return objectives.ridge_graph(e.z.flatten(0, 1), relation(e.index, len(e.z)), ridge)
 
-    return Method(parts, mlp(parts.features, projector, last_norm=True), objective)
+    few = few_groups(graph, parts.images)
+    return Method(parts, mlp(parts.features, projector, last_norm=True), objective, few_dimensions=few)
 
 
 @entry(
@@ -68,7 +69,8 @@ def graph_vicreg(
         scale = rows / K
         return LossTerms(loss.total * scale, {name: term * scale for name, term in loss.terms.items()})
 
-    return Method(parts, mlp(parts.features, projector), objective)
+    few = few_groups(graph, parts.images)
+    return Method(parts, mlp(parts.features, projector), objective, few_dimensions=few)
 
 
 @entry(
@@ -93,4 +95,5 @@ def orthogonal_head(parts: Parts, *, projector: Widths = (2048, 256), graph: Gra
         rows = e.z.flatten(0, 1) / len(e.index) ** 0.5
         return objectives.orthogonal_head(rows, relation(e.index, len(e.z)))
 
-    return Method(parts, mlp(parts.features, projector, last_norm=True), objective)
+    few = few_groups(graph, parts.images)
+    return Method(parts, mlp(parts.features, projector, last_norm=True), objective, few_dimensions=few)
