@@ -205,14 +205,15 @@ def start(
     path = Path(dist.from_first(lambda: str(RunFolder.create(place, dump(config)).path)))
     folder = RunFolder(path) if dist.is_first() else Bystander(path)
     with folder.held():
+        hashes = seen.hashes_of(data) if dist.is_first() else None
         if dist.is_first():
-            seen.remember(folder.path, source, config.test_fraction, data)
+            seen.remember(folder.path, source, config.test_fraction, hashes)
         if weights is not None and dist.is_first():
             initial.keep(folder.path, weights)
         if data.skipped:
             folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
             display.say(f"{len(data.skipped)} images could not be read; {folder.path / 'skipped.txt'} lists them")
-        announce(trainer, folder, display)
+        announce(trainer, folder, display, "" if hashes is None else seen.copies_in_words(hashes))
         return complete(trainer, folder, display)
 
 
@@ -289,7 +290,7 @@ def read_data(config: Config, source: Source, display: Display) -> Data:
     return data
 
 
-def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
+def announce(trainer: Trainer, folder: RunFolder, display: Display, copies: str) -> None:
     """Say what is about to happen, and what was decided for the user."""
     config, data = trainer.config, trainer.data
     where = str(trainer.device) if dist.count() == 1 else f"{dist.count()} × {trainer.device.type}"
@@ -302,8 +303,11 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display) -> None:
         f"training {plural(config.epochs, 'epoch')} of {plural(trainer.loader.steps_per_epoch, 'step')}, "
         f"batch {config.batch_size}, {config.optimizer}, learning rate {config.scaled_lr:g}",
     ]
+    if copies:
+        hint = "" if config.data in (ARRAY, DATASET) else f"; `twofold duplicates {folder.path}` will list them"
+        lines.insert(2, f"copies   {copies}{hint}")
     if config.init is not None:
-        lines.insert(3, f"weights  {config.init}")
+        lines.insert(-1, f"weights  {config.init}")
     graph = config.parameters.get("graph")
     covered = "" if graph is None else file_coverage(graph, data.train, data.test)
     if covered:

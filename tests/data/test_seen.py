@@ -32,7 +32,8 @@ def test_the_share_of_groups_is_right_within_half_of_the_largest() -> None:
 
 
 def remember(run: Path, source: Source, test_fraction: float) -> None:
-    seen.remember(run, source, test_fraction, load(source, image_size=8, channels=3, test_fraction=test_fraction))
+    data = load(source, image_size=8, channels=3, test_fraction=test_fraction)
+    seen.remember(run, source, test_fraction, seen.hashes_of(data))
 
 
 def test_new_images_without_a_label_are_not_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +118,25 @@ def test_images_are_known_again_by_their_pixels(tmp_path: Path, monkeypatch: pyt
     assert trained_on(open_source(np.concatenate([pixels[:2], others]))) == 2
     monkeypatch.setattr(seen, "MOST_BYTES", 0)
     assert trained_on(open_source(pixels)) == 0  # too many to look at
+
+
+def test_a_run_says_which_images_are_there_twice(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    train, test = (rng.integers(0, 256, (count, 8, 8), dtype=np.uint8) for count in (40, 20))
+    labels = {"train": np.arange(40) % 2, "test": np.arange(20) % 2}
+    keys = {"epochs": 1, "batch_size": 20, "projector": "16,8", "map_points": 0}
+
+    def copies(name: str) -> list[str]:
+        data = {"train": (train, labels["train"]), "test": (test, labels["test"])}
+        run = twofold.pretrain(data, out=tmp_path / name, **keys)
+        return [line for line in (run.path / "log.txt").read_text().splitlines() if "copies" in line]
+
+    assert copies("none") == []
+    train[30:33] = train[0]
+    test[5] = train[7]
+    (line,) = copies("some")
+    assert "3 of 40 training images repeat another, pixel by pixel" in line
+    assert "1 of 20 held-out images are trained on too" in line
 
 
 def test_probes_say_how_many_of_their_test_images_were_trained_on(tmp_path: Path) -> None:

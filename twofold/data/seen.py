@@ -5,6 +5,7 @@ import hashlib
 import os
 import zipfile
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,39 @@ MOST = 0.5  # of the names that a run was trained on
 MOST_BYTES = 2**31  # of pixels that are looked at to know images again; beyond that there are only their names
 
 
-def remember(run: Path, source: Source, test_fraction: float, data: Data) -> None:
+@dataclass(frozen=True)
+class Hashes:
+    """Of the pixels of images as the network gets them, and one of all that a run has of its images, in their order."""
+
+    train: np.ndarray
+    test: np.ndarray
+    order: str
+
+
+def remember(run: Path, source: Source, test_fraction: float, hashes: Hashes | None) -> None:
     """The source's fingerprint, and of each image that is trained on a hash of its pixels and, if any, of its name."""
     names = source.train.names(trained_rows(source, test_fraction))
     kept = {"fingerprint": np.array(source.fingerprint)}
     if names is not None:
         kept["trained"] = np.unique(_hashes(os.fsencode(name) for name in names))
-    if (known := _known(data)) is not None:
-        kept["pixels"], kept["order"] = np.unique(known[0]), np.array(known[1])
+    if hashes is not None:
+        kept["pixels"], kept["order"] = np.unique(hashes.train), np.array(hashes.order)
     try:
         np.savez_compressed(run / FILE, allow_pickle=False, **kept)
     except OSError as error:
         raise TwofoldError(f"{run / FILE} could not be written: {error}") from None
+
+
+def copies_in_words(hashes: Hashes) -> str:
+    """How many images are there twice, pixel by pixel; empty where none is."""
+    again = len(hashes.train) - len(np.unique(hashes.train))
+    leaked = int(np.isin(hashes.test, hashes.train).sum())
+    found = [f"{again:,} of {len(hashes.train):,} training images repeat another, pixel by pixel"] if again else []
+    if leaked:
+        found.append(
+            f"{leaked:,} of {len(hashes.test):,} held-out images are trained on too, which flatters accuracies"
+        )
+    return "; ".join(found)
 
 
 def fingerprint_of(run: Path) -> str | None:
@@ -61,9 +83,9 @@ def is_own(run: Path, source: Source) -> bool:
 def same_images(run: Path, data: Data) -> bool:
     """Whether they are what the run had, pixel by pixel and in their order, whatever their files are like now."""
     kept = _read(run)
-    if kept is None or "order" not in kept or (known := _known(data)) is None:
+    if kept is None or "order" not in kept or (hashes := hashes_of(data)) is None:
         return False
-    return str(kept["order"]) == known[1]
+    return str(kept["order"]) == hashes.order
 
 
 def trained_on(run: Path, source: Source, images: ImageStore) -> int:
@@ -111,9 +133,8 @@ def _read(run: Path) -> dict[str, np.ndarray] | None:
         raise TwofoldError(f"{run / FILE}, which says what the run was trained on, cannot be read: {error}") from None
 
 
-def _known(data: Data) -> tuple[np.ndarray, str] | None:
-    """Hashes of the training images' pixels, and one of all that a run has of its images, in their order; None where
-    they are too many to be read for this."""
+def hashes_of(data: Data) -> Hashes | None:
+    """None where the images are too many to be read for this."""
     state, pixels = hashlib.blake2b(digest_size=16), []
     for store in (data.train, data.test) if data.test is not None else (data.train,):
         if (own := _pixels(store)) is None:
@@ -122,7 +143,7 @@ def _known(data: Data) -> tuple[np.ndarray, str] | None:
         state.update(own.tobytes())
         for part in (store.index, store.labels, store.groups):
             state.update(b"none" if part is None else part.cpu().numpy().tobytes())
-    return pixels[0], state.hexdigest()
+    return Hashes(pixels[0], np.concatenate([pixels[0][:0], *pixels[1:]]), state.hexdigest())
 
 
 def _pixels(store: ImageStore) -> np.ndarray | None:
