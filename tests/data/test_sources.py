@@ -340,12 +340,14 @@ def test_a_missing_path_names_the_nearest_source(word: str, hint: str) -> None:
 
 def test_what_cannot_be_opened(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("text")
+    (tmp_path / "photos.tar.gz").write_bytes(b"")
     single = tmp_path / "single"
     single.mkdir()
     Image.new("RGB", (8, 8)).save(single / "a.png")
     cases = {
         "single image": photos / "cat/00.png",
         "not a folder": tmp_path / "notes.md",
+        "is packed: unpack it": tmp_path / "photos.tar.gz",
         "there is no": tmp_path / "none.npy",
         "single has one image": single,
         "array has one image": noise(1, 8, 8),

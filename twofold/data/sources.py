@@ -31,6 +31,7 @@ NAMES = (*benchmarks.NAMED, "stl10", *layouts.FOLDER_SETS)
 ARRAY = "array"  # the names of images that a program handed over: there is no way to find them again
 DATASET = "dataset"
 ENDINGS = ".npy, .npz, .csv, .tsv, .txt or .tar"
+PACKED = (".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 SIZES = (64, 96, 128, 160, 224)  # what images above the first of them are brought to
 
 Split = ArraySplit | Items
@@ -301,6 +302,8 @@ def location_of(data: Any) -> str:
 def _nothing_there(path: Path) -> str:
     if path.suffix.lower() in extensions() and path.is_file():
         return f"{path} is a single image; give the folder it is in"
+    if path.suffix.lower() in PACKED and path.is_file():
+        return f"{path} is packed: unpack it, and give the folder (a plain .tar is read as it is)"
     if path.exists():
         return f"{path} is not a folder of images, nor a file that ends in {ENDINGS}"
     if str(path) in (ARRAY, DATASET):
