@@ -204,16 +204,15 @@ def listing(tables: "list[Table]", records: "dict[str, Record]") -> Grid:
     from twofold.reproduce.table import jobs_of
 
     results = CHECKOUT / "benchmarks" / "results"
-    grid = Grid(names("table"), "in print", "what", "epochs", "runs", "done", box=None, header_style="bold")
+    grid = Grid(names("table"), "what", "epochs", "runs", "done", box=None, header_style="bold")
     for table in tables:
         if table.benchmark:
             done = sum(measurement(table, row, results) is not None for row in table.rows)
         else:
             done = sum(job.name in records for job in jobs_of(table, table.rows))
-        in_print = "" if table.paper == "twofold" else f"{table.paper}, {table.number}"
-        grid.add_row(
-            table.name, in_print, escape(table.title), str(table.epochs or "—"), str(len(table.rows)), str(done)
-        )
+        known = table.paper == "twofold" or table.name.startswith(table.paper)
+        what = f"{'' if known else f'{table.paper}, '}{table.number}: {table.title}"
+        grid.add_row(table.name, escape(what), str(table.epochs or "—"), str(len(table.rows)), str(done))
     return grid
 
 
