@@ -273,6 +273,9 @@ def test_diagnose_takes_an_encoder_and_a_run_of_ones_own(run: twofold.Run, image
     assert trained["dimension"] == 20
     module = twofold.load_encoder(own, encoder=running.Own())
     assert twofold.diagnose(module, images)["measures"] == trained["measures"]
+    module.train()
+    twofold.diagnose(module, images)
+    assert module.training  # the caller's stays as it was
     del module.preprocess  # then images are normalised by themselves, as training did
     again = twofold.diagnose(module, images)
     assert again["of"] == "Own"

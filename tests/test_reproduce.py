@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from standard_files import cifar10_contents
 from twofold import api
 from twofold.cli import app
-from twofold.config import dump
+from twofold.config import dump, flat, resolve
 from twofold.data.held_out import hold_out
+from twofold.data.sources import NAMES, defaults_of
 from twofold.errors import Interrupted, TwofoldError
 from twofold.evaluate.probes import linear_accuracy
 from twofold.keys import coerce
@@ -24,10 +25,10 @@ from twofold.methods import CATALOG, schema
 from twofold.reproduce import runner
 from twofold.reproduce.measured import lines_of_measurements
 from twofold.reproduce.readings import DISTINCT, ENTROPY, LINEAR, MEMORY, condition_number, online_at, saturation_step
-from twofold.reproduce.record import read_records, record_name, spectrum_summary
+from twofold.reproduce.record import has_todays_defaults, read_records, record_name, spectrum_summary
 from twofold.reproduce.runner import Budget, carry_out
 from twofold.reproduce.show import lines_of_jobs, lines_of_records
-from twofold.reproduce.table import Job, Printed, Probe, Row, Table, job_of, jobs_of
+from twofold.reproduce.table import Job, Printed, Probe, Row, Setting, Table, job_of, jobs_of
 from twofold.reproduce.tables import TABLES
 from twofold.train.progress import Display
 from twofold.train.record import RunFolder
@@ -220,8 +221,25 @@ def test_a_record_or_a_run_of_other_defaults_is_made_anew(tmp_path: Path, tiny: 
         assert values["lars_eta"] == 0.02
         values["lars_eta"] = 0.04  # as if that had been the default then
         path.write_text(json.dumps(kept))
+    (tmp_path / job.name / "mine.txt").write_text("kept")
     assert do([job], tmp_path).done == [job.name]
     assert read_records(tmp_path / "records")[job.name]["config"]["values"]["lars_eta"] == 0.02
+    assert (tmp_path / f"{job.name}.old-1" / "mine.txt").exists()  # nothing is deleted unasked
+
+
+@pytest.mark.parametrize("data", NAMES)
+def test_jobs_on_every_set_ask_for_what_it_would_have_otherwise(data: str) -> None:
+    """And a run that has just been made has today's defaults, whatever the set's own are."""
+    (job,) = jobs_of(SMALL, SMALL.rows[:1], user={"data": data, "encoder": "resnet34"})
+    table = replace(SMALL, settings=[Setting("encoder", "resnet18", "")])
+    (other,) = jobs_of(table, table.rows[:1], user={"data": data})
+    usual = defaults_of(data).get("encoder", "resnet18")
+    assert other.keys.get("encoder", usual) == "resnet18"
+    keys = schema("frossl")
+    suited = {key: value for key, value in defaults_of(data).items() if key in keys}
+    layers = {"method": CATALOG["frossl"].recipe_for({}), "data": suited, "user": job.keys}
+    made = resolve(keys, layers)
+    assert has_todays_defaults({"config": {"values": flat(made), "origin": made.origin}})
 
 
 def test_folders_of_one_name_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from twofold.config import load as load_config
 from twofold.data import seen
 from twofold.data.datasets import is_array_splits, is_splits
 from twofold.data.sources import ARRAY, DATASET, Data, Source, load_as, open_source
-from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import Row, compare
@@ -205,15 +204,14 @@ def start(
     path = Path(dist.from_first(lambda: str(RunFolder.create(place, dump(config)).path)))
     folder = RunFolder(path) if dist.is_first() else Bystander(path)
     with folder.held():
-        hashes = seen.hashes_of(data) if dist.is_first() else None
+        copies = ""
         if dist.is_first():
-            seen.remember(folder.path, source, config.test_fraction, hashes)
-        if weights is not None and dist.is_first():
-            initial.keep(folder.path, weights)
+            copies = seen.remember(folder.path, source, config.test_fraction, data)
+            initial.keep(folder.path, weights, None if encoder is None else trainer.untrained)
         if data.skipped:
             folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
             display.say(f"{len(data.skipped)} images could not be read; {folder.path / 'skipped.txt'} lists them")
-        announce(trainer, folder, display, "" if hashes is None else seen.copies_in_words(hashes))
+        announce(trainer, folder, display, copies)
         return complete(trainer, folder, display)
 
 
@@ -235,10 +233,9 @@ def place_of(config: Config, source: Source, out: str | Path | Numbered | None) 
 
 def earlier_attempt(config: Config, place: Path | Numbered) -> str | None:
     """The folder in which the processes were at work on this very run before torchrun started them again."""
-    path = place.last_taken() if isinstance(place, Numbered) else place
-    if path is None or not (path / "config.json").exists() or RunFolder(path).config_text() != dump(config):
-        return None
-    return str(path)
+    runs = place.taken() if isinstance(place, Numbered) else [place]
+    known = (path for path in runs if (path / "config.json").exists())
+    return next((str(path) for path in known if RunFolder(path).config_text() == dump(config)), None)
 
 
 def resume(
@@ -251,7 +248,7 @@ def resume(
 ) -> Run:
     """Continue a run from its last checkpoint, as if it had never stopped.
 
-    What a run got from Python is needed again: arrays as `data`, a module as `encoder`, with its initial weights.
+    What a run got from Python is needed again: arrays as `data`, a module as `encoder`, whatever its weights are now.
     """
     with dist.joined(), own_modes():
         display = display or Display(quiet=quiet or not dist.is_first())
@@ -277,8 +274,11 @@ def go_on(
         source = open_source(asked, data_dir=config.data_dir, class_list=config.class_list)
     weights = None if config.init is None else initial.kept(path)
     with folder.held():
-        trainer = Trainer(config, read_data(config, source, display), display, encoder, weights)
+        module = None if encoder is None else initial.as_begun(path, encoder)
+        trainer = Trainer(config, read_data(config, source, display), display, module, weights)
         trainer.restore(folder)
+        if dist.is_first() and not seen.is_remembered(path):  # it was killed before it could
+            seen.remember(path, source, config.test_fraction, trainer.data)
         display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
         return complete(trainer, folder, display)
 
@@ -334,8 +334,8 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         "table": [dataclasses.asdict(row) for row in rows],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
-        "train_labelled": labels_in(trainer.data.train),
-        "test_labelled": labels_in(trainer.data.test),
+        "train_labelled": trainer.data.train.labels_known,
+        "test_labelled": trainer.data.test.labels_known if trainer.data.test is not None else 0,
         "seconds": time.monotonic() - trainer.started,
         "memory": memory,
         "process_memory": process_memory(),
@@ -350,10 +350,6 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         record_trainer(folder, trainer, display)
         write_report(folder)
     return Run(folder.path)
-
-
-def labels_in(store: ImageStore | None) -> int:
-    return 0 if store is None or store.labels is None else int((store.labels >= 0).sum())
 
 
 def evaluate(trainer: Trainer, display: Display) -> list[Row]:

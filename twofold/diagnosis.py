@@ -32,12 +32,12 @@ from twofold.evaluate.metrics import (
 from twofold.evaluate.verdict import Snapshot, Verdict, judge
 from twofold.inspection import preprocess_of
 from twofold.models import build_encoder
+from twofold.models.encoders import TIMM
 from twofold.train.device import choose_device
 from twofold.train.progress import Display
 from twofold.train.weights import HEADER, Preprocess, load_encoder
 from twofold.use.tables import READERS
 
-TIMM = "timm:"
 FEATURE_KEYS = ("features", "embeddings", "z", "x", "arr_0")
 FEATURE_FILES = (".npy", ".npz", *READERS)
 MOST_PAIRED = 50_000  # rows up to which all pairs are looked at for duplicates
@@ -77,7 +77,8 @@ def diagnose(
         what = "an array"
     elif isinstance(what, nn.Module):
         source = images_for(type(what).__name__, data)
-        features = features_of(*prepared(what, image_size, source), source, display)
+        own = copy.deepcopy(what)  # the caller's keeps its mode and its device
+        features = features_of(*prepared(own, image_size, source), source, display)
         what = type(what).__name__
     else:
         what = what.path if isinstance(what, Run) else what

@@ -28,6 +28,7 @@ from twofold.train import checkpoint
 from twofold.train.build import build_method
 from twofold.train.device import choose_device
 from twofold.train.guards import seeded
+from twofold.train.initial import as_begun
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
 from twofold.train.weights import Preprocess, load_encoder
@@ -193,7 +194,7 @@ def networks_of(
 ) -> tuple[dict[str, nn.Module], Preprocess]:
     """The run's network as it is now and as it was before training, and what makes its input of images.
 
-    `encoder`: the module, with its initial weights, of a run that trained one of the user's own.
+    `encoder`: the module of a run that trained one of the user's own.
     """
     if encoder is None and not has_name(config.encoder):
         raise TwofoldError(f"{path} trained your own {config.encoder}: call this from Python, with encoder=")
@@ -201,7 +202,8 @@ def networks_of(
     saved = None if finished and layer == "pre" else checkpoint.load_latest(path)
     if saved is None and (not finished or layer == "post"):
         raise TwofoldError(f"{path} has no checkpoint yet, and so nothing to measure: wait for its first, or resume it")
-    untrained = initial(config, images, layer, encoder)
+    begun = None if encoder is None else as_begun(path, copy.deepcopy(encoder))
+    untrained = initial(config, images, layer, begun)
     if saved is None:
         trained = load_encoder(path, encoder=copy.deepcopy(encoder))
     else:
@@ -233,7 +235,6 @@ def part_names(network: nn.Module, layer: str) -> dict[str, nn.Module]:
 
 def initial(config: Config, images: ImageStore, layer: str, encoder: nn.Module | None) -> nn.Module:
     """The network as it was before the first step: its weights are a function of the seed."""
-    encoder = copy.deepcopy(encoder)
     if layer == "post":
         refuse_unregistered(config.method, "this run")
         # What is known of the training images' relations is for the objective alone.

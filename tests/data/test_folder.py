@@ -90,6 +90,12 @@ def test_train_and_test_folders_are_splits(root: Path, name: str, test_name: str
     assert labels_of(test, classes) == ["cow", "dog"]
 
 
+def test_two_training_folders_are_refused(root: Path) -> None:
+    draw(root, "train/a/1.png", "train/b/1.png", "training/a/2.png", "val/a/3.png")
+    with pytest.raises(TwofoldError, match=r"train and .*training both look like"):
+        read_folder(root)
+
+
 def test_a_test_folder_of_one_known_class_has_labels(root: Path) -> None:
     draw(root, "train/cat/1.png", "train/dog/2.png", "test/dog/3.png")
     _, test, classes = read_folder(root)

@@ -32,8 +32,7 @@ def test_the_share_of_groups_is_right_within_half_of_the_largest() -> None:
 
 
 def remember(run: Path, source: Source, test_fraction: float) -> None:
-    data = load(source, image_size=8, channels=3, test_fraction=test_fraction)
-    seen.remember(run, source, test_fraction, seen.hashes_of(data))
+    seen.remember(run, source, test_fraction, load(source, image_size=8, channels=3, test_fraction=test_fraction))
 
 
 def test_new_images_without_a_label_are_not_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +117,20 @@ def test_images_are_known_again_by_their_pixels(tmp_path: Path, monkeypatch: pyt
     assert trained_on(open_source(np.concatenate([pixels[:2], others]))) == 2
     monkeypatch.setattr(seen, "MOST_BYTES", 0)
     assert trained_on(open_source(pixels)) == 0  # too many to look at
+
+
+def test_a_run_killed_before_it_kept_its_images_keeps_them_when_it_goes_on(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 256, (40, 8, 8), dtype=np.uint8), np.arange(40) % 2
+    keys = {"epochs": 1, "batch_size": 20, "projector": "16,8", "map_points": 0}
+    run = twofold.pretrain(data, out=tmp_path / "run", **keys)
+    kept = dict(np.load(run.path / "images.npz"))
+    for name in ("images.npz", "results.json", "encoder.safetensors"):
+        (run.path / name).unlink()
+    twofold.resume(run, data=data)
+    again = dict(np.load(run.path / "images.npz"))
+    assert again.keys() == kept.keys()
+    assert all(np.array_equal(again[name], kept[name]) for name in kept)
 
 
 def test_a_run_says_which_images_are_there_twice(tmp_path: Path) -> None:

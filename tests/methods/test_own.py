@@ -1,12 +1,14 @@
 """Methods of one's own: what they ask for holds, and what they keep is left alone before the run."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import running
+import twofold
 from twofold import api
 from twofold.errors import TwofoldError
 from twofold.keys import Widths
@@ -100,6 +102,27 @@ def test_an_objective_that_fails_on_one_view_says_so(monkeypatch: pytest.MonkeyP
     with pytest.raises(TwofoldError, match=r"mine's objective fails with views=1 \(IndexError: .*use views=2") as error:
         running.trainer("mine", views=1)
     assert isinstance(error.value.__cause__, IndexError)
+
+
+def test_a_method_may_load_the_encoder_of_an_earlier_run(tmp_path: Path) -> None:
+    """While it is built, and while its objective is rehearsed: both hold torch's generator."""
+    earlier = twofold.pretrain("digits", out=tmp_path / "earlier", **running.small("frossl", epochs=1))
+
+    @entry(name="distilled")
+    def distilled(parts: Parts, *, projector: Widths = (16, 8)) -> Method:
+        wanted = twofold.load_encoder(earlier)(torch.zeros(1, 1, 8, 8)).shape[1]
+
+        def objective(e: Embeddings) -> LossTerms:
+            twofold.load_encoder(earlier)
+            total = (e.z - wanted).square().mean()
+            return LossTerms(total, {"total": total.detach()})
+
+        return Method(parts, mlp(parts.features, projector), objective)
+
+    try:
+        running.trainer("distilled")
+    finally:
+        del CATALOG["distilled"]
 
 
 def test_state_that_a_checkpoint_would_not_have_is_refused() -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections import OrderedDict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -143,10 +144,23 @@ def test_a_file_of_another_library_decides_the_encoder(kind: str, stem: str, cha
     config, _ = api.configure(PICTURES, "frossl", {"init": str(tmp_path / "model.safetensors")})
     assert (config.encoder, config.stem, config.channels) == (kind, stem, channels)
     assert config.origin["encoder"] == "init"
-    _, read = initial.read(config.init, channels=channels, image_size=32)
-    assert read.keys() == weights.keys()
+    init, read = initial.read(config.init, channels=channels, image_size=32)
+    network = build_encoder(kind, channels=channels, stem=stem, image_size=32)
+    initial.put(network, read, init)
+    assert same(network.state_dict(), weights)
     asked, _ = api.configure(PICTURES, "frossl", {"init": config.init, "encoder": "resnet34", "stem": "small"})
     assert (asked.encoder, asked.stem) == ("resnet34", "small")
+
+
+def test_a_layer_called_head_is_the_encoders_where_it_has_one() -> None:
+    """Only what comes after the features is left out, whatever it is called."""
+    own = nn.Sequential(OrderedDict(body=nn.Linear(4, 8), head=nn.Linear(8, 2)))
+    weights = {name: torch.ones(value.shape) for name, value in own.state_dict().items()}
+    initial.put(own, weights | {"fc.weight": torch.ones(10, 2)}, "a file")
+    assert same(own.state_dict(), weights)
+    del weights["head.bias"]
+    with pytest.raises(twofold.TwofoldError, match=r"1 missing: head\.bias"):
+        initial.put(own, weights, "a file")
 
 
 def resnet(kind: str, stem: str, channels: int = 3) -> nn.Module:

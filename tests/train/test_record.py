@@ -124,12 +124,26 @@ def test_what_is_no_run_is_refused(tmp_path: Path, name: str, message: str) -> N
         RunFolder.open(tmp_path / name)
 
 
-def test_the_last_folder_that_was_taken(tmp_path: Path) -> None:
+def test_runs_of_a_numbered_name_are_found_the_last_begun_first(tmp_path: Path) -> None:
     place = Numbered(tmp_path, "frossl-my photos")
-    assert place.last_taken() is None
-    for _ in range(2):
-        place.take()
-    assert place.last_taken() == tmp_path / "frossl-my-photos-2"
+    assert place.taken() == []
+    begun = {"frossl-my-photos-2": 1, "frossl-my-photos-1": 3, "frossl-my-photos-10": 2, "frossl-my-photos-x": 4}
+    for name, seconds in begun.items():  # the first number is free again where its folder was deleted
+        folder = RunFolder.create(tmp_path / name, "{}")
+        os.utime(folder.path / "config.json", (seconds, seconds))
+    place.take()  # no run yet
+    assert [path.name[-2:] for path in place.taken()] == ["-1", "10", "-2"]
+
+
+def test_a_start_that_failed_leaves_the_folder_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("twofold.train.record.write_atomically", full)
+        with pytest.raises(TwofoldError, match="No space left"):
+            RunFolder.create(tmp_path / "run", "{}")
+    assert RunFolder.create(tmp_path / "run", "{}").config_text() == "{}"
 
 
 def test_a_bystander_writes_nothing(tmp_path: Path) -> None:

@@ -138,6 +138,17 @@ def test_unknown_device_is_refused() -> None:
         choose_device("warp")
 
 
+def test_a_gpu_that_is_named_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams and Triton's kernels go to that one, wherever the tensors are."""
+    current: list[torch.device] = []
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    assert [choose_device(name) for name in ("cuda:1", "cuda", "cpu")] == list(
+        map(torch.device, ("cuda:1", "cuda", "cpu"))
+    )
+    assert current == [torch.device("cuda:1")]
+
+
 def test_online_epochs() -> None:
     chosen = [epoch for epoch in range(1, 121) if is_online_epoch(epoch, 117)]
     assert chosen == [1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 117]

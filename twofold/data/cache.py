@@ -26,7 +26,7 @@ from torch import Tensor
 
 from twofold.errors import TwofoldError
 
-FORMAT = 2  # a new number where decoding changes, so that older files are not taken for the same pixels
+FORMAT = 3  # a new number where decoding changes, so that older files are not taken for the same pixels
 ABANDONED_SECONDS = 24 * 3600
 BLOCK_BYTES = 2**22  # of one checksum
 CHECKED_BLOCKS = 8  # at every start: about ten milliseconds

@@ -151,6 +151,9 @@ def _splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, s
     candidates = [by_lower[name] for name in TEST_FOLDERS if name in by_lower]
     if not training or not candidates:
         return _classes(files, prefix), {}
+    if len(training) > 1:
+        folders = " and ".join(str(root / prefix / top) for top in training)
+        raise TwofoldError(f"{folders} both look like the training images: rename or move one of them")
 
     def part(top: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
         below = f"{prefix}{top}/"

@@ -31,30 +31,31 @@ class Hashes:
     order: str
 
 
-def remember(run: Path, source: Source, test_fraction: float, hashes: Hashes | None) -> None:
-    """The source's fingerprint, and of each image that is trained on a hash of its pixels and, if any, of its name."""
+def remember(run: Path, source: Source, test_fraction: float, data: Data) -> str:
+    """The source's fingerprint, and of each image that is trained on a hash of its pixels and, if any, of its name.
+    Returns how many images are there twice, in words; nothing where none is."""
+    hashes = _hashes_of(data)
     names = source.train.names(trained_rows(source, test_fraction))
     kept = {"fingerprint": np.array(source.fingerprint)}
     if names is not None:
         kept["trained"] = np.unique(_hashes(os.fsencode(name) for name in names))
     if hashes is not None:
         kept["pixels"], kept["order"] = np.unique(hashes.train), np.array(hashes.order)
+    aside = run / f".{FILE}.part"
     try:
-        np.savez_compressed(run / FILE, allow_pickle=False, **kept)
+        with aside.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **kept)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(run / FILE)
     except OSError as error:
+        aside.unlink(missing_ok=True)
         raise TwofoldError(f"{run / FILE} could not be written: {error}") from None
+    return "" if hashes is None else _copies(hashes)
 
 
-def copies_in_words(hashes: Hashes) -> str:
-    """How many images are there twice, pixel by pixel; empty where none is."""
-    again = len(hashes.train) - len(np.unique(hashes.train))
-    leaked = int(np.isin(hashes.test, hashes.train).sum())
-    found = [f"{again:,} of {len(hashes.train):,} training images repeat another, pixel by pixel"] if again else []
-    if leaked:
-        found.append(
-            f"{leaked:,} of {len(hashes.test):,} held-out images are trained on too, which flatters accuracies"
-        )
-    return "; ".join(found)
+def is_remembered(run: Path) -> bool:
+    return (run / FILE).exists()
 
 
 def fingerprint_of(run: Path) -> str | None:
@@ -83,7 +84,7 @@ def is_own(run: Path, source: Source) -> bool:
 def same_images(run: Path, data: Data) -> bool:
     """Whether they are what the run had, pixel by pixel and in their order, whatever their files are like now."""
     kept = _read(run)
-    if kept is None or "order" not in kept or (hashes := hashes_of(data)) is None:
+    if kept is None or "order" not in kept or (hashes := _hashes_of(data)) is None:
         return False
     return str(kept["order"]) == hashes.order
 
@@ -124,7 +125,7 @@ def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], N
 
 def _read(run: Path) -> dict[str, np.ndarray] | None:
     """None of a run that kept no such file."""
-    if not (run / FILE).exists():
+    if not is_remembered(run):
         return None
     try:
         with np.load(run / FILE, allow_pickle=False) as file:
@@ -133,7 +134,7 @@ def _read(run: Path) -> dict[str, np.ndarray] | None:
         raise TwofoldError(f"{run / FILE}, which says what the run was trained on, cannot be read: {error}") from None
 
 
-def hashes_of(data: Data) -> Hashes | None:
+def _hashes_of(data: Data) -> Hashes | None:
     """None where the images are too many to be read for this."""
     state, pixels = hashlib.blake2b(digest_size=16), []
     for store in (data.train, data.test) if data.test is not None else (data.train,):
@@ -144,6 +145,17 @@ def hashes_of(data: Data) -> Hashes | None:
         for part in (store.index, store.labels, store.groups):
             state.update(b"none" if part is None else part.cpu().numpy().tobytes())
     return Hashes(pixels[0], np.concatenate([pixels[0][:0], *pixels[1:]]), state.hexdigest())
+
+
+def _copies(hashes: Hashes) -> str:
+    again = len(hashes.train) - len(np.unique(hashes.train))
+    leaked = int(np.isin(hashes.test, hashes.train).sum())
+    found = [f"{again:,} of {len(hashes.train):,} training images repeat another, pixel by pixel"] if again else []
+    if leaked:
+        found.append(
+            f"{leaked:,} of {len(hashes.test):,} held-out images are trained on too, which flatters accuracies"
+        )
+    return "; ".join(found)
 
 
 def _pixels(store: ImageStore) -> np.ndarray | None:

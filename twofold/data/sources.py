@@ -7,6 +7,7 @@ A sample's stable index is its number in the source, training files or rows firs
 import difflib
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class Source:
     train: Split
     test: Split | None
     classes: tuple[str, ...] | None
-    defaults: dict[str, Any]  # configuration keys that suit this source
+    defaults: Mapping[str, Any]  # configuration keys that suit this source
     chosen: dict[str, Any]  # configuration keys that follow from its images
     fingerprint: str
     least: int = 2  # images that must be readable
@@ -104,7 +105,8 @@ def open_source(
     one image will do, and a single class keeps its name.
     """
     only = () if class_list is None else class_names(class_list)
-    name, (train, test, classes), defaults = _read(data, Path(data_dir).expanduser(), download, only, progress)
+    name, (train, test, classes) = _read(data, Path(data_dir).expanduser(), download, only, progress)
+    defaults = defaults_of(data) if isinstance(data, str) else {}
     least, readable = 2 if to_train else 1, len(train.readable())
     if readable < least:
         words = "one image that can be read; at least two are needed" if readable else "no image that can be read"
@@ -243,14 +245,14 @@ def _described(data: Any) -> str:
 
 def _read(
     data: Any, data_dir: Path, download: bool, only: tuple[str, ...], progress: Progress | None
-) -> tuple[str, tuple[Split, Split | None, tuple[str, ...] | None], dict[str, Any]]:
+) -> tuple[str, tuple[Split, Split | None, tuple[str, ...] | None]]:
     if is_arrays(data):
-        return ARRAY, from_arrays("the array", *as_pair(data)), {}
+        return ARRAY, from_arrays("the array", *as_pair(data))
     if is_array_splits(data):
         train, test = split_parts(data)
-        return ARRAY, from_arrays("the array", *as_pair(train), *as_pair(test)), {}
+        return ARRAY, from_arrays("the array", *as_pair(train), *as_pair(test))
     if is_dataset(data) or is_splits(data):
-        return DATASET, read_dataset(data, progress), {}
+        return DATASET, read_dataset(data, progress)
     if not isinstance(data, (str, Path)):
         raise TwofoldError(
             f"data is a {_described(data)}; give a name, a path, a numpy array, a pair (images, labels) of arrays, "
@@ -258,18 +260,18 @@ def _read(
             "makes an array of a list of images; files are named in a .txt or .csv"
         )
     if isinstance(data, str) and data in layouts.FOLDER_SETS:
-        return data, layouts.read_folder_set(data, data_dir, progress), layouts.FOLDER_SETS[data].defaults
+        return data, layouts.read_folder_set(data, data_dir, progress)
     if data == "stl10":
-        return data, layouts.read_stl10(data_dir, download), layouts.STL10_DEFAULTS
+        return data, layouts.read_stl10(data_dir, download)
     if isinstance(data, str) and data in benchmarks.NAMED:
-        read, defaults = benchmarks.NAMED[data]
-        return data, read(data_dir, download), defaults
+        read, _ = benchmarks.NAMED[data]
+        return data, read(data_dir, download)
     if not str(data).strip():
         raise TwofoldError("the name of the data is empty; . is the folder where you are")
     path = Path(data).expanduser()
     if path.is_dir() and not _holds_shards(path):
         try:
-            return path.resolve().name or str(path), read_folder(path, progress, only=only), {}
+            return path.resolve().name or str(path), read_folder(path, progress, only=only)
         except NoImages:
             if (found := _named_set_in(path.resolve())) is None:
                 raise
@@ -280,17 +282,26 @@ def _read(
     if only:
         raise TwofoldError("class_list is for folders of images; leave it out, or list the files you want in a CSV")
     if path.is_dir() or (path.suffix.lower() == ".tar" and (path.is_file() or shards.is_pattern(str(path)))):
-        return re.sub(r"[^\w.]*\{.*", "", path.stem) or path.parent.name, shards.read_shards(path, progress), {}
+        return re.sub(r"[^\w.]*\{.*", "", path.stem) or path.parent.name, shards.read_shards(path, progress)
     if path.suffix.lower() in lists.ENDINGS and path.is_file():
-        return path.stem, lists.read_list(path, progress), {}
+        return path.stem, lists.read_list(path, progress)
     if path.suffix.lower() in (".npy", ".npz") and path.is_file():
-        return path.stem, read_array_file(path), {}
+        return path.stem, read_array_file(path)
     raise TwofoldError(_nothing_there(path))
 
 
 def _holds_shards(folder: Path) -> bool:
     """Tar files, and no images beside them."""
     return any(folder.glob("*.tar")) and not any(path.suffix.lower() in extensions() for path in folder.iterdir())
+
+
+def defaults_of(data: str) -> Mapping[str, Any]:
+    """Configuration keys that suit the set of this name; nothing for other data."""
+    if data == "stl10":
+        return layouts.STL10_DEFAULTS
+    if data in layouts.FOLDER_SETS:
+        return layouts.FOLDER_SETS[data].defaults
+    return benchmarks.NAMED[data][1] if data in benchmarks.NAMED else {}
 
 
 def location_of(data: Any) -> str:

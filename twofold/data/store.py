@@ -29,6 +29,10 @@ class ImageStore:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def labels_known(self) -> int:
+        return 0 if self.labels is None else int((self.labels >= 0).sum())
+
     def labelled(self) -> "ImageStore":
         """The images that have a label, for probes: itself where all of them do."""
         if self.labels is None or bool((self.labels >= 0).all()):

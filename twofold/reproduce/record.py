@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from twofold.config import flat, resolve
-from twofold.data.benchmarks import NAMED
+from twofold.data.sources import defaults_of
 from twofold.evaluate.metrics import dimensions_above, shannon_entropy
 from twofold.keys import shown
 from twofold.methods import CATALOG, schema
@@ -151,11 +151,7 @@ def has_todays_defaults(record: Record) -> bool:
     keys = schema(values["method"])
     asked = {key: values[key] for key, layer in origin.items() if layer in ("user", "chosen", "init")}
     recipe = CATALOG[values["method"]].recipe_for(resolve(keys, {"user": asked}).parameters)
-    suited = (
-        {key: value for key, value in NAMED[values["data"]][1].items() if key in keys}
-        if values["data"] in NAMED
-        else {}
-    )
+    suited = {key: value for key, value in defaults_of(values["data"]).items() if key in keys}
     today = flat(resolve(keys, {"method": recipe, "data": suited, "user": asked}))
     return all(shown(today[key]) == shown(value) for key, value in values.items() if key in today and key not in PATHS)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -130,7 +131,7 @@ def carried_out(job: Job, path: Path, display: Display, machine: str, commit: st
         if can_go_on(path):
             api.resume(path, display=display)
         else:
-            shutil.rmtree(path, ignore_errors=True)
+            put_aside(path, display)
             config, source = api.configure(overrides=job.keys, display=display)
             api.start(config, source, out=path, display=display)
     except Diverged as error:
@@ -153,8 +154,18 @@ def can_go_on(path: Path) -> bool:
     """Whether the folder has a run with the defaults of today; else what it ends with is not what was asked for."""
     try:
         return has_todays_defaults({"config": json.loads((path / "config.json").read_text(encoding="utf-8"))})
-    except (OSError, ValueError, KeyError):  # a kill can leave a folder that never became a run
+    except (FileNotFoundError, ValueError, KeyError):  # a kill can leave a folder that never became a run
         return False
+
+
+def put_aside(path: Path, display: Display) -> None:
+    """What lies there already, and cannot be gone on with; nothing of it is deleted."""
+    if not path.exists():
+        return
+    places = (path.with_name(f"{path.name}.old-{number}") for number in count(1))
+    aside = next(place for place in places if not place.exists())
+    path.rename(aside)
+    display.say(f"begun with other defaults, or damaged, and put aside: {aside}")
 
 
 def forget() -> None:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twofold.config import Config, flat, resolve
-from twofold.data.benchmarks import NAMED
-from twofold.data.sources import location_of
+from twofold.data.sources import defaults_of, location_of
 from twofold.errors import TwofoldError
 from twofold.keys import coerce
 from twofold.methods import find, schema
@@ -155,7 +154,7 @@ def usual_of(method: str, data: str, given: Mapping[str, Any]) -> Config:
     """What a run does that is asked for nothing but what decides the rest: parameters of its recipe, the batch size."""
     known = schema(method)
     entry = find(method)
-    defaults = NAMED[data][1] if data in NAMED else {}
+    defaults = defaults_of(data)
     layers = {
         "method": entry.recipe_for(resolve(known, {"user": given}).parameters),
         "data": {key: defaults[key] for key in defaults if key in known},

@@ -16,6 +16,8 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
+        if device.type == "cuda" and device.index is not None:
+            torch.cuda.set_device(device)  # streams and Triton's kernels are those of the current device
     except (RuntimeError, AssertionError) as error:
         known = "Expected one of" not in str(error)
         reason = str(error).splitlines()[0] if known else "it is auto, cpu, cuda, cuda:1 or mps"

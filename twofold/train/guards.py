@@ -15,7 +15,8 @@ from twofold import dist
 from twofold.data.store import LEAST_STD
 from twofold.errors import LostProcess, TwofoldError, how_to_resume
 
-_one_at_a_time = threading.Lock()  # torch's layers draw from one generator for all threads
+# torch's layers draw from one generator for all threads; a method's function may load an encoder while it is built.
+_one_at_a_time = threading.RLock()
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from twofold.models.encoders import TIMM, from_timm
 from twofold.train.weights import HEADER, encoder_file, fingerprint, save_tensors
 
 FILE = "initial.safetensors"  # in the run folder
+OF_OWN = "untrained.safetensors"  # there too: what an encoder of the user's own began with
 CLASSIFIERS = ("fc", "head", "classifier")  # what libraries call the layer after the features
 PINNED = re.compile(r"(?P<source>.+)@(?P<print>[0-9a-f]{16})")
 SHOWN = 3  # names in a message
@@ -75,7 +76,7 @@ def resnet_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     first = shapes.get("conv1.weight", ())
     if len(first) != 4:
         return {}
-    ours = {name: shape for name, shape in shapes.items() if name.split(".")[0] not in CLASSIFIERS}
+    ours = {name: shape for name, shape in shapes.items() if not is_classifier(name)}
     stem = {"stem": "large"} if first[2] == 7 else {}
     for kind in (kind for kind in ENCODERS if kind.startswith("resnet")):
         with torch.device("meta"):
@@ -83,6 +84,10 @@ def resnet_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
         if not mismatches(network, ours):
             return {"encoder": kind, "channels": first[1], **stem}
     return {}
+
+
+def is_classifier(name: str) -> bool:
+    return name.split(".")[0] in CLASSIFIERS
 
 
 def read(init: str, *, channels: int, image_size: int) -> tuple[str, dict[str, Tensor]]:
@@ -95,15 +100,18 @@ def read(init: str, *, channels: int, image_size: int) -> tuple[str, dict[str, T
             tensors = load_file(weights_file(source))
         except (SafetensorError, OSError) as error:
             raise TwofoldError(f"init={source} cannot be read: {error}") from None
-    tensors = {name: value for name, value in tensors.items() if name.split(".")[0] not in CLASSIFIERS}
     found = fingerprint(tensors)
     if pin is not None and pin != found:
         raise TwofoldError(f"init={init}: the weights there are others by now, with fingerprint {found}")
     return f"{source}@{found}", tensors
 
 
-def keep(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    save_tensors(folder / FILE, tensors, {})
+def keep(folder: Path, tensors: Mapping[str, Tensor] | None, own: nn.Module | None) -> None:
+    """What a run begins with and cannot make again: weights of others, an encoder of the user's own."""
+    if tensors is not None:
+        save_tensors(folder / FILE, tensors, {})
+    if own is not None:
+        save_tensors(folder / OF_OWN, own.state_dict(), {})
 
 
 def kept(folder: Path) -> dict[str, Tensor]:
@@ -114,9 +122,25 @@ def kept(folder: Path) -> dict[str, Tensor]:
         raise TwofoldError(f"the weights that {folder} began with cannot be read: {error}; start it anew") from None
 
 
+def as_begun(folder: Path, own: nn.Module) -> nn.Module:
+    """An encoder of the user's own with the weights that the run began with, whatever it has been trained to since."""
+    if not (folder / OF_OWN).exists():  # of a run that did not keep them
+        return own
+    try:
+        own.load_state_dict(load_file(folder / OF_OWN))
+    except (SafetensorError, OSError) as error:
+        raise TwofoldError(f"the weights that {folder} began with cannot be read: {error}; start it anew") from None
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise TwofoldError(f"{folder} trained another {type(own).__name__} than this: {reason}") from None
+    return own
+
+
 @torch.no_grad()
 def put(encoder: nn.Module, tensors: Mapping[str, Tensor], init: str) -> None:
-    """Give the encoder these weights, all of them or none."""
+    """Give the encoder these weights, all of them or none. A classifier that it does not have is left out."""
+    own = encoder.state_dict().keys()
+    tensors = {name: value for name, value in tensors.items() if name in own or not is_classifier(name)}
     wrong = mismatches(encoder, {name: tuple(value.shape) for name, value in tensors.items()})
     if wrong:
         raise TwofoldError(f"init={init} does not fit the encoder: {'; '.join(wrong)}{remedy(encoder, tensors)}")

@@ -2,7 +2,8 @@
 
 config.json · metrics.jsonl, spectrum.jsonl (functions of configuration and data alone: bit-identical after a resume) ·
 timing.jsonl (wall-clock, kept apart) · skipped.txt · log.txt · initial.safetensors (where a run began with weights of
-others) · checkpoints/ · encoder.safetensors · results.json · pictures.json (what the report shows of the images) ·
+others) · untrained.safetensors (what an encoder of the user's own began with) · images.npz (hashes of the training
+images) · checkpoints/ · encoder.safetensors · results.json · pictures.json (what the report shows of the images) ·
 report.html · tensorboard/ where it was asked for
 """
 
@@ -54,10 +55,12 @@ class Numbered:
                 break
         return self.path(number)
 
-    def last_taken(self) -> Path | None:
-        """The folder before the one that is free."""
-        free = next(number for number in itertools.count(1) if not self.path(number).exists())
-        return self.path(free - 1) if free > 1 else None
+    def taken(self) -> list[Path]:
+        """The folders of such a name that are runs, the last begun first."""
+        name = re.compile(re.escape(self.path(0).name[:-1]) + r"[0-9]+")
+        runs = [path / "config.json" for path in self.parent.glob("*") if name.fullmatch(path.name)]
+        begun = {run.parent: run.stat().st_mtime_ns for run in runs if run.exists()}
+        return sorted(begun, key=lambda path: -begun[path])
 
 
 class RunFolder:
@@ -76,14 +79,18 @@ class RunFolder:
         """A new folder with its configuration; what is there already is never touched."""
         if isinstance(place, Path):
             cls.refuse_existing(place)
+        claimed: Path | None = None
         try:
             path = place.take() if isinstance(place, Numbered) else place
             path.mkdir(parents=True, exist_ok=True)
             (path / LOG).touch(exist_ok=False)  # of several who found the folder empty, one gets it
+            claimed = path / LOG
             write_atomically(path / "config.json", config)
         except OSError as error:
             if isinstance(error, FileExistsError) and isinstance(place, Path):
                 cls.refuse_existing(place)
+            elif claimed is not None:
+                claimed.unlink(missing_ok=True)  # so that the next try finds the folder as empty as this one did
             raise TwofoldError(f"the run folder {place} cannot be written: {error.strerror}") from None
         return cls(path)
 

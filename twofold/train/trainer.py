@@ -107,7 +107,7 @@ class Trainer:
         self.observers = Observers(
             features, dimension, classes, config.online_lr, self.device, predictor=method.predictor is not None
         )
-        looked_at = None if data.test is None or data.test.labels is None else int((data.test.labels >= 0).sum())
+        looked_at = None if data.test is None or data.test.labels is None else data.test.labels_known
         self.watch = Watch(
             method=config.method, few_dimensions=method.few_dimensions, guess=method.guess, held_out=looked_at
         )

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from twofold.data.augment import Plain
-from twofold.data.decode import fit
+from twofold.data.decode import Unreadable, fit
 from twofold.errors import TwofoldError
 from twofold.models import build_encoder, has_name, name_of
 from twofold.train.checkpoint import sync
@@ -75,7 +75,10 @@ class Preprocess(nn.Module):
                 f"this encoder takes images of {self.channels} channels, and Pillow's are grey or coloured: "
                 f"give uint8 pixels [N, {self.channels}, H, W]"
             )
-        return np.stack([fit(image, self.image_size, self.channels) for image in images])
+        try:
+            return np.stack([fit(image, self.image_size, self.channels) for image in images])
+        except Unreadable as error:
+            raise TwofoldError(f"preprocess was given an image that cannot be used: {error}") from None
 
     def _refused(self, given: str) -> TwofoldError:
         return TwofoldError(

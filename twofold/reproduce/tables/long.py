@@ -24,6 +24,8 @@ IN_PRINT = {
 # What its code has otherwise than ours, whatever the method; the authors of FroSSL and IsoLoss started from it.
 SOLO_LEARN = (
     "solo-learn resizes crops with a bicubic kernel, here it is bilinear (`augment.interpolation`)",
+    "solo-learn cuts a crop out before it resizes it; here pixels beyond its border take part, as far as the kernel "
+    "reaches, as in Pillow's `resize(box=…)`",
     "solo-learn's ResNet pads its first convolution by two pixels, so that maps are 34, 17, 9 and 5 wide (here "
     "`stem=small-padded`); ours are 32, 16, 8 and 4",
 )
@@ -43,7 +45,7 @@ TABLE = Table(
     ),
     rows=[
         *(Row(name, *METHODS[name], {LINEAR.title: [Printed(value, epochs=1000)]}) for name, value in IN_PRINT.items()),
-        # What the two differences from solo-learn are worth, in a tenth of the time.
+        # What two of the differences from solo-learn are worth, in a tenth of the time.
         Row("VICReg, short", "vicreg", epochs=100),
         Row("VICReg, short, bicubic crops", "vicreg", BICUBIC, epochs=100),
         Row("VICReg, short, padded stem", "vicreg", PADDED, epochs=100),
@@ -53,8 +55,8 @@ TABLE = Table(
         "Run for VICReg, the best of ours after 100 epochs. It climbs to the end, by 3.2 points of a linear "
         "classifier over its run of 100 epochs (87.6 %), and stays 1.2 below the published number. Its online "
         "classifier is at 90.9 %, too, so that it is not a matter of how features are read. Settings are solo-learn's "
-        "but for two, named below: its crops are sharper, and its last maps have 25 places where ours have 16. We "
-        "think that these are the difference; neither was run yet. One seed."
+        "but for what is named below: above all its crops are sharper, and its last maps have 25 places where ours "
+        "have 16. We think that these are the difference; neither was run yet. One seed."
     ),
     differs=(
         "most published numbers are solo-learn's, whose probe is trained by SGD for 100 epochs",
