@@ -14,7 +14,7 @@ from twofold import keys
 from twofold.config import RUN_KEYS, dump, flat, load, resolve
 from twofold.errors import TwofoldError
 from twofold.keys import Bounds, coerce, parse_overrides
-from twofold.methods import CATALOG, schema
+from twofold.methods import CATALOG, schema, schema_of_run
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_recipe_is_valid_and_survives_a_file(method: str) -> None:
     parameters = resolve(schema(method), {}).parameters
     recipe = CATALOG[method].recipe_for(parameters)
     resolved = resolve(schema(method), {"method": recipe, "user": {"method": method, "seed": 7}})
-    loaded = load(dump(resolved), schema)
+    loaded = load(dump(resolved), schema_of_run)
     assert loaded == resolved
     assert json.loads(dump(resolved))["derived"]["scaled_lr"] == resolved.scaled_lr
 
@@ -149,7 +149,7 @@ def test_scaled_learning_rate(batch: int, lr: float, rule: str) -> None:
 )
 def test_foreign_configuration_is_refused(text: str) -> None:
     with pytest.raises(TwofoldError):
-        load(text, schema)
+        load(text, schema_of_run)
 
 
 def test_flat_covers_every_key() -> None:

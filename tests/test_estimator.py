@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
@@ -239,6 +240,19 @@ def test_refusals_are_value_errors_that_say_what_to_do() -> None:
     for blank in (np.zeros_like(IMAGES), IMAGES / 1000):  # of the latter no byte is above 0
         with pytest.raises(ValueError, match="all pixels of all images are alike"):
             twofold.Twofold(epochs=1).fit(blank)
+
+
+def test_pictures_of_every_mode_are_the_pixels_that_a_file_of_them_would_be(fitted: twofold.Twofold) -> None:
+    grey = [Image.fromarray((255 * image).astype(np.uint8)) for image in IMAGES[:6]]
+    expected = fitted.transform(np.stack([np.asarray(picture) for picture in grey]))
+    np.testing.assert_array_equal(fitted.transform(grey), expected)
+    for mode in ("RGB", "RGBA", "LA", "P"):  # their arrays are something else, of a palette its numbers
+        np.testing.assert_allclose(fitted.transform([picture.convert(mode) for picture in grey]), expected, atol=0.02)
+    with pytest.raises(ValueError, match=r"pictures of \(4, 4\) and of \(8, 8\) pixels: bring them to one size"):
+        fitted.transform([grey[0], grey[1].resize((4, 4))])
+    for paths in ("photos", ["a.png", "b.png"]):
+        with pytest.raises(ValueError, match=r"twofold\.pretrain, which takes paths"):
+            fitted.transform(paths)
 
 
 def test_images_of_other_sizes_and_layouts_are_taken_and_rows_of_other_lengths_are_not() -> None:

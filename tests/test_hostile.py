@@ -31,7 +31,7 @@ from twofold.data.lists import parse
 from twofold.data.pickles import read_pickle
 from twofold.data.shards import members, read_shards
 from twofold.errors import TwofoldError
-from twofold.methods import schema
+from twofold.methods import schema_of_run
 from twofold.models import build_encoder
 from twofold.train.weights import load_encoder, save_encoder
 
@@ -103,7 +103,7 @@ READERS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], Any]]] = {
     "list": (lambda _: b'path,label,split\n"a,b.png",cat,train\nc.png,,test\n', read_list),
     "tar": (lambda _: tar_bytes(tarfile.PAX_FORMAT), members),
     "gnu tar": (lambda _: tar_bytes(tarfile.GNU_FORMAT), lambda path: read_shards(path)),
-    "config": (lambda _: CONFIG, lambda path: config.load(path.read_bytes().decode("utf-8", "replace"), schema)),
+    "config": (lambda _: CONFIG, lambda path: config.load(path.read_bytes().decode("utf-8", "replace"), schema_of_run)),
     "encoder": (encoder_bytes, lambda path: load_encoder(path)),
 }
 ENDINGS = {"idx.gz": ".gz", "npz": ".npz", "npy": ".npy", "tar": ".tar", "gnu tar": ".tar"}
@@ -181,12 +181,12 @@ def test_any_json_is_a_configuration_or_refused(value: Any) -> None:
     )
     for record in records:
         with contextlib.suppress(TwofoldError):
-            config.load(json.dumps(record), schema)
+            config.load(json.dumps(record), schema_of_run)
 
 
 def test_json_that_is_nested_too_deep_is_refused() -> None:
     with pytest.raises(TwofoldError, match="not a configuration"):
-        config.load("[" * 200_000, schema)
+        config.load("[" * 200_000, schema_of_run)
 
 
 class Attack:

@@ -164,6 +164,8 @@ def pretrain(
     elif isinstance(config, Mapping) and not is_splits(config) and not is_array_splits(config):
         keys = dict(config) | keys
     elif config is not None:
+        if "data" in keys:
+            raise TwofoldError("data are given twice: as the first argument and as data=")
         keys["data"] = config
     data = keys.pop("data", None)
     if encoder is not None:
@@ -264,7 +266,7 @@ def go_on(
             write_anew(folder, display)
         display.say(f"{path} is finished; its report is {path / 'report.html'}")
         return Run(path)
-    refuse_unregistered(config.method, path)
+    refuse_unregistered(config.method, path, folder.config_values())
     if source is None and data is None and config.data in (ARRAY, DATASET):
         raise TwofoldError(f"{path} was trained on arrays or a Dataset: twofold.resume(run, data=...) needs them again")
     if encoder is None and not has_name(config.encoder):

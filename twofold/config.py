@@ -281,8 +281,8 @@ def dump(config: Config) -> str:
     return json.dumps(record, indent=2) + "\n"
 
 
-def load(text: str, schema_of: Callable[[str], Schema]) -> Config:
-    """The configuration that `dump` wrote; `schema_of(method)` gives its keys."""
+def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Config:
+    """The configuration that `dump` wrote; `schema_of(method, values)` gives its keys."""
     try:
         record = json.loads(text)
         version, values, origin = record["format"], record["values"], record["origin"]
@@ -293,7 +293,7 @@ def load(text: str, schema_of: Callable[[str], Schema]) -> Config:
         raise TwofoldError(f"this is not a configuration that Twofold wrote ({str(error)[:200]!r})") from None
     if version != FORMAT:
         raise TwofoldError(f"this run has format {version}, and this version of Twofold reads format {FORMAT}")
-    keys = schema_of(method)
+    keys = schema_of(method, values)
     if keys is RUN_KEYS:  # a method that is not known here
         values = {name: value for name, value in values.items() if name in keys}
     config = resolve(keys, {"saved": values})

@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=10)  # for what a process waits for in a step; a slow disk is waited for by `wait`, longer
 POLL_SECONDS = 0.05
+LEAVING_SECONDS = 60.0  # for the others to leave a run that failed, before the next one
 LISTEN_SECONDS = 0.5  # between two questions whether a process was asked to stop
 
 
@@ -44,6 +45,7 @@ class Processes:
 
 _joined: Processes | None = None
 _times = 0  # that processes were joined here: a program may train more than once
+_failed: Processes | None = None  # the last run here, if it failed: its group may still be waited in by another
 _found: tuple[torch_dist.Store, int, int] | None = None  # what they meet at, rank and number; for the whole program
 
 
@@ -81,22 +83,44 @@ def joined() -> Iterator[None]:
 
     An error in one of them ends all: the first to fail raises its own, the others `Followed`.
     """
-    global _joined, _times
+    global _joined, _times, _failed
     if _joined is not None or "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return
     _times += 1
+    _leave_failed()
     _joined = _join(f"attempt {restarts()}, {_times}")
     try:
         yield
         _part(_joined)
     except BaseException as error:
+        _failed = _joined
         earlier = _report(_joined, error)
         if earlier is not None:
             raise Followed(*earlier) from None
         raise
     finally:
         _joined = None
+
+
+def _leave_failed() -> None:
+    """The group of a run that failed, once all processes have left that run: a program may go on after a refusal."""
+    global _failed
+    if not torch_dist.is_initialized():
+        return
+    if _failed is None:
+        raise TwofoldError(
+            "this program has a process group of its own, which Twofold cannot share: call "
+            "torch.distributed.destroy_process_group() first"
+        )
+    end = time.monotonic() + LEAVING_SECONDS
+    with _store(_failed) as store:
+        while store.add("failed", 0) < _failed.count:
+            if time.monotonic() > end:
+                raise LostProcess("an earlier run failed here, and not all processes have left it: start them again")
+            time.sleep(POLL_SECONDS)
+    torch_dist.destroy_process_group()
+    _failed = None
 
 
 def _join(name: str) -> Processes:
@@ -139,6 +163,7 @@ def _report(processes: Processes, error: BaseException) -> tuple[str, int] | Non
     own = json.dumps([f"process {processes.rank}: {message}", code])
     try:
         said = processes.store.compare_set("fault", "", own).decode()
+        processes.store.add("failed", 1)
     except RuntimeError:  # whoever kept the store is gone too
         return None
     return None if said == own else tuple(json.loads(said))

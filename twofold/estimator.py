@@ -7,13 +7,14 @@ import copy
 import math
 import operator
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from PIL import Image
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -22,6 +23,7 @@ from torch import nn
 from twofold.api import pretrain
 from twofold.data.arrays import from_arrays
 from twofold.data.datasets import of_numpy
+from twofold.data.decode import Unreadable, plain
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract
@@ -194,7 +196,30 @@ def checked_shape(given: Any) -> tuple[int, ...]:
 
 def as_array(X: Any) -> Any:
     """What has no dimensions of its own, such as a list of pictures, as an array."""
-    return of_numpy(X) if hasattr(X, "ndim") else np.asarray(X)
+    if hasattr(X, "ndim"):
+        return of_numpy(X)
+    if isinstance(X, (list, tuple)) and X and all(isinstance(item, Image.Image) for item in X):
+        return stacked(X)
+    if isinstance(X, (str, Path)) or (isinstance(X, (list, tuple)) and X and isinstance(X[0], (str, Path))):
+        raise InvalidInput(
+            "X is a path, or some of them: give pixels, or train with twofold.pretrain, which takes paths"
+        )
+    return np.asarray(X)
+
+
+def stacked(pictures: Sequence[Image.Image]) -> np.ndarray:
+    """uint8 [n, H, W] or [n, H, W, 3], as files of such pictures are read."""
+    try:
+        images = [plain(picture) for picture in pictures]
+    except Unreadable as error:
+        raise InvalidInput(f"X has a picture that cannot be used: {error}") from None
+    sizes = sorted({image.size for image in images})
+    if len(sizes) > 1:
+        raise InvalidInput(
+            f"X has pictures of {sizes[0]} and of {sizes[-1]} pixels: bring them to one size by resize()"
+        )
+    mode = "L" if all(image.mode == "L" for image in images) else "RGB"
+    return np.stack([np.asarray(image.convert(mode)) for image in images])
 
 
 @contextmanager

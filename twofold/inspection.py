@@ -31,6 +31,7 @@ from twofold.train.guards import seeded
 from twofold.train.initial import as_begun
 from twofold.train.precision import autocast_of
 from twofold.train.progress import Display
+from twofold.train.record import RunFolder
 from twofold.train.weights import Preprocess, load_encoder
 
 SUBSETS = 5  # random sets of labelled images over which few labels are averaged
@@ -149,7 +150,11 @@ def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | N
     train, test, classes = read.train.labelled(), read.test, read.classes
     test = None if test is None else test.labelled()
     if test is None or classes is None or train.labels is None or test.labels is None or not len(test):
-        missing = "labels" if classes is None else "images held out for the test"
+        missing = (
+            "labels of two classes" if classes is None
+            else "labels of training images" if train.labels is None
+            else "images held out for the test"
+        )  # fmt: skip
         raise TwofoldError(f"{read.name} has no {missing}: give DATA with one sub-folder for each class, or a test set")
     if seen := trained_on(path, source, test):
         display.say(f"{seen:,} of the {len(test):,} test images were trained on, so that accuracies are too high")
@@ -202,6 +207,8 @@ def networks_of(
     saved = None if finished and layer == "pre" else checkpoint.load_latest(path)
     if saved is None and (not finished or layer == "post"):
         raise TwofoldError(f"{path} has no checkpoint yet, and so nothing to measure: wait for its first, or resume it")
+    if layer == "post":
+        refuse_unregistered(config.method, path, RunFolder(path).config_values())
     begun = None if encoder is None else as_begun(path, copy.deepcopy(encoder))
     untrained = initial(config, images, layer, begun)
     if saved is None:
@@ -236,7 +243,6 @@ def part_names(network: nn.Module, layer: str) -> dict[str, nn.Module]:
 def initial(config: Config, images: ImageStore, layer: str, encoder: nn.Module | None) -> nn.Module:
     """The network as it was before the first step: its weights are a function of the seed."""
     if layer == "post":
-        refuse_unregistered(config.method, "this run")
         # What is known of the training images' relations is for the objective alone.
         parameters = {name: Graph() if isinstance(v, Graph) else v for name, v in config.parameters.items()}
         method, *_ = build_method(dataclasses.replace(config, parameters=parameters), images, encoder)

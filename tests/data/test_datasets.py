@@ -96,6 +96,38 @@ def test_labels_of_tuples_dicts_and_tensors() -> None:
     assert some.train.labels.tolist() == [-1 if label == 2 else label for label in labels]
 
 
+def test_what_may_be_a_label_is_one_or_is_refused() -> None:
+    labels = [row % 3 for row in range(24)]
+
+    def of(*second: Any) -> Any:
+        return open_source(Items([(pixels, value) for pixels, value in zip(PIXELS, second, strict=True)]))
+
+    assert of(*torch.eye(3)[labels]).train.labels.tolist() == labels  # one-hot
+    unknown = [torch.tensor(float("nan")), np.float32("nan"), *labels[2:]]
+    assert of(*unknown).train.labels.tolist() == [-1, -1, *labels[2:]]
+    for bad in (torch.tensor([0.5, 0.5, 0.0]), 0.37):
+        with pytest.raises(TwofoldError, match="item 0 of the training set has the label"):
+            of(*[bad] * 24)
+    boxes = of(*[{"boxes": [1, 2]}] * 24)
+    assert boxes.train.labels is None
+    named = open_source(Items([{"x": pixels, "y": n} for pixels, n in zip(PIXELS, labels, strict=True)]))
+    assert named.train.labels.tolist() == labels
+
+
+def test_items_that_are_unlike_the_first_are_unlabelled_or_skipped() -> None:
+    tuples: list[Any] = [(pixels, row % 3) for row, pixels in enumerate(PIXELS)]
+    tuples[4], tuples[5], tuples[6] = (PIXELS[4],), None, ()
+    dicts: list[Any] = [{"image": pixels, "label": row % 3} for row, pixels in enumerate(PIXELS)]
+    dicts[4], dicts[5], dicts[6] = {"image": PIXELS[4]}, None, {"label": 1}
+    for items in (tuples, dicts):
+        data = load(open_source(Items(items)), image_size=8, channels=3, test_fraction=0)
+        assert data.train.index.tolist() == [row for row in range(24) if row not in (5, 6)]
+        assert data.train.labels.tolist()[3:6] == [0, -1, 1]
+        assert [item.path for item in data.skipped] == ["item 5", "item 6"]
+    with pytest.raises(TwofoldError, match="data is a type"):
+        open_source(TensorDataset)
+
+
 def test_hugging_face_is_known_by_its_fingerprint_and_read_once() -> None:
     dataset = HuggingFace(count=5000)
     source = open_source(dataset)

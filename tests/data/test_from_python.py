@@ -80,6 +80,19 @@ def test_labels_are_text_or_numbers() -> None:
         open_source((noise(3, 8, 8), np.array([None, 0.5, 2], dtype=object)))
 
 
+def test_one_hot_labels_are_their_classes() -> None:
+    numbers = [0, 2, 1, 0]
+    assert open_source((noise(4, 8, 8), np.eye(3)[numbers])).train.labels.tolist() == numbers
+    with pytest.raises(TwofoldError, match="row 0 of the array has the label"):
+        open_source((noise(4, 8, 8), np.full((4, 3), 0.5)))
+
+
+def test_a_list_of_classes_is_for_folders(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("0\n")
+    with pytest.raises(TwofoldError, match="class_list is for folders"):
+        open_source((noise(4, 8, 8), np.arange(4) % 2), class_list=tmp_path / "classes.txt")
+
+
 def test_what_stands_for_images_of_a_program_is_no_path() -> None:
     for name in ("array", "dataset"):
         with pytest.raises(TwofoldError, match="stands for images of a program: give them as data"):

@@ -104,6 +104,33 @@ def test_an_objective_that_fails_on_one_view_says_so(monkeypatch: pytest.MonkeyP
     assert isinstance(error.value.__cause__, IndexError)
 
 
+def test_runs_of_a_method_that_was_defined_anew_can_be_used_and_not_gone_on_with(tmp_path: Path) -> None:
+    def loss(e: Embeddings) -> LossTerms:
+        total = (e.z[0] - e.z[1]).square().mean()
+        return LossTerms(total, {"total": total.detach()})
+
+    def weighed(parts: Parts, *, weight: float = 1.0) -> Method:  # noqa: ARG001 — a key is enough
+        return Method(parts, mlp(parts.features, (16,)), loss)
+
+    def strong(parts: Parts, *, strength: float = 1.0) -> Method:  # noqa: ARG001
+        return Method(parts, mlp(parts.features, (16,)), loss)
+
+    define = entry(name="mine")
+    try:
+        define(weighed)
+        run = twofold.pretrain("digits", method="mine", out=tmp_path / "run", epochs=1, map_points=0)
+        define(strong)
+        assert run.config.method == "mine"
+        twofold.embed(run, "digits", tmp_path / "features.npz")
+        (run.path / "results.json").unlink()
+        with pytest.raises(TwofoldError, match="when it had other parameters than now: define it as it was"):
+            twofold.resume(run)
+        define(weighed)
+        twofold.resume(run)
+    finally:
+        del CATALOG["mine"]
+
+
 def test_a_method_may_load_the_encoder_of_an_earlier_run(tmp_path: Path) -> None:
     """While it is built, and while its objective is rehearsed: both hold torch's generator."""
     earlier = twofold.pretrain("digits", out=tmp_path / "earlier", **running.small("frossl", epochs=1))

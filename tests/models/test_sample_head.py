@@ -211,6 +211,16 @@ def test_what_cannot_be_is_refused() -> None:
         (lambda: SampleHead(10, 3, schedule=[0.1], dtype=torch.float16), "float32 or float64"),
         (lambda: SampleHead(0, 3, schedule=[0.1]), "at least 1"),
         (lambda: SampleHead(10, 3, schedule=[0.1], betas=(0.99, 0.9)), "betas"),
+        (lambda: head.take([1.7]), "indices are torch.float32"),
+        (lambda: head.take(torch.tensor([True, False])), "indices are torch.bool"),
+        *(
+            (lambda schedule=schedule: SampleHead(10, 3, schedule=schedule), "schedule is the learning rate of each")
+            for schedule in (0.1, None, "cosine", len, [[0.1]], [-0.1], [float("nan")])
+        ),
+        *(
+            (lambda keys=keys: SampleHead(10, 3, schedule=[0.1], **keys), "at least 0, the others from 0 to below 1")
+            for keys in ({"weight_decay": -1}, {"eps": -1.0}, {"betas": (1.2, 0.9)}, {"momentum": float("nan")})
+        ),
     ):
         with pytest.raises(TwofoldError, match=message):
             broken()

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from twofold.errors import TwofoldError
-from twofold.objectives import corinfomax, dino, moco, swav
+from twofold.models import DirectPredictor
+from twofold.objectives import contrastive, corinfomax, dino, moco, spectral_contrastive, swav
 from twofold.types import LossTerms
 
 
@@ -275,6 +276,14 @@ def test_what_has_no_meaning_is_refused() -> None:
         moco(z, z, z[0], 0.0)
     with pytest.raises(TwofoldError, match=r"epsilon=0.0 has to be positive"):
         swav(z, epsilon=0.0)
+    with pytest.raises(TwofoldError, match=r"target_temperature=0.0 has to be positive"):
+        dino(z, z, z[0, 0], target_temperature=0.0)
+    with pytest.raises(TwofoldError, match=r"radius=-1.0 has to be positive"):
+        spectral_contrastive(z, radius=-1.0)
+    with pytest.raises(TwofoldError, match=r"give family\('infonce'\)"):
+        contrastive(z, "infonce")
+    with pytest.raises(TwofoldError, match="exponent=nan"):
+        DirectPredictor(3, exponent=float("nan"))
     with pytest.raises(TwofoldError, match="same samples"):
         moco(z, z[:, :3], z[0])
     with pytest.raises(TwofoldError, match="same samples"):

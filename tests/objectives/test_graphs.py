@@ -49,7 +49,8 @@ def test_label_graph_of_numbers_and_of_matrices() -> None:
     one_hot = torch.nn.functional.one_hot(labels)
     assert label_graph(labels).tolist() == same
     assert label_graph(one_hot).tolist() == same
-    assert label_graph(labels, weights).tolist() == weighted
+    for kind in (torch.int64, torch.int16, torch.uint8):  # the last of which torch would take for a mask
+        assert label_graph(labels.to(kind), weights).tolist() == weighted
     assert label_graph(one_hot.double(), weights).tolist() == weighted
     soft = torch.rand(4, 3, dtype=torch.float64)
     expected = np.einsum("ic,c,jc->ij", soft.numpy(), weights.numpy(), soft.numpy())

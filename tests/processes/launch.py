@@ -5,6 +5,7 @@ import os
 import socket
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,19 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def in_processes(count: int, work: Callable[..., Any], *arguments: Any, folder: Path) -> list[Any]:
-    """What `work(*arguments)` returns in each of them. It must be a function of a module; results go through files."""
+def in_processes(count: int, work: Callable[..., Any], *arguments: Any, folder: Path, joined: bool = True) -> list[Any]:
+    """What `work(*arguments)` returns in each of them, `joined` or left to join by itself. It must be a function of a
+    module; results go through files."""
     # A server that has imported everything, and from which processes are forked: importing torch takes seconds.
     multiprocessing.set_forkserver_preload(["twofold.api", "twofold.train.trainer"])
     torch.multiprocessing.start_processes(
-        _enter, (count, free_port(), work, arguments, folder), nprocs=count, start_method="forkserver"
+        _enter, (count, free_port(), work, arguments, folder, joined), nprocs=count, start_method="forkserver"
     )
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(count)]
 
 
 def _enter(
-    rank: int, count: int, port: int, work: Callable[..., Any], arguments: tuple[Any, ...], folder: Path
+    rank: int, count: int, port: int, work: Callable[..., Any], arguments: tuple[Any, ...], folder: Path, joined: bool
 ) -> None:
     torch.set_num_threads(1)
     os.environ |= {
@@ -41,7 +43,7 @@ def _enter(
         "MASTER_PORT": str(port),
     }
     try:
-        with dist.joined():
+        with dist.joined() if joined else nullcontext():
             torch.save(work(*arguments), folder / f"{rank}.pt")
         with dist.joined():  # a program may train more than once
             assert dist.from_first(lambda: "again") == "again"

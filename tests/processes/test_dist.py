@@ -5,10 +5,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import twofold
 from launch import in_processes
 from twofold import dist
 from twofold.errors import TwofoldError
@@ -50,6 +52,38 @@ def together(folder: Path) -> dict[str, Any]:
         "sum": dist.sum_(torch.tensor([float(own)]), "test"),
         "runs": dist.one_after_another(torch.full((2 * own, 1), own), [0, 2, 4], "test"),
     }
+
+
+def refused_then_trained(folder: Path) -> list[str]:
+    """A program that trains several times, of which one is refused; `dist.joined` of the caller is left first."""
+    images = (np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8), np.arange(40) % 4)
+    keys = {"method": "simclr", "epochs": 1, "encoder": "conv", "map_points": 0, "batch_size": 16}
+    said = []
+    for number, more in enumerate(({"batch_size": 41}, {"lrr": 1}, {})):
+        try:
+            said.append(str(twofold.pretrain(images, out=folder / str(number), **keys | more).path.name))
+        except TwofoldError as error:
+            said.append(type(error).__name__)
+    return said
+
+
+def test_after_a_run_that_was_refused_the_next_one_trains(tmp_path: Path) -> None:
+    said = in_processes(2, refused_then_trained, tmp_path, folder=tmp_path, joined=False)
+    assert [words[2] for words in said] == ["2", "2"]
+    assert sorted(name for words in said for name in words[:2]) == [
+        "Followed",
+        "Followed",
+        "TwofoldError",
+        "TwofoldError",
+    ]
+
+
+def test_a_process_group_of_the_program_is_not_taken_for_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(TwofoldError, match="a process group of its own"), dist.joined():
+        pass
 
 
 def test_what_three_processes_do_together(tmp_path: Path) -> None:

@@ -196,6 +196,8 @@ def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
         column = np.asarray(labels, dtype=object)  # numpy writes NaN among texts as a text
     if column.shape == (count, 1):
         column = column[:, 0]
+    if column.ndim == 2 and len(column) == count:  # one-hot rows, or nothing that is understood
+        column = np.array([cell_of(row, f"row {number} of {where}") for number, row in enumerate(column)])
     if column.shape != (count,):
         raise TwofoldError(f"{where} has {count} images and labels of shape {column.shape}; give one label for each")
     if column.dtype == object:

@@ -50,20 +50,32 @@ def numbered(*columns: Sequence[Cell]) -> tuple[list[np.ndarray | None], tuple[s
 
 
 def cell_of(value: Any, where: str) -> Cell:
-    """A label from Python: text, a whole number (also numpy's or torch's), or nothing, as NaN and pandas' NA are."""
-    if value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value)):
+    """A label from Python: text, a whole number (also numpy's or torch's, or one-hot), or nothing, as NaN and pandas'
+    NA are."""
+    if value is None or type(value).__name__ == "NAType":
         return None
     if isinstance(value, str):
         return value or None
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace") or None
     try:
-        number = value.item() if hasattr(value, "item") else value
+        number = _place_of_one(value) if getattr(value, "ndim", 0) == 1 and len(value) > 1 else value
+        number = number.item() if hasattr(number, "item") else number
+        if isinstance(number, float) and math.isnan(number):
+            return None
         if number == int(number):
             return None if int(number) < 0 else int(number)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         pass
     raise TwofoldError(f"{where} has the label {str(value)[:60]!r}; give whole numbers or text, or none for unknown")
+
+
+def _place_of_one(value: Any) -> int:
+    """Of a one-hot vector."""
+    parts = value.tolist()
+    if sorted(parts) != [0] * (len(parts) - 1) + [1]:
+        raise ValueError("this is no class")
+    return parts.index(1)
 
 
 def _rank(value: str | int) -> tuple[int, int, str]:

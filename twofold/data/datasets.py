@@ -22,7 +22,7 @@ from twofold.data.work import Progress, counted
 from twofold.errors import TwofoldError
 
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "picture", "jpg", "png")
-LABEL_KEYS = ("label", "labels", "fine_label", "target", "class", "cls")
+LABEL_KEYS = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
 SAMPLED = 1024
 TRAIN_KEY = "train"
 
@@ -32,7 +32,7 @@ def is_dataset(data: Any) -> bool:
     return (
         hasattr(data, "__getitem__")
         and hasattr(data, "__len__")
-        and not isinstance(data, (str, bytes, Sequence, Mapping, np.ndarray, Tensor))
+        and not isinstance(data, (type, str, bytes, Sequence, Mapping, np.ndarray, Tensor))
     )
 
 
@@ -140,15 +140,24 @@ class _Part:
             raise Unreadable(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def image(self, row: int) -> Image.Image:
-        item = self.item(row)
-        return _as_image(item if self.image_key is None else item[self.image_key])
+        return self.image_of(self.item(row))
+
+    def image_of(self, item: Any) -> Image.Image:
+        try:
+            return _as_image(item if self.image_key is None else item[self.image_key])
+        except (KeyError, IndexError, TypeError):
+            raise Unreadable("an item without an image where others have one") from None
 
     def bytes_of(self, row: int) -> bytes:
         image = self.image(row)
         return repr((image.mode, image.size)).encode() + image.tobytes()
 
     def label(self, item: Any, row: int) -> Cell:
-        return None if self.label_key is None else cell_of(item[self.label_key], f"item {row} of {self.where}")
+        try:
+            value = None if self.label_key is None else item[self.label_key]
+        except (KeyError, IndexError):  # others have one
+            return None
+        return cell_of(value, f"item {row} of {self.where}")
 
     def look(self, progress: Progress | None) -> None:
         """Sizes, labels and a hash of everything: of Hugging Face's datasets, which know theirs, from a sample."""
@@ -164,7 +173,7 @@ class _Part:
         for row in counted(rows.tolist(), len(rows), progress):
             try:
                 item = self.item(row)
-                image = _as_image(item if self.image_key is None else item[self.image_key])
+                image = self.image_of(item)
             except Unreadable:
                 state.update(b"unreadable")
                 labels.append(None)
@@ -203,7 +212,10 @@ def _keys(item: Any, where: str) -> tuple[Any, Any]:
     if isinstance(item, (tuple, list)):
         if not item or not _is_image(item[0]):
             raise TwofoldError(f"the items of {where} are tuples that do not begin with an image")
-        return 0, 1 if len(item) > 1 and _is_label(item[1]) else None
+        # What may be a label is read as one, and refused where it is none; masks, boxes and the like are left alone.
+        return 0, 1 if len(item) > 1 and not isinstance(item[1], (Mapping, list, tuple)) and not _is_image(
+            item[1]
+        ) else None
     if not _is_image(item):
         raise TwofoldError(f"the items of {where} are {type(item).__name__}, not images, tuples or dicts with an image")
     return None, None
@@ -211,14 +223,6 @@ def _keys(item: Any, where: str) -> tuple[Any, Any]:
 
 def _is_image(value: Any) -> bool:
     return isinstance(value, Image.Image) or (hasattr(value, "shape") and len(value.shape) in (2, 3))
-
-
-def _is_label(value: Any) -> bool:
-    try:
-        cell_of(value, "")
-    except TwofoldError:
-        return False
-    return True
 
 
 def _as_image(value: Any) -> Image.Image:

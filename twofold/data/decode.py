@@ -80,7 +80,7 @@ def decode(file: Path | bytes, size: int, channels: int) -> np.ndarray:
 
 def fit(image: Image.Image, size: int, channels: int) -> np.ndarray:
     """The middle square of an image of any mode, upright, as uint8 [channels, size, size]."""
-    image = _eight_bit(_upright(image))
+    image = plain(image)
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
@@ -88,6 +88,11 @@ def fit(image: Image.Image, size: int, channels: int) -> np.ndarray:
         (size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side), reducing_gap=GAP
     )
     return np.ascontiguousarray(np.asarray(square).reshape(size, size, channels).transpose(2, 0, 1))
+
+
+def plain(image: Image.Image) -> Image.Image:
+    """Upright, mode L or RGB; transparent parts show white."""
+    return _eight_bit(_upright(image))
 
 
 def fit_array(pixels: np.ndarray, size: int, channels: int) -> np.ndarray:

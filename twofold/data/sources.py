@@ -246,6 +246,8 @@ def _described(data: Any) -> str:
 def _read(
     data: Any, data_dir: Path, download: bool, only: tuple[str, ...], progress: Progress | None
 ) -> tuple[str, tuple[Split, Split | None, tuple[str, ...] | None]]:
+    if only and not isinstance(data, (str, Path)):
+        raise TwofoldError("class_list is for folders of images; leave it out, and give the images you want")
     if is_arrays(data):
         return ARRAY, from_arrays("the array", *as_pair(data))
     if is_array_splits(data):

@@ -118,13 +118,22 @@ def schema(name: str) -> Schema:
     return RUN_KEYS | parameter_keys(find(name).build)
 
 
-def schema_of_run(name: str) -> Schema:
-    """As `schema`; of a method of someone's own that is not registered here, the keys that all runs have. They are
-    enough for what does not train."""
-    return schema(name) if name in CATALOG else RUN_KEYS
+def schema_of_run(name: str, values: Mapping[str, Any]) -> Schema:
+    """As `schema`; of a method of someone's own that is not registered here, or has other parameters by now than the
+    run's `values`, the keys that all runs have. They are enough for what does not train."""
+    return RUN_KEYS if name not in CATALOG or are_of_another(name, values) else schema(name)
 
 
-def refuse_unregistered(name: str, run: object) -> None:
+def are_of_another(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether a method of someone's own was defined anew, with other parameters than those of a run's values."""
+    return find(name).family == "own" and values.keys() - RUN_KEYS.keys() != schema(name).keys() - RUN_KEYS.keys()
+
+
+def refuse_unregistered(name: str, run: object, values: Mapping[str, Any]) -> None:
+    if name in CATALOG and are_of_another(name, values):
+        raise TwofoldError(
+            f"{run} was trained with '{name}' when it had other parameters than now: define it as it was then"
+        )
     if name not in CATALOG:
         raise TwofoldError(
             f"{run} was trained with '{name}', a method that is not registered here: import the module that does, and "

@@ -22,7 +22,7 @@ def multistep_sgd(
 ) -> tuple[Tensor, Tensor]:
     """`steps` times m ← μm, θ ← (1−ηλ)θ − ηm (eq 7, with the minus that it needs). Gives θ and m."""
     kept = _kept(lr, weight_decay)
-    _check_steps(steps)
+    _check_steps(steps, momentum)
     return kept**steps * theta - lr * _moved(kept, momentum, steps) * m, momentum**steps * m
 
 
@@ -41,7 +41,9 @@ def multistep_adamw(
     Exact where eps is negligible beside √v: it is added once, to the √v given, though √v shrinks on the way.
     """
     kept, (beta1, beta2) = _kept(lr, weight_decay), betas
-    _check_steps(steps)
+    _check_steps(steps, beta1, beta2)
+    if beta2 == 0:
+        raise TwofoldError("betas: the second is above 0, since the first is divided by its root")
     moved = lr * _moved(kept, beta1 / math.sqrt(beta2), steps)
     return kept**steps * theta - moved * _ratio(m, v.sqrt() + eps), beta1**steps * m, beta2**steps * v
 
@@ -190,9 +192,11 @@ def _kept(lr: float, weight_decay: float) -> float:
     return kept
 
 
-def _check_steps(steps: int) -> None:
+def _check_steps(steps: int, *momenta: float) -> None:
     if steps < 0:
         raise TwofoldError(f"steps={steps}: give the number of steps without gradient, at least 0")
+    if not all(0 <= momentum < 1 for momentum in momenta):
+        raise TwofoldError(f"momentum or betas of {', '.join(map(str, momenta))}: give numbers from 0 to below 1")
 
 
 def _moved(kept: float, momentum: float, steps: int) -> float:

@@ -1,5 +1,6 @@
 """Predictors that are computed, not trained. Rows are samples: z[N, D]."""
 
+import math
 from collections.abc import Callable
 from typing import Self
 
@@ -32,7 +33,7 @@ class DirectPredictor(nn.Module):
     ):
         """`corrected` takes C's start at 0 out of it, which matters where it is not normalised."""
         super().__init__()
-        if exponent < 0 or epsilon < 0 or not 0 <= momentum < 1:
+        if not (0 <= exponent < math.inf and 0 <= epsilon < math.inf and 0 <= momentum < 1):  # NaN is none of it
             raise TwofoldError(
                 f"DirectPredictor has exponent={exponent:g}, epsilon={epsilon:g}, momentum={momentum:g}: "
                 "give an exponent and an epsilon of at least 0, and a momentum from 0 to below 1"

@@ -27,6 +27,17 @@ Update: TypeAlias = Literal["exact", "multistep"]
 Optimizer: TypeAlias = Literal["adamw", "sgd"]
 
 
+def rates(schedule: Sequence[float] | Tensor) -> np.ndarray:
+    """The learning rates of all steps, float64."""
+    try:
+        given = np.asarray(schedule.detach().cpu() if isinstance(schedule, Tensor) else schedule, dtype=np.float64)
+    except (TypeError, ValueError):
+        given = np.array(np.nan)
+    if given.ndim != 1 or not (np.isfinite(given) & (given >= 0)).all():
+        raise TwofoldError("schedule is the learning rate of each step: numbers from 0 on, such as [0.1] * 1000")
+    return given
+
+
 @dataclass(frozen=True)
 class Loaded:
     """Rows of one step: as they lie in the store, and as they are brought from there to the end of the step."""
@@ -84,6 +95,12 @@ class SampleHead:
             raise TwofoldError(f"dtype={dtype}: rows are float32 or float64, as narrower moments would stop moving")
         if update not in ("exact", "multistep") or optimizer not in ("adamw", "sgd"):
             raise TwofoldError(f"update={update}, optimizer={optimizer}: exact or multistep, adamw or sgd")
+        given = rates(schedule)
+        if not (weight_decay >= 0 and eps >= 0 and all(0 <= part < 1 for part in (*betas, momentum))):
+            raise TwofoldError(
+                f"weight_decay={weight_decay}, eps={eps}, betas={betas}, momentum={momentum}: the first two are at "
+                "least 0, the others from 0 to below 1"
+            )
         if update == "exact":
             steps_per_epoch = None  # only the other one moves rows by an epoch
         elif steps_per_epoch is None:
@@ -97,7 +114,6 @@ class SampleHead:
         self.edges = edges(rows, self._record_bytes, share[1])
         self.own = range(*self.edges[share[0] : share[0] + 2])
         self._store: MemoryRows | DiskRows
-        given = np.asarray(schedule, dtype=np.float64)
         if path is None:
             self._store, self.steps = MemoryRows(rows, self._record_bytes), 0
             self._follow(given, given)
@@ -215,7 +231,10 @@ class SampleHead:
         self.optimizer: RowOptimizer = self._kind(self.schedule.tolist(), *self._settings)
 
     def _checked(self, indices: Tensor | Sequence[int]) -> np.ndarray:
-        index_R = torch.as_tensor(indices, dtype=torch.int64, device="cpu").contiguous().numpy()
+        given = torch.as_tensor(indices, device="cpu")
+        if len(given) and (given.is_floating_point() or given.dtype == torch.bool):
+            raise TwofoldError(f"indices are {given.dtype}: give whole numbers, the rows of a step")
+        index_R = given.to(torch.int64).contiguous().numpy()
         if index_R.ndim != 1 or len(np.unique(index_R)) != len(index_R):
             raise TwofoldError("indices must be a list of distinct ones: torch.unique gives them, and labels into them")
         if len(index_R) and not (index_R.min() in self.own and index_R.max() in self.own):

@@ -130,6 +130,8 @@ def dino(
     """
     check_targets("dino", scores, target)
     check_positive("dino", temperature=temperature)
+    if not isinstance(target_temperature, Tensor):
+        check_positive("dino", target_temperature=target_temperature)
     return _agreement("dino", ((target.detach() - centre) / target_temperature).softmax(dim=-1), scores / temperature)
 
 

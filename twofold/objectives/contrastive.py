@@ -95,6 +95,7 @@ def spectral_contrastive(z: Tensor, *, radius: float = inf) -> LossTerms:
 
     z' runs over the other views of an image, z⁻ over all views of all other images.
     """
+    check_positive("spectral_contrastive", radius=radius)
     V, N, _ = checked(z).shape
     z = z / (z.norm(dim=-1, keepdim=True) / radius).clamp_min(1)
     attraction = -2 * positive_scores(z, z, V).mean()
@@ -278,6 +279,8 @@ def _pairs(z: Tensor, family: Family, negatives: Negatives, normalize: bool) -> 
     """rows and columns whose products are the anchors' scores [R, R], and the positives' scores [P, R] times rate."""
     if negatives not in ("all", "anchors"):
         raise TwofoldError(f"negatives={negatives!r} is unknown{nearest(negatives, ['all', 'anchors'])}")
+    if isinstance(family, str):
+        raise TwofoldError(f"{family!r} is a name: give family({family!r}), whose parameters can be set")
     anchors = checked(z).shape[0] if negatives == "all" else 1
     if normalize:
         query = key = normalized(z)

@@ -37,7 +37,7 @@ def label_graph(labels: Tensor, weights: Tensor | None = None) -> Tensor:
     same = _same_class(labels)
     if weights is None:
         return same.to(torch.get_default_dtype())
-    weight = torch.where(labels >= 0, weights[labels.clamp_min(0)], 1)
+    weight = torch.where(labels >= 0, weights[labels.clamp_min(0).long()], 1)
     return same * weight
 
 

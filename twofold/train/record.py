@@ -113,6 +113,10 @@ class RunFolder:
     def config_text(self) -> str:
         return (self.path / "config.json").read_text()
 
+    def config_values(self) -> dict[str, Any]:
+        """As they were saved, those of a method that is not known here too."""
+        return json.loads(self.config_text())["values"]
+
     def append(self, name: str, record: dict[str, Any]) -> None:
         """One JSON line. It is on disk for certain only after the next checkpoint."""
         self._append(name, json.dumps(record))

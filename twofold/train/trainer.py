@@ -132,7 +132,8 @@ class Trainer:
         if config.pieces > 1:
             refuse_uneven(config.pieces, config.batch_size)
             self.pieces = Pieces(config.pieces, self.forward, method.trained_networks(), self.layout)
-        keep_compiled_code()
+        if self.device.type == "cuda":
+            keep_compiled_code()
         if dist.count() > 1 and config.compile:
             raise TwofoldError(f"compile=true is for one process, and there are {dist.count()}: leave compile out")
         if dist.count() == 1 and worth_compiling(config.compile, self.device, self.total_steps):

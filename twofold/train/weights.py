@@ -48,8 +48,8 @@ class Preprocess(nn.Module):
             images = [images]
         if isinstance(images, (list, tuple)):
             images = self._stacked(images)
-        if isinstance(images, np.ndarray) and not images.flags.writeable:
-            images = images.copy()  # torch warns of tensors that would write into what is read alone
+        if isinstance(images, np.ndarray) and (not images.flags.writeable or min(images.strides, default=0) < 0):
+            images = images.copy()  # torch warns of what is read alone, and cannot read backwards
         try:
             pixels = torch.as_tensor(images, device=self.mean.device)
         except (TypeError, ValueError, RuntimeError):
