@@ -5,9 +5,11 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ import twofold
 from twofold import api
 from twofold.methods import schema
 from twofold.train import checkpoint
+from twofold.train.guards import ask_to_stop
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 
@@ -30,6 +33,20 @@ def trainer(method: str = "frossl", **overrides: Any) -> Trainer:
     config, source = api.configure("digits", method, small(method, **overrides))
     display = Display(quiet=True)
     return Trainer(config, api.read_data(config, source, display), display)
+
+
+@contextmanager
+def stopped_at(step: int) -> Iterator[None]:
+    """Runs in the block are asked to stop in this step."""
+    take = Trainer.take_step
+
+    def take_step(self: Trainer, now: int) -> None:
+        if now == step:
+            ask_to_stop()
+        take(self, now)
+
+    with patch.object(Trainer, "take_step", take_step):
+        yield
 
 
 def command(*words: str) -> list[str]:

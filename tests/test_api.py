@@ -102,6 +102,13 @@ def test_the_command_in_the_results_repeats_the_run(finished: twofold.Run) -> No
     assert "projector=32,16" in finished.results["command"]
 
 
+def test_what_was_chosen_by_the_machines_pace_is_in_the_command(tmp_path: Path) -> None:
+    keys = small("simclr")
+    del keys["epochs"]
+    run = twofold.pretrain("digits", method="simclr", minutes=0.01, out=tmp_path / "run", **keys)
+    assert f" epochs={run.config.epochs}" in run.results["command"]
+
+
 def test_results_say_when_and_count_memory_where_torch_does(
     finished: twofold.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,15 @@
 """`python -m twofold` is `twofold`."""
 
-from twofold.cli import main
+import signal
 
-main()
+
+def main() -> None:
+    # Ctrl-C just ends the program, until there is something to say: an import cut short raises errors of any kind.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from twofold.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import torch
@@ -20,15 +19,14 @@ from twofold.config import RUN_KEYS, Config, Head, dump, flat, resolve
 from twofold.config import load as load_config
 from twofold.data import seen
 from twofold.data.datasets import is_array_splits, is_splits
-from twofold.data.sources import ARRAY, DATASET, Data, Source, load_as, open_source
+from twofold.data.sources import ARRAY, DATASET, Data, Source, find_again, load_as, open_source
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import Row, compare
-from twofold.keys import shown
 from twofold.methods import find, refuse_keys_of_others, refuse_unregistered, schema, schema_of_run
 from twofold.methods.relations import file_coverage
 from twofold.models import has_name, name_of
-from twofold.plan import labels_in_words, settle, shape_in_words
+from twofold.plan import command, labels_in_words, settle, shape_in_words
 from twofold.report.accuracies import plural
 from twofold.report.page import write_anew, write_report
 from twofold.report.pictures import record_trainer
@@ -79,7 +77,10 @@ class Run:
     def results(self) -> dict[str, Any] | None:
         """The numbers at the end; None while the run is not finished."""
         path = self.path / "results.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        try:
+            return json.loads(path.read_text()) if path.exists() else None
+        except ValueError:
+            raise TwofoldError(f"{path} is damaged: it is not JSON") from None
 
     @property
     def report(self) -> Path:
@@ -213,7 +214,7 @@ def start(
         if data.skipped:
             folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
             display.say(f"{len(data.skipped)} images could not be read; {folder.path / 'skipped.txt'} lists them")
-        announce(trainer, folder, display, copies)
+        announce(trainer, folder, display, source.remark, copies)
         return complete(trainer, folder, display)
 
 
@@ -272,8 +273,11 @@ def go_on(
     if encoder is None and not has_name(config.encoder):
         raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
     if source is None:
-        asked = config.data if data is None else data
-        source = open_source(asked, data_dir=config.data_dir, class_list=config.class_list)
+        source = (
+            find_again(config)
+            if data is None
+            else open_source(data, data_dir=config.data_dir, class_list=config.class_list)
+        )
     weights = None if config.init is None else initial.kept(path)
     with folder.held():
         module = None if encoder is None else initial.as_begun(path, encoder)
@@ -285,14 +289,14 @@ def go_on(
         return complete(trainer, folder, display)
 
 
-def read_data(config: Config, source: Source, display: Display) -> Data:
+def read_data(config: Config, source: Source, display: Display, *, rest: bool = False) -> Data:
     with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
-        data = load_as(config, source, stage)
+        data = load_as(config, source, stage, rest=rest)
     dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
     return data
 
 
-def announce(trainer: Trainer, folder: RunFolder, display: Display, copies: str) -> None:
+def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str, copies: str) -> None:
     """Say what is about to happen, and what was decided for the user."""
     config, data = trainer.config, trainer.data
     where = str(trainer.device) if dist.count() == 1 else f"{dist.count()} × {trainer.device.type}"
@@ -308,6 +312,8 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, copies: str)
     if copies:
         hint = "" if config.data in (ARRAY, DATASET) else f"; `twofold duplicates {folder.path}` will list them"
         lines.insert(2, f"copies   {copies}{hint}")
+    if remark:
+        lines.insert(2, f"note     {remark}")
     if config.init is not None:
         lines.insert(-1, f"weights  {config.init}")
     graph = config.parameters.get("graph")
@@ -336,6 +342,9 @@ def complete(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
         "table": [dataclasses.asdict(row) for row in rows],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
+        "test_images_trained_on": seen.trained_on(folder.path, trainer.data.test)
+        if trainer.data.test is not None
+        else 0,
         "train_labelled": trainer.data.train.labels_known,
         "test_labelled": trainer.data.test.labels_known if trainer.data.test is not None else 0,
         "seconds": time.monotonic() - trainer.started,
@@ -381,18 +390,3 @@ def evaluate(trainer: Trainer, display: Display) -> list[Row]:
         rows = [row for rows in dist.spread(tasks) for row in rows]
         stage(3)
     return rows
-
-
-def command(config: Config, path: Path) -> str | None:
-    """The command that repeats this run; None where a program handed over what the shell cannot."""
-    if config.data in (ARRAY, DATASET) or not has_name(config.encoder) or find(config.method).family == "own":
-        return None
-    values = flat(config)
-    keys = [
-        quote(f"{name}={shown(values[name])}")
-        for name, layer in config.origin.items()
-        if layer == "user" and name not in ("data", "method")
-    ]
-    return " ".join(
-        ["twofold pretrain", quote(config.data), "--method", config.method, "--out", quote(str(path)), *keys]
-    )

@@ -26,6 +26,14 @@ class Interrupted(KeyboardInterrupt):
         self.path, self.signal_number = path, signal_number
 
 
+class Stopped(KeyboardInterrupt):
+    """A run was stopped at once; its last checkpoint is sound."""
+
+    def __init__(self, path: Path):
+        super().__init__(f"{path} was stopped; its last checkpoint is what twofold.resume({str(path)!r}) goes on from")
+        self.path = path
+
+
 class LostProcess(TwofoldError):
     """Another process of the run is gone."""
 
@@ -40,9 +48,9 @@ class Followed(TwofoldError):
         self.exit_code = exit_code
 
 
-def how_to_resume(path: Path) -> str:
-    """The command, to be copied as it is."""
-    return f"twofold resume {quote(str(path))}"
+def how_to_resume(path: Path, moved: str | None = None) -> str:
+    """The command, to be copied as it is; `moved`: where its images are now."""
+    return f"twofold resume {quote(str(path))}{'' if moved is None else f' {quote(moved)}'}"
 
 
 def how_to_report(path: Path) -> str:

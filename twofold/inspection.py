@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from twofold.api import Run, read_data
 from twofold.config import Config, Graph
-from twofold.data.seen import own_source, trained_on
+from twofold.data.seen import own_source, same_images, trained_on
 from twofold.data.sources import Data
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError, nearest
@@ -143,10 +143,10 @@ def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | N
     path = Path(run)
     config = Run(path).config
     finished = (path / "encoder.safetensors").exists()
-    if data is not None and not finished:
-        raise TwofoldError(f"{path} is not finished: until then it is measured on its own images, without DATA")
     source = own_source(path, config, display.say, data)
     read = read_data(config, source, display)
+    if data is not None and not finished and not same_images(path, read):
+        raise TwofoldError(f"{path} is not finished: until then it is measured on its own images alone")
     train, test, classes = read.train.labelled(), read.test, read.classes
     test = None if test is None else test.labelled()
     if test is None or classes is None or train.labels is None or test.labels is None or not len(test):
@@ -155,8 +155,11 @@ def look_at(run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | N
             else "labels of training images" if train.labels is None
             else "images held out for the test"
         )  # fmt: skip
-        raise TwofoldError(f"{read.name} has no {missing}: give DATA with one sub-folder for each class, or a test set")
-    if seen := trained_on(path, source, test):
+        raise TwofoldError(
+            f"{read.name} has no {missing}: give DATA with one sub-folder for each class, or a test set"
+            + (f" ({source.remark})" if source.remark else "")
+        )
+    if seen := trained_on(path, test):
         display.say(f"{seen:,} of the {len(test):,} test images were trained on, so that accuracies are too high")
     networks, preprocess = networks_of(path, config, read.train, layer, encoder)
     device = choose_device("auto")

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
@@ -12,10 +14,11 @@ from twofold.data.cache import folder as cache_folder
 from twofold.data.cache import size
 from twofold.data.items import Items
 from twofold.data.loader import refuse_large, suggested_batch_size
-from twofold.data.sources import Source, network_for, refuse_channels, sample
+from twofold.data.sources import ARRAY, DATASET, Source, network_for, refuse_channels, sample
 from twofold.errors import TwofoldError
 from twofold.keys import Schema, shown
 from twofold.methods import find
+from twofold.models import has_name
 from twofold.train.device import choose_device
 from twofold.train.pieces import refuse_uneven
 from twofold.train.precision import computes_bf16
@@ -31,6 +34,7 @@ BLURRED_FROM = 81  # pixels: from this size on the papers blur, below it there i
 STATISTICS_IMAGES = 256
 LONG_RUN = 600.0  # seconds on a CPU, from which it is measured whether fewer bits would be quicker
 QUICKER = 0.8  # of the time, or less, is worth a word
+MEASURED = ("epochs", "batch_size")  # keys that are chosen by what a machine can do, where they are
 
 
 def settle(
@@ -248,6 +252,8 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
     }
     if costs.bf16_seconds is not None and costs.bf16_seconds < QUICKER * costs.step_seconds:
         lines["quicker"] = f"{duration(costs.steps * costs.bf16_seconds)} with precision=bf16, on this processor"
+    if source.remark:
+        lines["note"] = source.remark
     if isinstance(source.train, Items):
         lines["on disk"] = f"{size(costs.images)} of decoded images in {cache_folder()}"
     return lines
@@ -257,3 +263,18 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"about {max(round(seconds), 1)} seconds"
     return f"about {round(seconds / 60)} minutes" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"
+
+
+def command(config: Config, path: Path) -> str | None:
+    """The command that repeats this run; None where a program handed over what the shell cannot."""
+    if config.data in (ARRAY, DATASET) or not has_name(config.encoder) or find(config.method).family == "own":
+        return None
+    values = flat(config)
+    keys = [
+        quote(f"{name}={shown(values[name])}")
+        for name, layer in config.origin.items()
+        if name not in ("data", "method") and (layer == "user" or (layer == "chosen" and name in MEASURED))
+    ]
+    return " ".join(
+        ["twofold pretrain", quote(config.data), "--method", config.method, "--out", quote(str(path)), *keys]
+    )

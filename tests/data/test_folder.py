@@ -90,6 +90,25 @@ def test_train_and_test_folders_are_splits(root: Path, name: str, test_name: str
     assert labels_of(test, classes) == ["cow", "dog"]
 
 
+def test_what_is_left_out_of_a_folder_is_said(root: Path) -> None:
+    draw(root, "train/a/1.png", "train/b/1.png", "val/a/3.png", "val/b/3.png")
+    assert read_folder(root)[0].remark == ""
+    draw(root, "unlabelled/1.png", "unlabelled/2.png", "test/a/1.png")
+    train, test, _ = read_folder(root)
+    assert len(train) + len(test) == 3
+    assert train.remark.startswith("4 images are neither in the training nor in the test folder, and left out: ")
+    assert "unlabelled" in train.remark
+
+
+def test_folders_that_are_no_classes_are_explained(root: Path) -> None:
+    draw(root, "cats/1.png", "dogs/1.png")
+    assert read_folder(root)[0].remark == ""
+    draw(root, "stray.png")
+    train, _, classes = read_folder(root)
+    assert classes is None
+    assert train.remark == "folders are no classes here, since 1 images lie beside them, such as stray.png"
+
+
 def test_two_training_folders_are_refused(root: Path) -> None:
     draw(root, "train/a/1.png", "train/b/1.png", "training/a/2.png", "val/a/3.png")
     with pytest.raises(TwofoldError, match=r"train and .*training both look like"):

@@ -15,11 +15,12 @@ from twofold.config import Config
 from twofold.data import seen
 from twofold.data.held_out import hold_out_groups
 from twofold.data.sources import Source, load, open_source
+from twofold.errors import TwofoldError
 
 
-def folder(path: Path, count: int) -> Path:
+def folder(path: Path, count: int, seed: int = 0) -> Path:
     path.mkdir()
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     for number in range(count):
         Image.fromarray(generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path / f"{number}.png")
     return path
@@ -106,9 +107,9 @@ def test_images_are_known_again_by_their_pixels(tmp_path: Path, monkeypatch: pyt
 
     def trained_on(source: Source) -> int:
         images = load(source, image_size=8, channels=3, test_fraction=0.0).train
-        return seen.trained_on(tmp_path, source, images)
+        return seen.trained_on(tmp_path, images)
 
-    assert trained_on(source) == 0  # the run's own, whose split is known
+    assert trained_on(source) == 6
     pixels = np.stack([np.asarray(Image.open(here / f"{number}.png")) for number in range(6)])
     assert trained_on(open_source(pixels)) == 6
     (here / "0.png").rename(here / "new.png")
@@ -148,6 +149,10 @@ def test_a_run_says_which_images_are_there_twice(tmp_path: Path) -> None:
     train[30:33] = train[0]
     test[5] = train[7]
     (line,) = copies("some")
+    results = twofold.Run(tmp_path / "some").results
+    assert results["test_images_trained_on"] == 1
+    assert "1 of them are copies of images it was trained on" in (tmp_path / "some" / "report.html").read_text()
+    assert "it never saw" in (tmp_path / "none" / "report.html").read_text()
     assert "3 of 40 training images repeat another, pixel by pixel" in line
     assert "1 of 20 held-out images are trained on too" in line
 
@@ -162,3 +167,21 @@ def test_probes_say_how_many_of_their_test_images_were_trained_on(tmp_path: Path
     assert found["test_images_trained_on"] == found["test_images"] == 12
     fresh = twofold.knn(run, (rng.integers(0, 256, (60, 8, 8), dtype=np.uint8), labels))
     assert fresh["test_images_trained_on"] == 0
+
+
+def test_a_run_whose_images_moved_is_gone_on_with_and_measured_where_they_are(
+    tmp_path: Path,
+) -> None:
+    for name in "ab":
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        folder(tmp_path / "photos" / name, 12, seed=ord(name))
+    keys = running.small("frossl", batch_size=8, epochs=3)
+    with running.stopped_at(2), pytest.raises(KeyboardInterrupt):
+        twofold.pretrain(tmp_path / "photos", out=tmp_path / "run", **keys)
+    (tmp_path / "photos").rename(tmp_path / "moved")
+    with pytest.raises(TwofoldError, match="not there any more: say where they are now"):
+        twofold.resume(tmp_path / "run")
+    assert twofold.knn(tmp_path / "run", tmp_path / "moved")["test_images"] > 0
+    with pytest.raises(TwofoldError, match="measured on its own images alone"):
+        twofold.knn(tmp_path / "run", "digits")
+    twofold.resume(tmp_path / "run", data=tmp_path / "moved")

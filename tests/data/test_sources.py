@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import twofold
 from twofold import config
 from twofold.data import benchmarks, files
 from twofold.data.arrays import ArraySplit, Splits
@@ -263,6 +264,27 @@ def test_nothing_of_a_group_that_is_held_out_is_trained_on(tmp_path: Path) -> No
     assert set(known.tolist()).isdisjoint(data.train.groups.tolist())
     left_out = 60 - len(data.train) - len(data.test)
     assert left_out == 2 * len(known.unique()), "of each, its two images without a label"
+    assert data.rest is None
+    whole = load(open_source(tmp_path / "list.csv"), image_size=8, channels=3, test_fraction=0.25, rest=True)
+    assert torch.equal(whole.train.index, data.train.index)
+    assert len(whole.rest) == left_out
+    everything = torch.cat([whole.train.index, whole.test.index, whole.rest.index])
+    assert sorted(everything.tolist()) == list(range(60))
+    run = twofold.pretrain(
+        tmp_path / "list.csv", out=tmp_path / "run", epochs=1, batch_size=16, projector="16,8", map_points=0,
+        test_fraction=0.25,
+    )  # fmt: skip
+    with np.load(twofold.embed(run, tmp_path / "list.csv", tmp_path / "features.npz")) as file:
+        assert file["index"].tolist() == list(range(60))
+        trained = file["index"][file["split"] == "train"]
+    assert trained.tolist() == sorted(data.train.index.tolist()), "what was not trained on is not called so"
+
+
+def test_a_name_that_is_also_a_folder_says_which_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_source("digits").remark == ""
+    (tmp_path / "digits").mkdir()
+    assert open_source("digits").remark == "digits is the set of that name; the folder here is ./digits"
 
 
 def test_groups_without_a_readable_label_hold_nothing_out(tmp_path: Path) -> None:

@@ -183,6 +183,14 @@ def test_a_step_that_is_saved_already_is_not_given_up_to_be_saved_again(
     assert checkpoint.load_latest(tmp_path) == (5, {"value": 1})
 
 
+def test_a_lost_pointer_loses_nothing(tmp_path: Path) -> None:
+    for step in (3, 7):
+        checkpoint.save(tmp_path, step, {"value": step}, keep=2)
+    (tmp_path / "checkpoints" / "latest").unlink()
+    assert checkpoint.load_latest(tmp_path) == (7, {"value": 7})
+    assert checkpoint.load_sound(tmp_path, pytest.fail) == (7, {"value": 7})
+
+
 def test_one_that_is_newer_than_the_pointers_does_not_stand_in_for_it(tmp_path: Path) -> None:
     paths = [checkpoint.save(tmp_path, step, {"value": step}, keep=5) for step in (9, 10, 11)]
     checkpoint.point_at(tmp_path / "checkpoints", 10)

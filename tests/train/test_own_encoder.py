@@ -9,8 +9,7 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_digits
 
 import twofold
-from running import Own, small
-from twofold.train.guards import ask_to_stop
+from running import Own, small, stopped_at
 
 DIGITS = load_digits()
 DATA = (np.rint(DIGITS.images[:300] * 15).astype(np.uint8), DIGITS.target[:300])
@@ -51,22 +50,11 @@ def test_probes_of_the_trained_module_have_the_untrained_one_beside_them(straigh
 
 
 def test_a_run_resumed_with_the_module_as_it_is_now_ends_as_if_it_had_not_stopped(
-    straight: tuple[twofold.Run, Own], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    straight: tuple[twofold.Run, Own], tmp_path: Path
 ) -> None:
-    from twofold.train.trainer import Trainer
-
-    take = Trainer.take_step
-
-    def stop_at_seven(self: Trainer, step: int) -> None:
-        if step == 7:
-            ask_to_stop()
-        take(self, step)
-
     module = own()
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "take_step", stop_at_seven)
-        with pytest.raises(KeyboardInterrupt):
-            twofold.pretrain(DATA, encoder=module, out=tmp_path / "run", **KEYS)
+    with stopped_at(7), pytest.raises(KeyboardInterrupt):
+        twofold.pretrain(DATA, encoder=module, out=tmp_path / "run", **KEYS)
     run = twofold.resume(tmp_path / "run", data=DATA, encoder=module)
     assert run.metrics == straight[0].metrics
     assert run.results["table"] == straight[0].results["table"]

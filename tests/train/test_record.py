@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from twofold.errors import TwofoldError
+from twofold.api import Run
+from twofold.errors import Interrupted, Stopped, TwofoldError
 from twofold.train import checkpoint
 from twofold.train.record import Bystander, Numbered, RunFolder
 
@@ -133,6 +134,25 @@ def test_runs_of_a_numbered_name_are_found_the_last_begun_first(tmp_path: Path) 
         os.utime(folder.path / "config.json", (seconds, seconds))
     place.take()  # no run yet
     assert [path.name[-2:] for path in place.taken()] == ["-1", "10", "-2"]
+
+
+def test_damaged_records_are_named(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    (folder.path / "metrics.jsonl").write_text('{"step": 1}\n{"a\n')
+    with pytest.raises(TwofoldError, match=r"metrics\.jsonl is damaged: it has a line that is not JSON"):
+        folder.read("metrics.jsonl")
+    (folder.path / "results.json").write_text("{")
+    with pytest.raises(TwofoldError, match=r"results\.json is damaged"):
+        _ = Run(folder.path).results
+
+
+def test_a_stop_at_once_says_which_run_it_was(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    with pytest.raises(Stopped) as caught, folder.held():
+        raise KeyboardInterrupt
+    assert caught.value.path == folder.path
+    with pytest.raises(Interrupted), folder.held():
+        raise Interrupted(folder.path, 2)
 
 
 def test_a_start_that_failed_leaves_the_folder_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import running
 from twofold import dist
-from twofold.errors import Diverged, TwofoldError
-from twofold.train import guards
+from twofold.errors import Diverged, Interrupted, TwofoldError
+from twofold.train import checkpoint, guards
 from twofold.train.device import choose_device
 from twofold.train.progress import Stage
 from twofold.train.record import RunFolder
@@ -123,6 +123,20 @@ def test_changed_data_cannot_be_resumed(tmp_path: Path) -> None:
     other = running.trainer(epochs=1, test_fraction=0.5)
     with pytest.raises(TwofoldError, match=r"data .* have changed"):
         other.restore(folder)
+
+
+def test_asked_to_stop_while_the_last_step_is_saved_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = Trainer.save
+
+    def save_and_ask(self: Trainer) -> None:
+        guards.ask_to_stop()
+        save(self)
+
+    monkeypatch.setattr(Trainer, "save", save_and_ask)
+    trainer = running.trainer(epochs=1)
+    with pytest.raises(Interrupted):
+        trainer.train(RunFolder.create(tmp_path / "run", "{}"))
+    assert checkpoint.load_latest(tmp_path / "run")[0] == trainer.total_steps
 
 
 def test_clipping_bounds_the_gradient() -> None:

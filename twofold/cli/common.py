@@ -1,5 +1,6 @@
 """What the commands share: the program, its words for a run, and how it says that something went wrong."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from twofold.errors import Interrupted, how_to_resume
+from twofold.errors import Interrupted, Stopped, how_to_resume
 
 if TYPE_CHECKING:
     from twofold.train.progress import Display
@@ -60,9 +61,6 @@ def display_of(quiet: bool) -> "Display":
     return Display(quiet=quiet)
 
 
-GO_ON = "a run that had begun goes on from its last checkpoint with: twofold resume RUN"
-
-
 @contextmanager
 def processes(quiet: bool) -> "Iterator[Display]":
     """Together with the other processes, where torchrun has started some; the first one speaks for all."""
@@ -73,14 +71,18 @@ def processes(quiet: bool) -> "Iterator[Display]":
 
 
 @contextmanager
-def polite(stopped: str = "nothing was written") -> Iterator[None]:
-    """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects."""
+def polite(moved: str | None = None) -> Iterator[None]:
+    """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects; `moved`: where a run's images are."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     except Interrupted as stop:
-        fail(f"stopped; everything is saved. Go on with: {how_to_resume(stop.path)}", 128 + stop.signal_number)
+        fail(f"stopped; everything is saved. Go on with: {how_to_resume(stop.path, moved)}", 128 + stop.signal_number)
+    except Stopped as stop:
+        fail(f"stopped; it goes on from its last checkpoint with: {how_to_resume(stop.path, moved)}", 130)
     except KeyboardInterrupt:
-        fail(f"stopped; {stopped}", 130)
+        fail("stopped; nothing was written", 130)
 
 
 def say_verdict(verdict: dict[str, Any] | None, display: "Display") -> None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from twofold.cli.common import GO_ON, Quiet, app, display_of, names, polite
+from twofold.cli.common import Quiet, app, display_of, names, polite
 from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def reproduce(
     recorded = {job.name for job in jobs} & read_records(*folders).keys()
     if recorded:
         display.say(f"{len(recorded)} of {len(jobs)} have records already, and are not run again")
-    with polite(GO_ON), Budget(budget) as time_left, helpers(parallel - 1, out):
+    with polite(), Budget(budget) as time_left, helpers(parallel - 1, out):
         outcome = carry_out(
             jobs,
             out=out,

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from twofold.cli.common import GO_ON, MovedData, Quiet, RunArgument, app, names, polite, processes, say_verdict
+from twofold.cli.common import MovedData, Quiet, RunArgument, app, names, polite, processes, say_verdict
 from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def pretrain(
         overrides.append(f"init={init}")
     if log:
         overrides.append(f"log={','.join(log)}")
-    with polite(GO_ON), processes(quiet) as display:
+    with polite(), processes(quiet) as display:
         config, source = api.configure(data, method, parse_overrides(overrides), display, minutes)
         if dry_run:
             if out is not None:
@@ -101,7 +101,7 @@ def resume(context: typer.Context, run: RunArgument, data: MovedData = None, qui
             f"resume takes no settings such as {settings[0]}: a run goes on with its own. Once it is finished, a new "
             f"run can begin with its weights: twofold pretrain DATA --init {quote(str(run))} {' '.join(settings)}"
         )
-    with polite(GO_ON), processes(quiet) as display:
+    with polite(data), processes(quiet) as display:
         conclude(api.resume(run, data=data, display=display), display)
 
 

@@ -13,6 +13,7 @@ listed among what cannot be read, and change nothing of the above.
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
         reason = "".join(f" ({root / name}: {why})" for name, why in islice(closed.items(), SHOWN_REASONS))
         raise NoImages(f"no images in {root}{reason}; endings that count: {' '.join(sorted(extensions()))}")
     train_files, test_files = _splits(root, files)
+    remark = _remark(files, train_files, test_files)
     if only:
         train_files, test_files = (_restricted(root, part, only) for part in (train_files, test_files))
     index = inspect(root, [*train_files, *test_files], of=root, progress=progress)
@@ -66,7 +68,7 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
         labels = [number.get(name, UNKNOWN) for name in part.values() if name is not None]  # of none that can be read
         return file_items(root, index.part(rows), np.array(labels, np.int64) if labels else None, closed=closed)
 
-    train = items(train_files, slice(0, len(train_files)), closed)
+    train = replace(items(train_files, slice(0, len(train_files)), closed), remark=remark)
     test = items(test_files, slice(len(train_files), None), {}) if test_files else None
     return train, test, tuple(names) or None
 
@@ -165,6 +167,21 @@ def _splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, s
     tests = [part(top, set(train.values())) for top in candidates]
     labelled = [test for test in tests if None not in test.values()]
     return train, (labelled or tests)[0]
+
+
+def _remark(files: list[str], train: Mapping[str, str | None], test: Mapping[str, str | None]) -> str:
+    """What of the folder is not used, and why its folders are no classes where they could be meant as some."""
+    unused = [name for name in files if name not in train and name not in test]
+    if unused:
+        folders = ", ".join(sorted({str(Path(name).parent) for name in unused})[:SHOWN_REASONS])
+        return f"{len(unused):,} images are neither in the training nor in the test folder, and left out: {folders}, …"
+    if None not in train.values():
+        return ""
+    top = os.path.commonpath([os.path.dirname(name) for name in train])
+    loose = [name for name in train if os.path.dirname(name) == top]
+    if not loose or len(loose) == len(train):
+        return ""
+    return f"folders are no classes here, since {len(loose):,} images lie beside them, such as {loose[0]}"
 
 
 def _classes(files: list[str], prefix: str, known: Collection[str | None] = ()) -> dict[str, str | None]:

@@ -32,6 +32,7 @@ class Items:
     path: Callable[[int], Path] | None = None  # where a row is a file of its own
     # Of rows: alike where name and content are, as far as is known without decoding.
     marks: Callable[[np.ndarray], list[bytes]] | None = None
+    remark: str = ""  # on images that lie beside these
 
     def __len__(self) -> int:
         return self.count

@@ -49,6 +49,7 @@ class Source:
     chosen: dict[str, Any]  # configuration keys that follow from its images
     fingerprint: str
     least: int = 2  # images that must be readable
+    remark: str = ""  # on what is there and not used, or could be meant otherwise
     held: np.ndarray | None = None  # bool, of rows of `train`: the test set, where it is not for `load` to choose
 
     @property
@@ -78,6 +79,7 @@ class Data:
     classes: tuple[str, ...] | None
     skipped: tuple[Skipped, ...]
     fingerprint: str  # of content, image_size, channels and test_fraction: the same only for the same stores
+    rest: ImageStore | None = None  # what is neither trained on nor tested, where it was asked for
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def open_source(
         raise TwofoldError(f"{name} has {words}")
     size = natural_size(train.side)
     chosen = {"image_size": size, "channels": train.channels, **network_for(size)}
-    found = Source(name, location_of(data), train, test, classes, defaults, chosen, "", least)
+    remark = _also_a_folder(data) or getattr(train, "remark", "")
+    found = Source(name, location_of(data), train, test, classes, defaults, chosen, "", least, remark)
     plain = found
     if classes is not None and len(classes) == 1:
         unlabelled = None if test is None else replace(test, labels=None)
@@ -121,6 +124,12 @@ def open_source(
     digests = [plain.train.digest(), b"" if plain.test is None else plain.test.digest()]
     fingerprint = _digest(*digests, repr(plain.classes).encode())
     return replace(plain if to_train else found, fingerprint=fingerprint)
+
+
+def _also_a_folder(data: Any) -> str:
+    if not isinstance(data, str) or data not in NAMES or not Path(data).is_dir():
+        return ""
+    return f"{data} is the set of that name; the folder here is ./{data}"
 
 
 def find_again(config: Config) -> Source:
@@ -131,12 +140,12 @@ def find_again(config: Config) -> Source:
         )
     if config.data not in NAMES and not shards.is_pattern(config.data) and not Path(config.data).exists():
         raise TwofoldError(
-            f"the run's images were in {config.data}, which is not there any more: say where they are now"
+            f"the run's images were in {config.data}, which is not there any more: say where they are now, as DATA"
         )
     return open_source(config.data, data_dir=config.data_dir, class_list=config.class_list)
 
 
-def load_as(config: Config, source: Source, progress: Progress | None = None) -> Data:
+def load_as(config: Config, source: Source, progress: Progress | None = None, *, rest: bool = False) -> Data:
     """The source's images as a run's configuration wants them."""
     assert config.image_size is not None
     assert config.channels is not None
@@ -146,6 +155,7 @@ def load_as(config: Config, source: Source, progress: Progress | None = None) ->
         channels=config.channels,
         test_fraction=config.test_fraction,
         progress=progress,
+        rest=rest,
     )
 
 
@@ -159,15 +169,21 @@ def refuse_channels(source: Source, channels: int) -> None:
 
 
 def load(
-    source: Source, *, image_size: int, channels: int, test_fraction: float, progress: Progress | None = None
+    source: Source,
+    *,
+    image_size: int,
+    channels: int,
+    test_fraction: float,
+    progress: Progress | None = None,
+    rest: bool = False,
 ) -> Data:
     """Decode. Where there are labels and no test set, `test_fraction` of each class is held out as one, by whole groups
-    where groups are known."""
+    where groups are known. `rest`: also what is for neither."""
     refuse_channels(source, channels)
     kind = repr((image_size, channels, test_fraction)) + (" by group" if source.train.groups is not None else "")
     held = () if source.held is None else (source.held.tobytes(),)
     fingerprint = _digest(source.fingerprint.encode(), kind.encode(), *held)
-    parts = _parts(source, test_fraction)
+    parts = _parts(source, test_fraction, rest)
     total = sum(len(part.rows) for part in parts)
     stores: dict[str, ImageStore] = {}
     skipped = [
@@ -197,7 +213,7 @@ def load(
             f"{source.name} has {len(train)} images that can be decoded, at least {source.least} are needed{first}"
         )
     test = test if test is not None and len(test) else None
-    return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint)
+    return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint, stores.get("rest"))
 
 
 def trained_rows(source: Source, test_fraction: float) -> np.ndarray:
@@ -330,30 +346,36 @@ def _nothing_there(path: Path) -> str:
     return f"there is no '{path}'; {hint}"
 
 
-def _parts(source: Source, test_fraction: float) -> list[_Part]:
+def _parts(source: Source, test_fraction: float, rest: bool = False) -> list[_Part]:
     """Images without a label, among others that have one, are not held out: a test of them would say nothing. Of a
-    group that is held out they are left out: nothing of it may be trained on."""
+    group that is held out they are left out: nothing of it may be trained on. They are the `rest`, if asked for."""
     rows = source.train.readable()
     if source.test is not None:
         test = _Part("test", source.test, source.test.readable(), len(source.train))
         return [_Part("train", source.train, rows, 0), test]
     if source.held is not None:
-        known = True if source.train.labels is None else source.train.labels[rows] != UNKNOWN
-        chosen = source.held[rows] & known
-        return [_Part("train", source.train, rows[~chosen], 0), _Part("test", source.train, rows[chosen], 0)]
+        labels = source.train.labels
+        known = np.ones(len(rows), bool) if labels is None else labels[rows] != UNKNOWN
+        chosen, others = source.held[rows] & known, source.held[rows] & ~known & rest
+        return _of_one(source.train, rows, chosen, others, rest)
     if source.train.labels is None or not source.labelled or test_fraction == 0:
         return [_Part("train", source.train, rows, 0)]
     known = source.train.labels[rows] != UNKNOWN
-    labels = torch.from_numpy(source.train.labels[rows[known]])
+    classes = torch.from_numpy(source.train.labels[rows[known]])
     held, left_out = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     index = torch.from_numpy(rows[known])
     if source.train.groups is None or not known.any():
-        held[known] = hold_out(index, labels, test_fraction).numpy()
+        held[known] = hold_out(index, classes, test_fraction).numpy()
     else:
         groups = source.train.groups[rows]
-        held[known] = hold_out_groups(index, labels, torch.from_numpy(groups[known]), test_fraction).numpy()
+        held[known] = hold_out_groups(index, classes, torch.from_numpy(groups[known]), test_fraction).numpy()
         left_out = ~held & (groups != UNKNOWN) & np.isin(groups, groups[held])
-    return [_Part("train", source.train, rows[~held & ~left_out], 0), _Part("test", source.train, rows[held], 0)]
+    return _of_one(source.train, rows, held, left_out, rest)
+
+
+def _of_one(split: Split, rows: np.ndarray, test: np.ndarray, left_out: np.ndarray, rest: bool) -> list[_Part]:
+    chosen = {"train": ~test & ~left_out, "test": test} | ({"rest": left_out} if rest and left_out.any() else {})
+    return [_Part(name, split, rows[which], 0) for name, which in chosen.items()]
 
 
 def _store(part: _Part, images: Tensor, missing: list[int]) -> ImageStore:

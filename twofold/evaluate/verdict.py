@@ -183,7 +183,8 @@ def complete_collapse(seen: Sequence[Snapshot], metrics: Sequence[Metrics], meth
             "complete collapse",
             f"Complete collapse{f' since step {since}' if len(seen) > 1 else ''}: {sentence}.",
             evidence,
-            "Keep the stop-gradient and the predictor of predictive methods (stop_gradient=true, predictor=true) and "
+            ("" if metrics else "First look whether the images are copies of each other. ")
+            + "Keep the stop-gradient and the predictor of predictive methods (stop_gradient=true, predictor=true) and "
             "the variance term of VICReg; or choose a method that cannot collapse so: "
             f"{others(method, 'frossl', 'simclr', 'barlow-twins')}.",
         )

@@ -93,6 +93,7 @@ def render(folder: RunFolder) -> str:
         from_python=results.get("command", "") is None,
         versions=results.get("versions") or {},
         seed=values.get("seed"),
+        trained_on=results.get("test_images_trained_on", 0),
         resume=how_to_resume(folder.path),
     )
 

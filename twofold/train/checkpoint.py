@@ -146,9 +146,8 @@ def prune(root: Path, keep: int, newest: str) -> None:
 
 def load_latest(folder: Path) -> Saved | None:
     """Of the newest complete checkpoint; None where the run was stopped before its first."""
-    root = folder / "checkpoints"
-    name = latest_name(root)
-    return None if name is None else load(root / name)
+    newest = next(iter(pointed_and_older(folder / "checkpoints")), None)
+    return None if newest is None else load(newest)
 
 
 def load_sound(folder: Path, notice: Callable[[str], None]) -> Saved | None:
@@ -165,15 +164,16 @@ def load_sound(folder: Path, notice: Callable[[str], None]) -> Saved | None:
             notice(f"{'; '.join(map(str, damaged))}; going on from step {step}, whose checkpoint is sound")
         return step, state
     if damaged:
-        raise damaged[0]
+        raise Damaged(f"{'; '.join(map(str, damaged))}; no checkpoint is left to go on from: start the run anew")
     return None
 
 
 def pointed_and_older(root: Path) -> list[Path]:
-    """Newest first. One that is newer than the pointer's may be of a run that went on otherwise."""
+    """Newest first. One that is newer than the pointer's may be of a run that went on otherwise; a pointer that is not
+    there was lost in a copy, or not written yet."""
     name = latest_name(root)
     if name is None:
-        return []
+        return complete(root)[::-1] if root.is_dir() else []
     return [root / name, *(path for path in reversed(complete(root)) if step_of(path.name) < step_of(name))]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from twofold.errors import TwofoldError, how_to_report, how_to_resume
+from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume
 from twofold.train.checkpoint import Saved, load_latest, load_sound, point_at, sync, write_atomically
 from twofold.train.outputs import FULL, is_writable
 
@@ -108,7 +108,10 @@ class RunFolder:
         with (self.path / "config.json").open() as file:
             if not hold(file):
                 raise TwofoldError(f"{self.path} is in use by another process, which is training it")
-            yield
+            try:
+                yield
+            except KeyboardInterrupt as stop:
+                raise stop if isinstance(stop, Interrupted) else Stopped(self.path) from None
 
     def config_text(self) -> str:
         return (self.path / "config.json").read_text()
@@ -137,7 +140,11 @@ class RunFolder:
             return []
         lines = path.read_text().splitlines(keepends=True)
         # A kill can cut the last line short; resuming truncates it, reading leaves it out.
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        whole = [line for line in lines if line.endswith("\n")]
+        try:
+            return [json.loads(line) for line in whole]
+        except ValueError:
+            raise TwofoldError(f"{path} is damaged: it has a line that is not JSON") from None
 
     def offsets(self) -> dict[str, int]:
         """How long the records are now, once they are safely on disk: a checkpoint keeps this."""
@@ -164,8 +171,11 @@ class RunFolder:
             point_at(self.path / "checkpoints", step)
         for name in RECORDS:
             path = self.path / name
-            if path.exists():
-                os.truncate(path, offsets.get(name, 0))
+            try:
+                if path.exists():
+                    os.truncate(path, offsets.get(name, 0))
+            except OSError as error:
+                raise self._unwritable(name, error) from None
 
     def write(self, name: str, text: str) -> Path:
         try:

@@ -183,8 +183,10 @@ class Trainer:
                 stage(self.step)
                 stop = stop or dist.stop_for(signals)
                 if self.step == self.total_steps or self.is_time_to_save(stop):
-                    self.save()
                     if stop:
+                        self.display.say("saving; another Ctrl-C would lose what was learnt since the last checkpoint")
+                    self.save()
+                    if stop := stop or dist.stop_for(signals):
                         raise Interrupted(folder.path, stop)
 
     def take_step(self, step: int) -> None:

@@ -23,6 +23,7 @@ from twofold.train.replay import LEAST_STEPS, WARM_UP
 from twofold.train.trainer import Trainer
 
 SMALL_BATCH = 16  # memory is measured on this many images, and grows with them
+SMALL_PIXELS = SMALL_BATCH * 512**2  # fewer images where these are large: measuring must not take all memory
 TIMED_STEPS = 10
 TRIAL_EPOCHS = 64  # of one step each: more than are taken
 LONG_STEP = 0.3  # seconds, of a small batch
@@ -109,8 +110,10 @@ def _pace(trainer: Trainer, steps: int, wait: Callable[[], Any]) -> float:
 
 
 def _small_trainer(config: Config, source: Source) -> Trainer:
+    assert config.image_size is not None
+    few = max(2, min(SMALL_BATCH, SMALL_PIXELS // config.image_size**2))
     try:
-        return _trainer(replace(config, batch_size=min(SMALL_BATCH, config.batch_size)), source)
+        return _trainer(replace(config, batch_size=min(few, config.batch_size)), source)
     except TwofoldError:  # an objective may refuse so few images
         return _trainer(config, source)
 

@@ -104,7 +104,7 @@ def read_all(run: Path, config: Config, data: Any, display: Display) -> Data:
         )
     source = as_trained(run, config, source, display.say)
     own = own or is_own(run, source)
-    read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display)
+    read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display, rest=True)
     if read.skipped:
         first = read.skipped[0]
         display.say(f"{len(read.skipped)} images could not be read and are left out; {first.path}: {first.reason}")
@@ -115,7 +115,8 @@ class Images:
     """All images of a source in the order of their index, whichever split holds them."""
 
     def __init__(self, data: Data):
-        self.stores = [store for store in (data.train, data.test) if store is not None]
+        held_out = [store for store in (data.test, data.rest) if store is not None]
+        self.stores = [data.train, *held_out]
         index = torch.cat([store.index for store in self.stores])
         home = torch.cat([torch.full((len(store),), number) for number, store in enumerate(self.stores)])
         row = torch.cat([torch.arange(len(store)) for store in self.stores])
@@ -123,7 +124,7 @@ class Images:
         self.home, self.row = home[order], row[order]
         self.catalogue = Catalogue(
             index[order].numpy(),
-            (self.home == 1).numpy(),
+            (self.home > 0).numpy(),
             self._labels(order),
             self._files(order),
             data.classes,
