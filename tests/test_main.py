@@ -28,8 +28,12 @@ def test_until_there_is_something_to_say_ctrl_c_just_ends_the_program(monkeypatc
             seen.append(signal.getsignal(signal.SIGINT))
 
     monkeypatch.setattr(cli, "main", run)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     twofold.__main__.main()
     assert seen == [signal.SIG_DFL, signal.default_int_handler]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as of jobs in the background
+    twofold.__main__.main()
+    assert seen[2:] == [signal.SIG_IGN, signal.SIG_IGN]
 
 
 def test_a_handler_of_the_callers_is_left_alone() -> None:

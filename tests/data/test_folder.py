@@ -106,7 +106,7 @@ def test_folders_that_are_no_classes_are_explained(root: Path) -> None:
     draw(root, "stray.png")
     train, _, classes = read_folder(root)
     assert classes is None
-    assert train.remark == "folders are no classes here, since 1 images lie beside them, such as stray.png"
+    assert train.remark == "folders are no classes here, since images lie beside them: 1, such as stray.png"
 
 
 def test_two_training_folders_are_refused(root: Path) -> None:

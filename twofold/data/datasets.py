@@ -213,9 +213,8 @@ def _keys(item: Any, where: str) -> tuple[Any, Any]:
         if not item or not _is_image(item[0]):
             raise TwofoldError(f"the items of {where} are tuples that do not begin with an image")
         # What may be a label is read as one, and refused where it is none; masks, boxes and the like are left alone.
-        return 0, 1 if len(item) > 1 and not isinstance(item[1], (Mapping, list, tuple)) and not _is_image(
-            item[1]
-        ) else None
+        other = len(item) < 2 or isinstance(item[1], (Mapping, list, tuple)) or _is_image(item[1])
+        return 0, None if other else 1
     if not _is_image(item):
         raise TwofoldError(f"the items of {where} are {type(item).__name__}, not images, tuples or dicts with an image")
     return None, None

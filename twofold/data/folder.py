@@ -177,11 +177,11 @@ def _remark(files: list[str], train: Mapping[str, str | None], test: Mapping[str
         return f"{len(unused):,} images are neither in the training nor in the test folder, and left out: {folders}, …"
     if None not in train.values():
         return ""
-    top = os.path.commonpath([os.path.dirname(name) for name in train])
+    top = os.path.commonpath({os.path.dirname(name) for name in train})
     loose = [name for name in train if os.path.dirname(name) == top]
     if not loose or len(loose) == len(train):
         return ""
-    return f"folders are no classes here, since {len(loose):,} images lie beside them, such as {loose[0]}"
+    return f"folders are no classes here, since images lie beside them: {len(loose):,}, such as {loose[0]}"
 
 
 def _classes(files: list[str], prefix: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
