@@ -26,6 +26,7 @@ from twofold.methods import CATALOG, schema
 from twofold.reproduce.maps import kept_map
 from twofold.train.checkpoint import write_atomically
 from twofold.train.observers import log_spaced
+from twofold.train.record import RunFolder
 
 Record = dict[str, Any]
 
@@ -69,9 +70,9 @@ def recorded(run: Path, results: dict[str, Any], machine: str, commit: str) -> R
     for name in PATHS:
         if config["values"].get(name) is not None:
             config["values"][name] = (data_word if name == "data" else basename)(config["values"][name])
-    metrics, timing = lines_of(run / "metrics.jsonl"), lines_of(run / "timing.jsonl")
+    metrics, timing = RunFolder(run).read("metrics.jsonl"), RunFolder(run).read("timing.jsonl")
     results.setdefault("seconds", timing[-1]["seconds"] if timing else 0.0)
-    spectrum = [line for line in lines_of(run / "spectrum.jsonl") if line["of"] == "embeddings"]
+    spectrum = [line for line in RunFolder(run).read("spectrum.jsonl") if line["of"] == "embeddings"]
     return {
         "machine": machine or results["device"],
         "commit": commit,
@@ -115,14 +116,6 @@ def wall_clock(timing: list[dict[str, float]], last: float) -> float:
     """Seconds of all parts of a run: its clock begins anew when it is resumed, so every fall ends a part."""
     clock = [*(line["seconds"] for line in timing), last]
     return sum(before for before, after in pairwise(clock) if after < before) + last
-
-
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Whole lines only: a kill can cut the last one short."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def write_record(folder: Path, name: str, values: Record) -> Path:

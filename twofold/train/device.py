@@ -1,6 +1,8 @@
 """Where a process computes, and how much memory it takes there."""
 
+import os
 import sys
+from pathlib import Path
 
 import torch
 
@@ -45,6 +47,15 @@ def device_name(device: torch.device) -> str:
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
     return f"{device.type}, {threads} thread{'' if threads == 1 else 's'}"
+
+
+def host_memory() -> float:
+    """Bytes that the machine has free without swapping, or half of all where nobody says."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2
 
 
 def peak_memory(device: torch.device) -> float | None:

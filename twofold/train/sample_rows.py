@@ -16,7 +16,6 @@ process with the logits of its own rows, the gradient of the embeddings would ha
 """
 
 import json
-import os
 import secrets
 from collections import deque
 from collections.abc import Iterator
@@ -34,6 +33,7 @@ from twofold.errors import TwofoldError
 from twofold.models import BatchRows, SampleHead
 from twofold.models.row_store import HEADER
 from twofold.train.checkpoint import write_atomically
+from twofold.train.device import host_memory
 from twofold.train.optim import learning_rates
 from twofold.train.row_slots import Slot, make_slots
 
@@ -222,9 +222,4 @@ def own_name(folder: Path) -> str:
 
 def memory_allowed() -> float:
     """Bytes that rows may take in memory."""
-    try:
-        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        free = 1024 * int(fields["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    return min(MEMORY_SHARE * free, MOST_MEMORY)
+    return min(MEMORY_SHARE * host_memory(), MOST_MEMORY)

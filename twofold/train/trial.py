@@ -1,10 +1,8 @@
 """A few steps on a few images, to know what a run will cost before it begins. Nothing is written."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ from twofold.config import Config, Head
 from twofold.data.sources import Data, Source, sample
 from twofold.data.store import DEVICE_SHARE, free_memory
 from twofold.errors import TwofoldError
-from twofold.train.device import choose_device
+from twofold.train.device import choose_device, host_memory
 from twofold.train.guards import own_randomness
 from twofold.train.precision import uses_bf16
 from twofold.train.progress import Display
@@ -139,8 +137,4 @@ def available_memory(device: torch.device, images: float) -> float:
     if device.type != "cpu":
         free = free_memory(device)
         return free - images if images <= DEVICE_SHARE * free else free
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2
+    return host_memory()
