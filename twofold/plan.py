@@ -83,8 +83,8 @@ def follow(config: Config, source: Source) -> dict[str, Any]:
     chosen = network_for(config.image_size)
     if config.image_size >= BLURRED_FROM and "augment.blur" not in config.origin:
         chosen["augment.blur"] = 0.5
-    if config.warmup_epochs > config.epochs / 10:
-        chosen["warmup_epochs"] = config.epochs / 10
+    if (shorter := warm_up(config.warmup_epochs, config.epochs)) != config.warmup_epochs:
+        chosen["warmup_epochs"] = shorter
     images = source.training_images(config.test_fraction)
     if images < 2 * config.batch_size:
         chosen["batch_size"] = suggested_batch_size(images)
@@ -93,6 +93,11 @@ def follow(config: Config, source: Source) -> dict[str, Any]:
     suited = suited or entry.by_batch(chosen.get("batch_size", config.batch_size))
     chosen |= {key: value for key, value in suited.items() if config.origin.get(key, "chosen") == "chosen"}
     return chosen
+
+
+def warm_up(epochs: float, of: int) -> float:
+    """As many epochs of warm-up as a run of so many will have, unless it is asked for more."""
+    return min(epochs, of / 10)
 
 
 def fitting_batch_size(config: Config, source: Source) -> int:

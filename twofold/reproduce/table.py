@@ -9,6 +9,7 @@ from twofold.data.sources import defaults_of, location_of
 from twofold.errors import TwofoldError
 from twofold.keys import coerce
 from twofold.methods import find, schema
+from twofold.plan import warm_up
 from twofold.reproduce.readings import Column
 from twofold.reproduce.record import Record, record_name
 
@@ -135,6 +136,7 @@ def keys_of(table: Table, row: Row, epochs: int, seed: int, user: Mapping[str, A
     suited = {key: value for key, value in user.items() if key in known}
     data = location_of(str(suited.get("data", table.data)))
     usual = flat(usual_of(row.method, data, wanted | suited))
+    usual["warmup_epochs"] = warm_up(usual["warmup_epochs"], epochs)
     differing = {key: value for key, value in wanted.items() if coerce(value, known[key].hint) != usual[key]}
     numbers = {"epochs": epochs} | ({"seed": seed} if seed else {})
     return {"method": row.method} | differing | suited | {"data": data} | numbers

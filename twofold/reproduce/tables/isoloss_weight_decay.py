@@ -6,6 +6,9 @@ from twofold.reproduce.table import Row, Table
 from twofold.reproduce.tables.isoloss_2 import AUTHORS, AUTHORS_NOTE, NO_TEACHER, SETTINGS, TEACHER, WIDTHS
 
 DECAYS = (4e-5, 4e-4, 4e-3)
+# As many epochs of warm-up as are printed: these losses are a hundred times a cosine at first, and with one epoch of it
+# DirectPred's was not finite from step 13 on.
+EUCLIDEAN = {"distance": "euclidean", "warmup_epochs": 10}
 
 TABLE = Table(
     name="isoloss-weight-decay",
@@ -25,7 +28,7 @@ TABLE = Table(
         Row("IsoLoss, no EMA", "isoloss", NO_TEACHER | WIDTHS | AUTHORS, note=AUTHORS_NOTE),
         Row("BYOL", "byol", TEACHER | WIDTHS | {"predictor_width": 4096, "weight_decay": 1e-5}),
         *(
-            Row(f"{title}, Euclidean", method, TEACHER | WIDTHS | {"distance": "euclidean"} | more)
+            Row(f"{title}, Euclidean", method, TEACHER | WIDTHS | EUCLIDEAN | more, note="10 epochs of warm-up")
             for title, method, more in (
                 ("DirectPred", "directpred", {}),
                 ("IsoLoss", "isoloss", {}),
