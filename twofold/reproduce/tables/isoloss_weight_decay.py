@@ -6,7 +6,7 @@ from twofold.reproduce.table import Row, Table
 from twofold.reproduce.tables.isoloss_2 import AUTHORS, AUTHORS_NOTE, NO_TEACHER, SETTINGS, TEACHER, WIDTHS
 
 DECAYS = (4e-5, 4e-4, 4e-3)
-# As many epochs of warm-up as are printed: these losses are a hundred times a cosine at first, and with one epoch of it
+# As many epochs of warm-up as are printed: these losses are hundreds at first, and in small, with one epoch of it,
 # DirectPred's was not finite from step 13 on.
 EUCLIDEAN = {"distance": "euclidean", "warmup_epochs": 10}
 
@@ -43,7 +43,7 @@ TABLE = Table(
         "seen in 30 epochs; in its run of 100 the number climbs to the end, to 181 of 256, where BYOL has 24 and "
         "DirectPred 29, whose others sink below a millionth of its largest (isoloss-2). Without a teacher, in the "
         "runs of 100 epochs there, IsoLoss recruits fewer, 87 against 181, as in print (Figure 7). Weight decay and "
-        "the Euclidean distance were not run yet. One seed."
+        "the Euclidean distance were run in small alone, the table that follows. One seed."
     ),
     differs=(
         "the figures have no numbers in the text: three weight decays around the published 4e-4 are ours",
