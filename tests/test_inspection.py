@@ -98,8 +98,9 @@ def test_a_run_that_is_not_finished_is_measured_from_its_checkpoint(
     run: twofold.Run, unfinished: Path, images: Path
 ) -> None:
     assert knn(unfinished)["rows"] == knn(run)["rows"]
+    assert knn(unfinished, images)["rows"] == knn(run)["rows"]  # its own images, named
     with pytest.raises(TwofoldError, match="not finished"):
-        knn(unfinished, images)
+        knn(unfinished, "digits")
     shutil.rmtree(unfinished / "checkpoints")
     with pytest.raises(TwofoldError, match="no checkpoint yet"):
         knn(unfinished)

@@ -117,7 +117,13 @@ def test_labels_become_class_numbers(labels: object, classes: tuple[str, ...], c
 
 @pytest.mark.parametrize(
     "labels, message",
-    [([1, 2], "one label"), (np.eye(4), "one label"), ([0.5, 1, 2, 3], "whole"), ([None, 0.5, 2, 3], "whole")],
+    [
+        ([1, 2], "one label"),
+        (np.ones((4, 3)), "row 0 of x has the label"),
+        (np.eye(3), "one label"),
+        ([0.5, 1, 2, 3], "whole"),
+        ([None, 0.5, 2, 3], "whole"),
+    ],
 )
 def test_labels_that_are_refused(labels: object, message: str) -> None:
     with pytest.raises(TwofoldError, match=message):

@@ -424,7 +424,7 @@ def test_a_default_becomes_what_a_file_gives_back(monkeypatch: pytest.MonkeyPatc
     resolved = resolve(registry.schema("mine"), {"user": {"method": "mine"}})
     assert resolved.parameters == {"weight": 0.5, "k": 3, "on": True, "widths": (8, 4)}
     assert [type(value) for value in resolved.parameters.values()] == [float, int, bool, tuple]
-    assert load(dump(resolved), registry.schema).parameters == resolved.parameters
+    assert load(dump(resolved), registry.schema_of_run).parameters == resolved.parameters
 
 
 def test_entry_says_how_it_is_called() -> None:
