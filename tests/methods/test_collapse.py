@@ -69,6 +69,7 @@ def test_a_learning_rate_that_is_too_high_is_named(tmp_path: Path) -> None:
     assert "not finite" in (tmp_path / "broken" / "log.txt").read_text()
 
 
+@pytest.mark.full
 def test_dimensions_that_a_graph_of_few_labels_asks_for_are_no_collapse(tmp_path: Path) -> None:
     digits = load_digits()
     few = digits.target < 5

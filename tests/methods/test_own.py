@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from twofold.keys import Widths
 from twofold.methods import CATALOG, Method, Parts, entry, registry, relations
 from twofold.models import mlp
 from twofold.types import Embeddings, LossTerms
+
+FEW = np.random.default_rng(0).integers(0, 256, (32, 8, 8), dtype=np.uint8)
+SHORT = {"epochs": 1, "batch_size": 16, "encoder": "conv", "map_points": 0}
 
 
 class Memory(nn.Module):
@@ -118,22 +122,22 @@ def test_runs_of_a_method_that_was_defined_anew_can_be_used_and_not_gone_on_with
     define = entry(name="mine")
     try:
         define(weighed)
-        run = twofold.pretrain("digits", method="mine", out=tmp_path / "run", epochs=1, map_points=0)
+        run = twofold.pretrain(FEW, method="mine", out=tmp_path / "run", **SHORT)
         define(strong)
         assert run.config.method == "mine"
-        twofold.embed(run, "digits", tmp_path / "features.npz")
+        twofold.embed(run, FEW, tmp_path / "features.npz")
         (run.path / "results.json").unlink()
         with pytest.raises(TwofoldError, match="when it had other parameters than now: define it as it was"):
-            twofold.resume(run)
+            twofold.resume(run, data=FEW)
         define(weighed)
-        twofold.resume(run)
+        twofold.resume(run, data=FEW)
     finally:
         del CATALOG["mine"]
 
 
 def test_a_method_may_load_the_encoder_of_an_earlier_run(tmp_path: Path) -> None:
     """While it is built, and while its objective is rehearsed: both hold torch's generator."""
-    earlier = twofold.pretrain("digits", out=tmp_path / "earlier", **running.small("frossl", epochs=1))
+    earlier = twofold.pretrain(FEW, out=tmp_path / "earlier", **SHORT)
 
     @entry(name="distilled")
     def distilled(parts: Parts, *, projector: Widths = (16, 8)) -> Method:
