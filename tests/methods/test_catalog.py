@@ -78,6 +78,8 @@ def test_defaults_are_accepted_for_digits(method: str) -> None:
     trainer.method.train()
     trainer.take_step(0)
     assert trainer.observers.means.read()["loss"] == pytest.approx(0, abs=1e4)
+    # Of the others few dimensions are a collapse, and have to be called one.
+    assert bool(trainer.method.few_dimensions) == (method in ("quadratic", "supervised"))
 
 
 VARIANTS = [

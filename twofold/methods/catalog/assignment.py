@@ -61,13 +61,7 @@ def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
             e.z, head.weight, row.expand(len(e.z), -1), label_smoothing=label_smoothing
         )
 
-    return Method(
-        parts,
-        nn.Identity(),
-        objective,
-        head=head,
-        few_dimensions="Labels ask for no more dimensions than there are classes.",
-    )
+    return Method(parts, nn.Identity(), objective, head=head)
 
 
 @entry(
