@@ -298,6 +298,12 @@ prefetcher = Prefetcher(images, rows, 2, torch.device("cpu"))
 )
 def test_a_process_ends(seconds: float, ending: str, status: int) -> None:
     script = SCRIPT.format(seconds=seconds, ending=ending)
-    done = subprocess.run([sys.executable, "-c", script], timeout=60, capture_output=True, text=True)
+    # The child inherits an ignored SIGINT from shells that start tests in the background, and would miss the interrupt.
+    done = subprocess.run(
+        [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + script],
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == status, done.stderr
     assert "Fatal" not in done.stderr

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from twofold.data.augment import Plain
@@ -114,13 +114,23 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, 
     copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     aside = path.with_name(f".{path.name}.part")
     try:
-        save_file(copies, aside, metadata={"format": "pt", **metadata})
-        aside.chmod(path.parent.stat().st_mode & 0o666)  # safetensors lets nobody but its owner read what it writes
+        aside.write_bytes(with_sorted_header(save(copies, metadata={"format": "pt", **metadata})))
         sync(aside)
         aside.replace(path)
     except (OSError, SafetensorError) as error:
         aside.unlink(missing_ok=True)
         raise TwofoldError(f"{path} could not be written: {error}") from None
+
+
+def with_sorted_header(content: bytes) -> bytes:
+    """The same file with its metadata sorted by key. safetensors writes them in an order that varies, and equal runs
+    must write equal bytes."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the tensors start at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text + content[start:]
 
 
 def read_encoder(run: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
