@@ -24,11 +24,11 @@ from benchmarks.results import Table, keep
 from twofold.api import configure, read_data
 from twofold.config import RUN_KEYS
 from twofold.data import store
-from twofold.reproduce.runner import forget
 from twofold.train.layout import arranged
 from twofold.train.precision import tf32_products
 from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
+from twofold_papers.reproduce.runner import forget
 
 METHODS = "frossl,simclr,alpha-cl,vicreg,byol,isoloss,diet"
 DEMO_METHOD = RUN_KEYS["method"].default

@@ -16,7 +16,7 @@ from twofold.cli import app, main
 from twofold.cli.train import accuracy_table, comparison, split_words
 from twofold.errors import TwofoldError
 from twofold.methods import CATALOG, schema
-from twofold.reproduce.tables import TABLES
+from twofold_papers.reproduce.tables import TABLES
 
 
 def images(folder: Path, count: int, size: int = 12) -> Path:
@@ -325,7 +325,7 @@ def test_methods_lists_all_and_one() -> None:
     [
         ("twofold.use.embedding.embed", ["embed", "run", "photos", "--out", "x.npz"]),
         ("twofold.inspection.probe", ["probe", "run"]),
-        ("twofold.theory.claims", ["verify"]),
+        ("twofold_papers.verify.claim.claims", ["verify"]),
     ],
 )
 def test_stopping_what_writes_no_run_says_so(

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import twofold
 from twofold.cli import app
 from twofold.methods import CATALOG
-from twofold.reproduce.record import read_records
-from twofold.reproduce.table import records_of
-from twofold.reproduce.tables import TABLES
+from twofold_papers.reproduce.record import read_records
+from twofold_papers.reproduce.table import records_of
+from twofold_papers.reproduce.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -3,9 +3,19 @@
 import io  # noqa: I001 — the order below is the order of the help
 import sys
 
-from twofold.cli import train, evaluate, use, see, duplicates, reproduce, verify, methods, cache  # noqa: F401
+from importlib import import_module
+from importlib.util import find_spec
+
+from twofold.cli import train, evaluate, use, see, duplicates  # noqa: F401
 from twofold.cli.common import app, fail
 from twofold.errors import Followed, TwofoldError
+
+# Packages that add commands. They import twofold, so twofold knows them by name alone.
+for plugin in ("twofold_papers",):
+    if find_spec(plugin) is not None:
+        import_module(f"{plugin}.cli")
+
+from twofold.cli import cache, methods  # noqa: E402, F401
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from twofold.train.record import RunFolder
 Record = Mapping[str, Any]
 
 LAYERS = ("user", "chosen", "data", "method", "derived", "default")  # who sets a value, the strongest first
+REPORT = "twofold.report"  # the package with the templates, styles and scripts that all pages share
 STYLES = ("style.css", "pictures.css")
 SCRIPTS = ("draw.js", "lines.js", "map.js", "table.js", "start.js")
 
@@ -106,23 +107,28 @@ def larger_map(folder: RunFolder, results: Record, kept: Record) -> str | None:
     return f"twofold report {quote(str(folder.path))} --map {most}" if drawn < most else None
 
 
-def page(template: str, **words: Any) -> str:
+def page(template: str, *, package: str = REPORT, **words: Any) -> str:
+    """A page whose template, and what that extends, lies in `package` or in this one."""
     style = "\n".join(resource(name) for name in STYLES)
     script = "\n".join(resource(f"scripts/{name}") for name in SCRIPTS)
     wrapped = f'(() => {{\n"use strict";\n{script}}})();\n'
-    html = environment().get_template(template).render(style=style, script=wrapped, **words)
+    html = environment(package).get_template(template).render(style=style, script=wrapped, **words)
     return html.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
-def environment() -> Environment:
-    loader = FunctionLoader(resource)
+def environment(package: str = REPORT) -> Environment:
+    def template(name: str) -> str | None:
+        found = (file for file in (files(package) / name, files(REPORT) / name) if file.is_file())
+        return next((file.read_text(encoding="utf-8") for file in found), None)
+
+    loader = FunctionLoader(template)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 
 
 def resource(name: str) -> str:
-    return (files("twofold.report") / name).read_text(encoding="utf-8")
+    return (files(REPORT) / name).read_text(encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,7 +1,5 @@
-"""The papers' statements, computed: every claim both ways, figures from simulation, and small networks to watch."""
+"""A laboratory of small networks: what an objective does to the eigenvalues of the embeddings."""
 
-from twofold.theory.claim import Checked, Claim, Sides, check, claims
-from twofold.theory.figure import Figure, figures
 from twofold.theory.simulate import Trajectory, simulate
 
-__all__ = ["Checked", "Claim", "Figure", "Sides", "Trajectory", "check", "claims", "figures", "simulate"]
+__all__ = ["Trajectory", "simulate"]

@@ -1,0 +1,39 @@
+"""Keep finished runs as small JSON records: configuration, numbers, machine and commit.
+
+python records/record.py RUN [RUN ...] [--machine "two CPU cores"]
+
+A record's name follows from the run's configuration: data, method, and what was asked for beyond their defaults, as in
+cifar10-frossl-30-seed1. Recording a run of the same name again replaces the record. Then: python docs/generate.py
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from twofold_papers.reproduce.record import head_commit, record, record_name, write_record
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("--to", type=Path, default=HERE)
+    parser.add_argument("--machine", default="", help="where the runs were made, in words; else the device's name")
+    parser.add_argument("--commit", default="", help="that the runs were made with; else the one that is checked out")
+    arguments = parser.parse_args()
+    made: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for run in arguments.runs:
+        if not (run / "results.json").exists():
+            parser.error(f"{run} is not a finished run: it has no results.json")
+        values = record(run, arguments.machine, arguments.commit or head_commit())
+        name = record_name(values["config"])
+        if name in made:
+            parser.error(f"{made[name][0]} and {run} have one configuration, and would both be {name}.json")
+        made[name] = run, values
+    for name, (_, values) in made.items():
+        print(write_record(arguments.to, name, values))
+
+
+if __name__ == "__main__":
+    main()

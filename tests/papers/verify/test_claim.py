@@ -1,0 +1,109 @@
+"""What a claim is, whatever it claims."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import running
+from twofold.errors import TwofoldError
+from twofold_papers.verify import page as page
+from twofold_papers.verify.claim import PAPERS, Claim, Sides, check, claims
+from twofold_papers.verify.figure import Figure
+
+
+def made(left: float, right: float, tolerance: float = 1e-9) -> Claim:
+    return Claim("frossl", "eq 0", "left is right", lambda: Sides(left, right), tolerance)
+
+
+@pytest.mark.parametrize(
+    ("sides", "error"),
+    [
+        (Sides(2.0, 2.0), 0.0),
+        (Sides(0.5, 0.25), 0.25),  # absolute where values are small
+        (Sides(300.0, 303.0), 3 / 303),  # relative where they are large
+        (Sides(torch.tensor([1.0, -4.0]), torch.tensor([1.0, -3.0])), 0.25),
+        (Sides(1.0, 2.0, "≤"), 0.0),
+        (Sides(2.0, 1.0, "≤"), 0.5),
+        (Sides(1.0, 2.0, "≥"), 0.5),
+        (Sides(2.0, 1.0, ">"), 0.0),
+        (Sides(1.0, 1.0, "<"), math.inf),  # equal is not less
+        (Sides(1.0 + 1e-12, 1.0, "<"), math.inf),
+        (Sides(math.nan, 1.0), math.inf),
+        (Sides(1.0, math.inf, "≤"), math.inf),  # nothing is shown by an infinite bound
+    ],
+)
+def test_error_is_the_largest_violation(sides: Sides, error: float) -> None:
+    assert sides.error() == pytest.approx(error)
+
+
+def test_verdicts() -> None:
+    assert check(made(1.0, 1.0)).verdict == "holds"
+    assert check(made(1.0, 1.1)).verdict == "FAILS"
+    corrected = made(1.0, 1.0)
+    corrected.printed("right is left plus one")(lambda: Sides(2.0, 1.0))
+    assert check(corrected).verdict == "holds as corrected"
+    assert check(corrected).printed_error == 0.5
+    no_mistake = made(1.0, 1.0)
+    no_mistake.printed("the same")(lambda: Sides(1.0, 1.0))
+    assert check(no_mistake).verdict == "FAILS", "what is said to be wrong in print is not"
+
+
+def test_a_check_is_repeatable_and_leaves_random_numbers_alone() -> None:
+    drawing = Claim("frossl", "eq 0", "a draw", lambda: Sides(torch.rand(3), 0.0), 1.0)
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    first, second = check(drawing), check(drawing)
+    assert torch.equal(first.sides.left, second.sides.left)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_every_paper_has_claims_with_names_of_their_own() -> None:
+    for paper in PAPERS:
+        found = claims(paper)
+        assert found
+        assert len({(claim.number, claim.statement) for claim in found}) == len(found)
+        assert all(0 <= claim.tolerance < 0.5 for claim in found)
+    assert len(claims()) == sum(len(claims(paper)) for paper in PAPERS)
+
+
+def test_an_unknown_paper_is_refused_with_the_nearest() -> None:
+    with pytest.raises(TwofoldError, match="did you mean 'frossl'"):
+        claims("frosl")
+
+
+def test_the_page_has_every_claim_and_picture(tmp_path: Path) -> None:
+    corrected = made(1.0, 1.0)
+    corrected.printed("one & one is <three>")(lambda: Sides(3.0, 1.0))
+    figure = Figure("frossl", "Figure 9", "what is seen", lambda: None)
+    path = page.write_page(tmp_path / "theory.html", [check(corrected)], [(figure, "data:image/png;base64,AAAA")])
+    html = path.read_text(encoding="ascii")
+    for text in ("left is right", "one &amp; one is &lt;three&gt;", "holds as corrected", "Figure 9", "base64,AAAA"):
+        assert text in html
+    assert "http" not in html.replace("http-equiv", "")
+    assert "one & one is <three>. Error 0.67" in page.errata([check(corrected)])
+
+
+def test_verify_fails_where_a_claim_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from twofold.cli import app
+    from twofold_papers.verify import claim
+
+    outcomes = {}
+    for name, right in (("good", 1.0), ("bad", 2.0)):
+        monkeypatch.setattr(claim, "claims", lambda _, right=right: [made(1.0, right)])
+        outcomes[name] = CliRunner().invoke(app, ["verify", "frossl"])
+    assert outcomes["good"].exit_code == 0
+    assert "1 holds" in outcomes["good"].output
+    assert outcomes["bad"].exit_code == 1
+    assert "1 FAILS" in outcomes["bad"].output
+
+
+def test_a_typo_is_answered_without_a_traceback() -> None:
+    result = running.run("verify", "frosl")
+    assert result.returncode != 0
+    assert "frossl" in result.stderr
+    assert "Traceback" not in result.stderr

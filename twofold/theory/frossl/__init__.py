@@ -1,5 +1,0 @@
-"""FroSSL: Frobenius norm minimization for self-supervised learning (Skean, Dhakal, Jacobs, Sanchez Giraldo)."""
-
-from twofold.theory.frossl import objective, contrast, gradients, dynamics  # isort: skip  # the order of the paper
-
-__all__ = ["contrast", "dynamics", "gradients", "objective"]

@@ -1,0 +1,113 @@
+"""Figures 1 and 2 of the birth of self-supervised learning: the gradient to a singular value, and Lemma 1 at λ = 0."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from matplotlib.figure import Figure as Drawing
+
+from twofold import objectives
+from twofold_papers.birth.claims.equivalence import trace_term
+from twofold_papers.birth.claims.gradient import slopes, theorem
+from twofold_papers.birth.claims.setting import absolute_loss, centring, randn, solved_head
+from twofold_papers.verify.figure import figure
+
+COLOURS = ["#1b6ca8", "#d1731f", "#2e8b57", "#8a4fa3"]
+SIGMA = r"singular value $\sigma_k$"
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """The same random numbers every time; the caller's stay as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+@figure(
+    "birth",
+    "Figure 1",
+    "The gradient of eq 2 to σ_k where (VᵀGV)_kk = 1, N = 10. Lines: Theorem 2; dots: autograd through ridge_graph. "
+    "As in the paper it vanishes as σ_k grows, and for a given σ_k as λ goes to 0. The right panel, which the paper "
+    "does not have, adds two things: the gradient is largest at σ_k = √(λN/3) (diamonds), where it grows as λ falls, "
+    "so that a small λ asks for σ_k ≠ 0 ever more strongly; and it falls as σ⁻³ only, which slows the growth of "
+    "σ_k to t^¼ under gradient flow but never ends it. Left, the line of λ = 0.001 goes on down to −0.65. "
+    "The paper does not state its N and λ.",
+)
+@seeded()
+def gradient_to_a_singular_value() -> Drawing:
+    N = 10
+    vector = torch.linalg.qr(centring(N) @ randn(N, 1)).Q
+    graph = vector @ vector.T
+    drawing = Drawing(figsize=(10, 4.2), layout="constrained")
+    plain, logarithmic = drawing.subplots(1, 2)
+    near, far = torch.linspace(0, 5, 400).double(), torch.logspace(-2, 2, 400).double()
+    for ridge, colour in zip((1.0, 0.1, 0.01, 0.001), COLOURS, strict=True):
+        for axes, sigma, sign in ((plain, near, 1), (logarithmic, far, -1)):
+            axes.plot(sigma, sign * theorem(vector, sigma, graph, ridge), color=colour, label=f"λ = {ridge:g}")
+            some = sigma[15::35]
+            seen = torch.stack([slopes(vector, value.view(1), graph, ridge)[0] for value in some])
+            axes.plot(some, sign * seen, "o", color=colour, markersize=4)
+        peak = torch.tensor([(ridge * N / 3) ** 0.5], dtype=torch.float64)
+        height = -theorem(vector, peak, graph, ridge)
+        logarithmic.plot(peak, height, "D", color=colour, markersize=8, markerfacecolor="white", zorder=3)
+    plain.set(xlabel=SIGMA, ylabel=r"$\partial L/\partial\sigma_k$", ylim=(-0.25, 0.01))
+    plain.set_title("The gradient to a singular value")
+    plain.axhline(0, color="#888888", linewidth=0.8)
+    logarithmic.set(xscale="log", yscale="log", xlabel=SIGMA, ylabel=r"$-\partial L/\partial\sigma_k$")
+    logarithmic.set_title("Its size, on logarithmic axes")
+    logarithmic.plot(far[270:], 20 * far[270:] ** -3.0, "--", color="#888888", label="slope −3")
+    logarithmic.set_ylim(1e-9, 3)
+    for axes in (plain, logarithmic):
+        axes.grid(alpha=0.25)
+        axes.legend()
+    return drawing
+
+
+@figure(
+    "birth",
+    "Figure 2",
+    "Lemma 1 at λ = 0. Left: the least value of eq 1 over W and b (dots, by Newton's method with derivatives from "
+    "autograd) and eq 2 with its constant ‖YH‖²/N (lines, by the SVD of the centred features), for random features "
+    "and 5 targets; they agree for all N and K, as the paper's figure shows, and are 0 from K = N − 1 on. "
+    "Right: their difference, that of the library's ridge_labels, which is rounding, and that of eq 2 with the SVD of "
+    "features that are not centred, as section 2.1 prints it, which is not.",
+)
+@seeded()
+def lemma_1_without_ridge() -> Drawing:
+    drawing = Drawing(figsize=(10, 4.2), layout="constrained")
+    values, differences = drawing.subplots(1, 2)
+    sizes, widths = (8, 16, 32, 64), (1, 2, 3, 5, 7, 10, 15, 22, 31, 45)
+    apart: dict[str, list[tuple[int, float]]] = {"eq 1 − eq 2": [], "ridge_labels − eq 2": [], "SVD not centred": []}
+    tiny = 1e-13  # a ridge that makes Newton's system solvable where K ≥ N; the loss moves by as much
+    for N, colour in zip(sizes, COLOURS, strict=True):
+        absolute, relative = [], []
+        everything, y, H = randn(N, max(widths)) + 1, randn(N, 5), centring(N)
+        for K in widths:
+            f = everything[:, :K]
+            constant = (H @ y).square().sum() / N
+            absolute.append(absolute_loss(f, y, *solved_head(f, y, tiny), 0.0).item())
+            relative.append((constant + trace_term(H @ f, y @ y.T, 1e-16)).item())
+            printed = (constant + trace_term(f, y @ y.T, 1e-16)).item()
+            library = objectives.ridge_labels(f, y, 0.0).total.item()
+            apart["eq 1 − eq 2"].append((K, abs(absolute[-1] - relative[-1])))
+            apart["ridge_labels − eq 2"].append((K, abs(library - relative[-1])))
+            apart["SVD not centred"].append((K, abs(absolute[-1] - printed)))
+        values.plot(widths, relative, color=colour, label=f"N = {N}")
+        values.plot(widths, absolute, "o", color=colour, markersize=5)
+    values.set(xscale="log", xlabel="features K", ylabel="loss", title="eq 2 (lines) and the minimum of eq 1 (dots)")
+    beside = (0.96, 1.04, 1.0)  # the first two kinds of points would cover each other
+    for (name, points), colour, marker, shift in zip(apart.items(), COLOURS, "osx", beside, strict=False):
+        errors = [max(error, 1e-17) for _, error in points]
+        differences.plot([K * shift for K, _ in points], errors, marker, color=colour, markersize=4, label=name)
+    differences.set(
+        xscale="log",
+        yscale="log",
+        xlabel="features K",
+        ylabel="|difference| (0 drawn at 1e-17)",
+        title="Differences, all N",
+    )
+    for axes in (values, differences):
+        axes.grid(alpha=0.25)
+        axes.legend()
+    return drawing

@@ -1,0 +1,210 @@
+"""Eq 2, 7, 18 to 21, Lemmas 2 and 3: how samples move each other through the weights they share."""
+
+import torch
+from torch import Tensor
+from torch.autograd.functional import jacobian, jvp
+
+from twofold_papers.isoloss.claims.cases import sides
+from twofold_papers.isoloss.claims.losses import cosine_dynamics
+from twofold_papers.isoloss.claims.siamese import (
+    COSINE,
+    COSINE_ISO,
+    EUCLIDEAN,
+    EUCLIDEAN_ISO,
+    Loss,
+    linear,
+    orthogonal,
+    velocity,
+    weights,
+    white_views,
+)
+from twofold_papers.verify.claim import Sides, claim
+from twofold_papers.verify.numerics import randn
+
+INPUTS, HIDDEN, OUTPUTS, SAMPLES = 4, 6, 3, 5
+LOSSES = (EUCLIDEAN, COSINE, EUCLIDEAN_ISO, COSINE_ISO)
+
+
+def tanh_network(theta: Tensor, x: Tensor) -> Tensor:
+    """Two layers, all weights in one vector, so that their Jacobian is one matrix."""
+    first, second = theta.split([HIDDEN * INPUTS, OUTPUTS * HIDDEN])
+    return (x @ first.view(HIDDEN, INPUTS).T).tanh() @ second.view(OUTPUTS, HIDDEN).T
+
+
+def moved(theta: Tensor, x: Tensor, loss: Loss, basis: Tensor) -> Tensor:
+    """dẑ/dt where the weights follow the loss's gradient: the network's own derivative along that direction."""
+    theta = theta.clone().requires_grad_()
+    direction = -torch.autograd.grad(loss(tanh_network(theta, x)), theta)[0]
+    return jvp(lambda t: tanh_network(t, x) @ basis, theta.detach(), direction)[1].flatten()
+
+
+def kernel(theta: Tensor, x: Tensor, basis: Tensor) -> Tensor:
+    """Θ̂ = ∇_θẐ ∇_θẐᵀ over all samples of both views."""
+    slopes = jacobian(lambda t: (tanh_network(t, x) @ basis).flatten(), theta)
+    return slopes @ slopes.T
+
+
+def output_gradient(theta: Tensor, x: Tensor, loss: Loss, basis: Tensor) -> Tensor:
+    """∂L/∂Ẑ, the samples free of each other."""
+    z = (tanh_network(theta, x) @ basis).requires_grad_()
+    return torch.autograd.grad(loss(z @ basis.T), z)[0].flatten()
+
+
+def draw(basis: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Rate, kernel and gradient for each loss, on its own weights and inputs."""
+    drawn = []
+    for loss in LOSSES:
+        theta, x = randn(HIDDEN * (INPUTS + OUTPUTS)), randn(2, SAMPLES, INPUTS)
+        drawn.append((moved(theta, x, loss, basis), kernel(theta, x, basis), output_gradient(theta, x, loss, basis)))
+    return drawn
+
+
+@claim("isoloss", "eq 2", "a network's outputs move by dz/dt = −Θ ∇_Z L, Θ the neural tangent kernel", tolerance=1e-10)
+def tangent_kernel() -> Sides:
+    identity = torch.eye(OUTPUTS, dtype=torch.float64)
+    return sides((rate, -theta @ slope) for rate, theta, slope in draw(identity))
+
+
+@claim("isoloss", "Lemma 2, eq 7", "in a rotated basis dẑ/dt = −Θ̂ ∇_ẑ L, the kernel rotated with it", tolerance=1e-10)
+def rotated_kernel() -> Sides:
+    return sides((rate, -theta @ slope) for rate, theta, slope in draw(orthogonal(OUTPUTS)))
+
+
+@claim(
+    "isoloss", "eq 7, cone", "⟨−∇_ẑ L, dẐ/dt⟩ ≥ 0: training never leaves the half-space of the gradient", tolerance=0.0
+)
+def half_space() -> Sides:
+    drawn = [case for _ in range(5) for case in draw(orthogonal(OUTPUTS))]
+    return sides(((-slope @ rate, torch.zeros(1)) for rate, _, slope in drawn), "≥")
+
+
+def linear_jacobian(x: Tensor, outputs: int, basis: Tensor) -> Tensor:
+    """∂(UᵀWx)/∂vec W[n, M, N·M] by autograd, the columns of W one after another."""
+    slopes = jacobian(lambda w: linear(x, w) @ basis, randn(outputs, x.shape[-1]))
+    return slopes.transpose(-1, -2).flatten(2)
+
+
+@claim("isoloss", "Lemma 3, eq 18", "the Jacobian of UᵀWx is xᵀ ⊗ Uᵀ", tolerance=1e-12)
+def linear_network_jacobian() -> Sides:
+    def case(n: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
+        x, basis = randn(n, inputs), orthogonal(outputs)
+        return linear_jacobian(x, outputs, basis), torch.stack([torch.kron(row[None], basis.T) for row in x])
+
+    return sides(case(*shape) for shape in ((3, 4, 2), (5, 3, 6)))
+
+
+@claim("isoloss", "Lemma 3, eq 19", "the kernel of a linear network is (x_i·x_j) I, whatever U is", tolerance=1e-12)
+def linear_network_kernel() -> Sides:
+    def case(n: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
+        x = randn(n, inputs)
+        slopes = linear_jacobian(x, outputs, orthogonal(outputs)).flatten(0, 1)
+        return slopes @ slopes.T, torch.kron(x @ x.T, torch.eye(outputs, dtype=x.dtype))
+
+    return sides(case(*shape) for shape in ((3, 4, 2), (5, 3, 6)))
+
+
+def summed_motion(x: Tensor, w: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    """dz¹_i/dt by the weights, the loss summed over samples, beside each sample's own −∂L/∂z¹_i."""
+    n = x.shape[1]
+    z = linear(x, w).requires_grad_()
+    own = -n * torch.autograd.grad(loss(z), z)[0][0]
+    return linear(x[0], n * velocity(loss, x, w)), own
+
+
+def orthonormal_inputs(clusters: int, copies: int, inputs: int) -> Tensor:
+    """First views with x_i·x_j = 1 within a cluster, else 0; second views near them, the same for a whole cluster."""
+    first = orthogonal(inputs)[:clusters]
+    return torch.stack([first, first + 0.3 * randn(clusters, inputs)]).repeat_interleave(copies, dim=1)
+
+
+@claim(
+    "isoloss",
+    "eq 21",
+    "dẑ_i/dt = −∂L/∂ẑ_i for each sample where x_i·x_j = δ_ij, as for at most N orthonormal inputs",
+    tolerance=1e-10,
+)
+def samples_apart() -> Sides:
+    return sides(summed_motion(orthonormal_inputs(6, 1, 9), randn(4, 9), loss) for loss in LOSSES)
+
+
+@samples_apart.printed(
+    "the same for i.i.d. standard Gaussian inputs, where x_i·x_j ≈ δ_ij by the central limit theorem"
+)
+def _() -> Sides:
+    # 400 inputs and 20 samples: x_i·x_i is near 400, and x_i·x_j, i ≠ j, near ±20.
+    return sides(summed_motion(randn(2, 20, 400), randn(4, 400) / 20, loss) for loss in LOSSES)
+
+
+@claim(
+    "isoloss", "eq 21, clusters", "P copies of each of some orthonormal inputs move P times as fast", tolerance=1e-10
+)
+def clusters_apart() -> Sides:
+    def case(loss: Loss, copies: int) -> tuple[Tensor, Tensor]:
+        motion, own = summed_motion(orthonormal_inputs(4, copies, 9), randn(4, 9), loss)
+        return motion, copies * own
+
+    return sides(case(loss, copies) for loss in LOSSES for copies in (2, 3))
+
+
+def mode_velocity(x: Tensor, w: Tensor, loss: Loss, exponent: float) -> tuple[Tensor, Tensor, Tensor]:
+    """ds/dt of WWᵀ by a central difference along dW/dt, and the views in the eigenbasis."""
+    step = 1e-5 * velocity(loss, x, w, exponent)  # its square is below the difference's own rounding
+    above, below = (torch.linalg.eigvalsh(v @ v.T) for v in (w + step, w - step))
+    first, second = linear(x, w) @ torch.linalg.eigh(w @ w.T).eigenvectors
+    return (above - below) / 2e-5, first, second
+
+
+WHITE_CASES = ((80, 6, 4, 1.0), (200, 15, 10, 0.5))  # samples, inputs, outputs, α
+
+
+def white_case(samples: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
+    s = torch.linspace(0.3, 1.6, outputs, dtype=torch.float64)
+    return white_views(samples, inputs), weights(s, inputs)
+
+
+@claim(
+    "isoloss",
+    "Theorem 1, eigenvalues",
+    "with E[xxᵀ] = I the eigenvalues move as if samples were free: ds_m/dt = 2E[ẑ_m · eq 8]",
+    tolerance=1e-8,
+)
+def euclidean_eigenvalue_rate() -> Sides:
+    def case(samples: int, inputs: int, outputs: int, exponent: float) -> tuple[Tensor, Tensor]:
+        x, w = white_case(samples, inputs, outputs)
+        rate, first, second = mode_velocity(x, w, EUCLIDEAN, exponent)
+        z = torch.cat([first, second])
+        eigenvalues = z.square().mean(0) ** exponent
+        return rate, 2 * (first * eigenvalues * (second - eigenvalues * first)).mean(0)
+
+    return sides(case(*sizes) for sizes in WHITE_CASES)
+
+
+@claim(
+    "isoloss",
+    "Theorem 2, eigenvalues",
+    "with E[xxᵀ] = I the eigenvalues of WWᵀ obey ds_m/dt = 2E[ẑ_m · eq 10] exactly",
+    tolerance=1e-8,
+)
+def cosine_eigenvalue_rate() -> Sides:
+    def case(samples: int, inputs: int, outputs: int, exponent: float) -> tuple[Tensor, Tensor]:
+        x, w = white_case(samples, inputs, outputs)
+        rate, first, second = mode_velocity(x, w, COSINE, exponent)
+        eigenvalues = torch.cat([first, second]).square().mean(0) ** exponent
+        return rate, 2 * (first * cosine_dynamics(first, second, eigenvalues)).mean(0)
+
+    return sides(case(*sizes) for sizes in WHITE_CASES)
+
+
+@cosine_eigenvalue_rate.printed("each sample itself follows eq 10: dẑ_i/dt = −∂L_cos/∂ẑ_i for i.i.d. Gaussian inputs")
+def _() -> Sides:
+    """Where E[xxᵀ] = I; a sample follows the part of the gradients that is linear in the inputs."""
+
+    def case(samples: int, inputs: int, outputs: int, exponent: float) -> tuple[Tensor, Tensor]:
+        x, w = white_case(samples, inputs, outputs)
+        basis = torch.linalg.eigh(w @ w.T).eigenvectors
+        first, second = linear(x, w) @ basis
+        eigenvalues = torch.cat([first, second]).square().mean(0) ** exponent
+        motion = linear(x[0], velocity(COSINE, x, w, exponent)) @ basis
+        return motion, cosine_dynamics(first, second, eigenvalues)
+
+    return sides(case(*sizes) for sizes in WHITE_CASES)

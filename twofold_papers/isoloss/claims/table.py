@@ -1,0 +1,267 @@
+"""Table 1, Figures 4 and 5: the linear Siamese network of section 3 (N = 15, M = 10, σ = 0.1), trained to its end."""
+
+import torch
+from torch import Tensor
+
+from twofold_papers.isoloss.claims.cases import sides
+from twofold_papers.isoloss.claims.siamese import (
+    COSINE,
+    COSINE_ISO,
+    COSINE_NO_PREDICTOR,
+    COSINE_NO_STOP,
+    EUCLIDEAN,
+    EUCLIDEAN_ISO,
+    EUCLIDEAN_NO_PREDICTOR,
+    EUCLIDEAN_NO_STOP,
+    NOISE,
+    Loss,
+    alignment,
+    balanced_views,
+    eigenvalues,
+    flow,
+    learnt_predictor,
+    spectra,
+    velocity,
+    weights,
+    white_views,
+)
+from twofold_papers.verify.claim import Sides, claim
+
+INPUTS, OUTPUTS = 15, 10
+START = torch.linspace(0.1, 1.5, OUTPUTS, dtype=torch.float64)  # eigenvalues of E[zzᵀ]
+DOMINATED = torch.cat([torch.linspace(0.05, 0.25, OUTPUTS - 1), torch.tensor([2.0])]).double()
+FEW = torch.tensor([0.01, 0.02, 0.03, 0.04, 0.05, 1.0, 1.1, 1.2, 1.3, 1.4], dtype=torch.float64)  # five small ones
+LIMIT = 1 / (1 + NOISE**2)
+
+
+def euclidean(loss: Loss, step: float, steps: int) -> Tensor:
+    """Eigenvalues [time, M], α = 1. The inputs are white, which is all that these losses see of them."""
+    x = white_views(100, INPUTS)
+    return spectra(x, flow(loss, x, weights(START / (1 + NOISE**2), INPUTS), step, steps))
+
+
+def cosine(loss: Loss, step: float, steps: int, start: Tensor = START, draws: int = 1) -> Tensor:
+    x = balanced_views(draws, INPUTS, len(start))
+    return spectra(x, flow(loss, x, weights(start / (1 + NOISE**2), INPUTS, aligned=True), step, steps))
+
+
+def growth(loss: Loss, start: Tensor, noise: float = NOISE) -> Tensor:
+    """d ln s_m/dt at the start."""
+    x, w = balanced_views(16, INPUTS, len(start), noise), weights(start / (1 + noise**2), INPUTS, aligned=True)
+    values, basis = torch.linalg.eigh(w @ w.T)
+    return 2 * (basis.T @ velocity(loss, x, w) @ w.T @ basis).diagonal() / values
+
+
+def spread(s: Tensor) -> Tensor:
+    return s.amax(-1) - s.amin(-1)
+
+
+@claim("isoloss", "Table 1, row 1", "L_euc: all λ converge to 1/(1+σ²) = 0.990", tolerance=1e-8)
+def row_1() -> Sides:
+    return Sides(euclidean(EUCLIDEAN, 0.2, 100)[-1], LIMIT)
+
+
+@row_1.printed("all λ converge to 1")
+def _() -> Sides:
+    return Sides(euclidean(EUCLIDEAN, 0.2, 100)[-1], 1.0)
+
+
+@claim("isoloss", "Table 1, row 1, rates", "L_euc: of those below, a larger λ comes to 0.9 sooner", tolerance=0.0)
+def row_1_rates() -> Sides:
+    arrival = (euclidean(EUCLIDEAN, 0.05, 160)[:, START < 0.9] < 0.9).sum(0)
+    return Sides(arrival[:-1], arrival[1:], ">")
+
+
+@claim("isoloss", "Table 1, row 2", "L_euc without stop-gradient: all λ collapse (below 1e-6 at t = 25)", tolerance=0.0)
+def row_2() -> Sides:
+    return Sides(euclidean(EUCLIDEAN_NO_STOP, 0.2, 125)[-1], 1e-6, "<")
+
+
+@claim("isoloss", "Table 1, row 3", "L_euc without predictor: λ(t) = λ(0) e^{−2σ²t}, a slow decay", tolerance=1e-8)
+def row_3() -> Sides:
+    s = euclidean(EUCLIDEAN_NO_PREDICTOR, 2.0, 25)
+    time = 2.0 * torch.arange(len(s), dtype=torch.float64)
+    return Sides(s, START * torch.exp(-2 * NOISE**2 * time)[:, None])
+
+
+@row_3.printed("no learning updates: λ(t) = λ(0)")
+def _() -> Sides:
+    return Sides(euclidean(EUCLIDEAN_NO_PREDICTOR, 2.0, 25), START)
+
+
+@claim("isoloss", "Table 1, row 4", "Euclidean IsoLoss: all λ converge to 1/(1+σ²) = 0.990", tolerance=1e-8)
+def row_4() -> Sides:
+    return Sides(euclidean(EUCLIDEAN_ISO, 0.2, 75)[-1], LIMIT)
+
+
+@row_4.printed("all λ converge to 1")
+def _() -> Sides:
+    return Sides(euclidean(EUCLIDEAN_ISO, 0.2, 75)[-1], 1.0)
+
+
+@claim(
+    "isoloss",
+    "Table 1, row 4, rates",
+    "Euclidean IsoLoss: one rate for all, d/dt ln(λ/|λ* − λ|) = 2 with λ* = 1/(1+σ²)",
+    tolerance=1e-7,  # Runge–Kutta with steps of 0.02, seen through a logarithm
+)
+def row_4_rates() -> Sides:
+    s = euclidean(EUCLIDEAN_ISO, 0.02, 50)
+    clock = (s / (LIMIT - s).abs()).log()
+    return Sides(clock[-1] - clock[0], 2.0)
+
+
+@claim(
+    "isoloss",
+    "Table 1, row 5",
+    "L_cos: all λ converge to the mean of the first ones",
+    tolerance=1e-6,  # Runge–Kutta's drift of the sum
+)
+def row_5() -> Sides:
+    return Sides(cosine(COSINE, 0.5, 320)[-1], START.mean())
+
+
+@claim("isoloss", "Table 1, row 5, rates", "L_cos: small modes grow in proportion to λ, within 20 %", tolerance=0.0)
+def row_5_rates() -> Sides:
+    rates = growth(COSINE, FEW)[:5] / FEW[:5]
+    return Sides(rates.min() / rates.max(), 0.8, ">")
+
+
+def without_stop() -> Tensor:
+    """To t = 5. Later, as rank is lost, samples pass near 0, and no fixed step follows their gradients."""
+    return cosine(COSINE_NO_STOP, 0.1, 50, draws=4)
+
+
+@claim("isoloss", "Table 1, row 6", "L_cos without stop-gradient: Σλ is conserved, so no λ can diverge", tolerance=1e-8)
+def row_6() -> Sides:
+    return Sides(without_stop().sum(1), START.sum())
+
+
+@row_6.printed("all λ diverge, each from its start on")
+def _() -> Sides:
+    return Sides(without_stop()[-1], START, ">")
+
+
+@claim("isoloss", "Table 1, row 6, rank", "the same: the effective rank (Σλ)²/Σλ² falls at every time", tolerance=0.0)
+def row_6_rank() -> Sides:
+    s = without_stop()
+    rank = s.sum(1).square() / s.square().sum(1)
+    return Sides(rank[1:], rank[:-1], "<")
+
+
+@claim(
+    "isoloss",
+    "Table 1, row 6, end",
+    "the same from a start with one large λ: it takes over 99 % of Σλ by t = 12",
+    tolerance=0.0,
+)
+def row_6_end() -> Sides:
+    end = cosine(COSINE_NO_STOP, 0.2, 60, DOMINATED, draws=12)[-1]  # fewer draws may end with a rank of their own
+    return Sides(end[-1] / end.sum(), 0.99, ">")
+
+
+@claim(
+    "isoloss",
+    "Table 1, row 7",
+    "L_cos without predictor: λ draw together, to under half their spread at t = 3000",
+    tolerance=0.0,
+)
+def row_7() -> Sides:
+    """Trained as the paper's, on new views at each step: a fixed set's own noise outweighs what is left of the loss."""
+    w = weights(START / (1 + NOISE**2), INPUTS)
+    for _ in range(150):
+        w = w + 20.0 * velocity(COSINE_NO_PREDICTOR, white_views(3000, INPUTS), w)
+    end = torch.linalg.eigvalsh(w @ w.T) * (1 + NOISE**2)
+    return Sides(spread(end), spread(START) / 2, "<")
+
+
+@claim(
+    "isoloss",
+    "Table 1, row 7, rates",
+    "L_cos without predictor: what moves λ is the noise alone; half the σ, a quarter of the rate",
+    tolerance=1e-3,  # terms of order σ⁴
+)
+def row_7_rates() -> Sides:
+    def scaled(noise: float) -> Tensor:
+        torch.manual_seed(1)  # the same draws at both sizes
+        return growth(COSINE_NO_PREDICTOR, START, noise) / noise**2
+
+    return Sides(scaled(NOISE / 10), scaled(NOISE / 20))
+
+
+@claim(
+    "isoloss", "Table 1, row 7, slow", "without predictor the smallest λ grows over 10 times as slowly", tolerance=0.0
+)
+def row_7_slow() -> Sides:
+    return Sides(growth(COSINE, START)[0], 10 * growth(COSINE_NO_PREDICTOR, START)[0], ">")
+
+
+@claim("isoloss", "Table 1, row 8", "cosine IsoLoss: all λ converge to one value", tolerance=1e-9)
+def row_8() -> Sides:
+    return Sides(spread(cosine(COSINE_ISO, 1.0, 220)[-1]), 0.0)
+
+
+@claim(
+    "isoloss", "Table 1, row 8, rates", "cosine IsoLoss: small modes all grow at one rate, within 20 %", tolerance=0.0
+)
+def row_8_rates() -> Sides:
+    rates = growth(COSINE_ISO, FEW)[:5]
+    return Sides(rates.min() / rates.max(), 0.8, ">")
+
+
+@claim("isoloss", "Table 1, row 8, sum", "cosine IsoLoss does not conserve Σλ: it ends above its start", tolerance=0.0)
+def row_8_sum() -> Sides:
+    s = cosine(COSINE_ISO, 1.0, 220)
+    return Sides(s[-1].sum(), s[0].sum() + 0.1, ">")
+
+
+PAIRS = ((0.1, 0.4), (0.3, 1.7), (1.2, 2.0))  # initial eigenvalues of networks of two outputs
+
+
+def polar_views(angles: int = 16, radii: int = 8) -> Tensor:
+    """Two inputs, Gaussian by quadrature: of few draws in the plane one lies near 0, and its gradient outdoes the rest.
+
+    Noise is ±√2 σ along either axis, each sign in each view: white, and of Gaussian noise's second moment.
+    """
+    turn = (torch.arange(angles, dtype=torch.float64) + 0.5) * (2 * torch.pi / angles)
+    radius = (-2 * torch.log((torch.arange(radii, dtype=torch.float64) + 0.5) / radii)).sqrt()
+    x = torch.stack([turn.cos(), turn.sin()], dim=-1)[:, None] * (radius / (radius.square().mean() / 2).sqrt())[:, None]
+    noise = 2**0.5 * NOISE * torch.cat([torch.eye(2), -torch.eye(2)]).double()
+    pairs = [(noise[k], noise[other]) for k in range(4) for other in (k, (k + 2) % 4)]
+    return torch.stack([torch.cat([x.flatten(0, 1) + pair[view] for pair in pairs]) for view in (0, 1)])
+
+
+@claim(
+    "isoloss",
+    "Figure 5",
+    "M = 2: L_cos ends with both λ at the mean of its first ones, L_euc always at 0.990",
+    tolerance=1e-6,
+)
+def two_modes() -> Sides:
+    x = polar_views()
+
+    def case(loss: Loss, pair: tuple[float, float]) -> tuple[Tensor, Tensor]:
+        first = torch.tensor(pair, dtype=torch.float64)
+        time = first.mean().item() if loss is COSINE else 0.5  # a cosine's time goes with the size of s
+        end = spectra(x, flow(loss, x, weights(first / (1 + NOISE**2), 2, aligned=True), 0.2 * time, 200))[-1]
+        return end, first.mean().expand(2) if loss is COSINE else torch.full((2,), LIMIT, dtype=end.dtype)
+
+    return sides(case(loss, pair) for loss in (EUCLIDEAN, COSINE) for pair in PAIRS)
+
+
+ALIVE = 0.01  # under the cosine loss a start in ten loses its smallest mode, and what is lost is not turned to
+
+
+@claim(
+    "isoloss",
+    "Figure 4",
+    "a linear predictor that is learnt turns to E[zzᵀ]: cos(u, W_P u) > 0.98 for each eigenvector u with s > 0.01",
+    tolerance=0.0,
+)
+def learnt_predictor_aligns() -> Sides:
+    def ends(loss: Loss, time: int) -> Tensor:
+        x, w = white_views(200, INPUTS), weights(START, INPUTS)
+        both = learnt_predictor(loss, x, w, step=0.5, steps=2 * time)[-1]
+        return alignment(x, both)[eigenvalues(x, both[:, :INPUTS]) > ALIVE]
+
+    return Sides(torch.cat([ends(*which) for which in ((EUCLIDEAN, 60), (COSINE, 150)) for _ in range(3)]), 0.98, ">")

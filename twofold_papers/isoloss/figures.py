@@ -1,0 +1,202 @@
+"""IsoLoss, Figures 2, 4, 5 and 6: the Siamese network of section 3, drawn from its simulation."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from matplotlib import colormaps
+from matplotlib.figure import Figure as Drawing
+from torch import Tensor
+
+from twofold_papers.isoloss.claims.siamese import (
+    COSINE,
+    COSINE_ISO,
+    COSINE_NO_PREDICTOR,
+    COSINE_NO_STOP,
+    EUCLIDEAN,
+    EUCLIDEAN_ISO,
+    EUCLIDEAN_NO_PREDICTOR,
+    EUCLIDEAN_NO_STOP,
+    NOISE,
+    Encode,
+    Loss,
+    alignment,
+    flow,
+    learnt_predictor,
+    linear,
+    relu,
+    spectra,
+    velocity,
+    weights,
+    white_views,
+)
+from twofold_papers.isoloss.claims.table import PAIRS, polar_views
+from twofold_papers.verify.figure import figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INPUTS, OUTPUTS = 15, 10
+TITLES = ("(a) no stop-gradient", "(b) no predictor", "(c) BYOL/SimSiam loss", "(d) IsoLoss")
+LOSSES = {
+    "Euclidean": (EUCLIDEAN_NO_STOP, EUCLIDEAN_NO_PREDICTOR, EUCLIDEAN, EUCLIDEAN_ISO),
+    "cosine": (COSINE_NO_STOP, COSINE_NO_PREDICTOR, COSINE, COSINE_ISO),
+}
+# How long each is trained: the network of ten outputs, and that of two.
+LINEAR_TIMES = {"Euclidean": ((16, 16, 16, 16), (3, 16, 8, 4)), "cosine": ((60, 3000, 60, 60), (3, 150, 8, 6))}
+RELU_TIMES = {"Euclidean": ((16, 16, 40, 16), (3, 16, 8, 4)), "cosine": ((120, 3000, 300, 120), (3, 60, 8, 6))}
+STEPS = 160
+SHOWN = 40  # samples whose path is drawn
+
+
+def train(loss: Loss, w: Tensor, time: float, encode: Encode = linear) -> tuple[Tensor, list[Tensor]]:
+    """Times and weights of gradient descent on new views at every step, as the paper trains; steps grow with time."""
+    times = time * torch.linspace(0, 1, STEPS + 1).square()
+    samples = 600 if loss.predictor else 1500  # without predictor there is little but noise
+    path = [w]
+    for step in times.diff().tolist():
+        path.append(path[-1] + step * velocity(loss, white_views(samples, INPUTS), path[-1], encode=encode))
+    return times, path
+
+
+def start(outputs: int) -> Tensor:
+    return weights(torch.linspace(0.1, 1.5, outputs, dtype=torch.float64), INPUTS)
+
+
+def draw_eigenvalues(ax: "Axes", loss: Loss, time: float, encode: Encode) -> None:
+    times, path = train(loss, start(OUTPUTS), time, encode)
+    s = spectra(white_views(600, INPUTS), path, encode)
+    for mode, shade in enumerate(torch.linspace(0.1, 0.9, OUTPUTS).tolist()):
+        ax.plot(times, s[:, mode], color=colormaps["viridis"](shade), linewidth=1.4)
+    ax.set_xlabel("time")
+    ax.set_xlim(0, time)
+    ax.set_ylim(0, 1.05 * s.max().item())
+
+
+def draw_representations(ax: "Axes", loss: Loss, time: float, encode: Encode) -> None:
+    _, path = train(loss, start(2), time, encode)
+    x = white_views(600, INPUTS)[0]
+    z = torch.stack([encode(x, w) for w in path])
+    ax.scatter(z[-1, :, 0], z[-1, :, 1], s=5, color="tab:blue", alpha=0.45, linewidths=0)
+    ax.plot(z[:, :SHOWN, 0], z[:, :SHOWN, 1], color="0.45", linewidth=0.7)
+    ax.scatter(z[-1, :SHOWN, 0], z[-1, :SHOWN, 1], s=12, color="tab:red", linewidths=0, zorder=3)
+    reach = 1.05 * max(z[0].abs().max().item(), z[-1].abs().max().item())
+    low = -reach if encode is linear else -0.05 * reach
+    ax.set_xlim(low, reach)
+    ax.set_ylim(low, reach)
+    ax.set_aspect("equal")
+    ax.set_xlabel("$z_1$")
+
+
+def draw_table(encode: Encode, times: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]) -> Drawing:
+    drawing = Drawing(figsize=(12, 12.5), layout="constrained")
+    axes = drawing.subplots(4, 4)
+    with torch.random.fork_rng(devices=[]):
+        for half, (distance, losses) in enumerate(LOSSES.items()):
+            for place, (loss, ten, two) in enumerate(zip(losses, *times[distance], strict=True)):
+                torch.manual_seed(place)
+                above, below = axes[2 * half, place], axes[2 * half + 1, place]
+                draw_representations(above, loss, two, encode)
+                draw_eigenvalues(below, loss, ten, encode)
+                above.set_title(f"{TITLES[place]}\n{distance}", fontsize=12)
+            axes[2 * half, 0].set_ylabel("$z_2$  (M = 2)")
+            axes[2 * half + 1, 0].set_ylabel("eigenvalues $\\lambda_m$  (M = 10)")
+    return drawing
+
+
+@figure(
+    "isoloss",
+    "Figure 2",
+    "The linear network, N = 15, σ = 0.1, α = 1, trained on new views at each step. Upper rows: M = 2, paths of 40 "
+    "samples (grey) to where they end (red; blue: more samples). Lower rows: the predictor's eigenvalues, M = 10. "
+    "As in the paper: without stop-gradient the Euclidean loss collapses; without predictor the cosine moves slowly "
+    "(see its time axis); both full losses end isotropic; IsoLoss moves small eigenvalues as fast as large ones. "
+    "Unlike the paper: the cosine loss without stop-gradient does not diverge. It conserves the sum of the "
+    "eigenvalues: the large ones grow only by what the small ones lose, and rank collapses. (A step of finite size "
+    "η adds η²‖∂L/∂W‖² to the sum, so that large steps do make it grow.) And without predictor the Euclidean loss "
+    "decays as exp(−2σ²t); it stands still only without noise.",
+)
+def figure_2() -> Drawing:
+    return draw_table(linear, LINEAR_TIMES)
+
+
+@figure(
+    "isoloss",
+    "Figure 6",
+    "Figure 2 with a ReLU on the embeddings, z = max(Wx, 0). As in the paper, the losses keep their characters: "
+    "collapse or loss of rank without stop-gradient, hardly any motion without predictor, and with IsoLoss all "
+    "eigenvalues rise together. Two things are not as in the linear network. One eigenvalue stands above the rest: "
+    "that of the mean, which embeddings of one sign cannot lose. And from this start, with eigenvalues from 0.1 up, "
+    "(c) loses its smallest modes under both distances, while (d) keeps them all; under the cosine IsoLoss their "
+    "sum grows, as nothing conserves it.",
+)
+def figure_6() -> Drawing:
+    return draw_table(relu, RELU_TIMES)
+
+
+@figure(
+    "isoloss",
+    "Figure 5",
+    "Two output neurons from three starts (colours; solid and dashed: the two eigenvalues). As in the paper: under "
+    "the Euclidean loss both come to 1 (to 1/(1+σ²) = 0.990) from everywhere; under the cosine loss they meet at a "
+    "value that depends on the start. It is the mean of the first two (dotted), since their sum is conserved.",
+)
+def figure_5() -> Drawing:
+    drawing = Drawing(figsize=(10, 4), layout="constrained")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        x = polar_views()
+        for ax, loss, name in zip(
+            drawing.subplots(1, 2, sharey=True), (EUCLIDEAN, COSINE), ("(a) Euclidean", "(b) cosine"), strict=True
+        ):
+            for colour, pair in zip(("tab:blue", "tab:orange", "tab:green"), PAIRS, strict=True):
+                first = torch.tensor(pair, dtype=torch.float64)
+                s = spectra(x, flow(loss, x, weights(first / (1 + NOISE**2), 2, aligned=True), 20 / STEPS, STEPS // 2))
+                times = torch.linspace(0, 10, len(s))
+                ax.plot(times, s[:, 1], color=colour, label=f"start {pair[0]}, {pair[1]}")
+                ax.plot(times, s[:, 0], color=colour, linestyle="--")
+                limit = 1.0 if loss is EUCLIDEAN else s[0].mean().item()
+                ax.axhline(limit, color="0.3" if loss is EUCLIDEAN else colour, linestyle=":", linewidth=1)
+            ax.set_title(name)
+            ax.set_xlabel("time")
+            ax.set_xlim(0, 10)
+            ax.set_ylim(0, 2.2)
+            ax.legend(loc="upper right")
+        drawing.axes[0].set_ylabel("eigenvalues $\\lambda_1, \\lambda_2$")
+    return drawing
+
+
+@figure(
+    "isoloss",
+    "Figure 4",
+    "A linear predictor that is trained, in the linear network of Figure 2: the cosine between u and W_P u for each "
+    "eigenvector u of E[zzᵀ]. As in the paper (there a deep network over epochs) the predictor turns to the "
+    "eigenvectors under both losses, from no alignment at the start; the smallest come last. "
+    "From about one start in ten (3 of 30 tried) the cosine loss loses its smallest mode instead, unaligned.",
+)
+def figure_4() -> Drawing:
+    drawing = Drawing(figsize=(10, 4), layout="constrained")
+    axes = drawing.subplots(1, 2)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for ax, loss, name, time in zip(
+            axes, (EUCLIDEAN, COSINE), ("(a) Euclidean", "(b) cosine"), (8, 30), strict=True
+        ):
+            x, w = white_views(600, INPUTS), weights(torch.linspace(0.1, 1.5, OUTPUTS, dtype=torch.float64), INPUTS)
+            path = learnt_predictor(loss, x, w, step=time / 60, steps=60)
+            aligned = torch.stack([alignment(x, both) for both in path]).flip(1)
+            image = ax.imshow(
+                aligned.T.numpy(),
+                aspect="auto",
+                origin="upper",
+                vmin=-1,
+                vmax=1,
+                cmap="RdBu",
+                extent=(0, time, OUTPUTS + 0.5, 0.5),
+            )
+            ax.set_title(name)
+            ax.set_xlabel("time")
+            ax.set_ylabel("eigenvector, from the largest eigenvalue")
+            ax.set_yticks(range(1, OUTPUTS + 1))
+        drawing.colorbar(image, ax=axes, label="$\\cos(u_i, W_P u_i)$")
+    return drawing

@@ -1,0 +1,10 @@
+"""In the order in which they are listed."""
+
+from twofold_papers.isoloss.tables import table_2, table_3, weight_decay, weight_decay_small
+
+TABLES = (
+    table_2.TABLE,
+    table_3.TABLE,
+    weight_decay.TABLE,
+    weight_decay_small.TABLE,
+)

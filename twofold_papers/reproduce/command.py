@@ -1,0 +1,228 @@
+"""`twofold reproduce`: the papers' tables, run again."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Column
+from rich.table import Table as Grid
+
+from twofold.cli.common import Quiet, app, display_of, names, polite
+from twofold.errors import TwofoldError, nearest
+
+if TYPE_CHECKING:
+    from twofold.train.progress import Display
+    from twofold_papers.reproduce.record import Record
+    from twofold_papers.reproduce.runner import Outcome
+    from twofold_papers.reproduce.show import Line
+    from twofold_papers.reproduce.table import Row, Table
+
+RUNS = Path("runs") / "reproduce"
+CHECKOUT = Path(__file__).parents[2]  # the repository, where this is run from one; else there are no records in it
+
+
+@app.command()
+def reproduce(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]... [KEY=VALUE]...",
+            help="Tables, as `--list` names them, then settings for all of their runs, as for pretrain.",
+            show_default=False,
+        ),
+    ] = None,
+    list_tables: Annotated[bool, typer.Option("--list", help="The tables, and how much of each is done.")] = False,
+    epochs: Annotated[int | None, typer.Option(min=1, help="For all runs. [the table's]", show_default=False)] = None,
+    seeds: Annotated[str, typer.Option(help="One run of each row with each of them.")] = "0",
+    row: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only rows of this name, with * for anything; may be given more than once.", show_default=False
+        ),
+    ] = None,
+    data_dir: Annotated[str | None, typer.Option(help="Folder with CIFAR-10's standard files. [data]")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folders, records and pages go here.")] = RUNS,
+    records: Annotated[Path | None, typer.Option(help="New records go here. [OUT/records]")] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds after which training is saved and stopped, for the next call to go on with."),
+    ] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Processes that share the device.")] = 1,
+    machine: Annotated[str, typer.Option(help="For the records: where this runs. [the device's name]")] = "",
+    commit: Annotated[str, typer.Option(help="For the records. [what is checked out]", show_default=False)] = "",
+    quiet: Quiet = False,
+) -> None:
+    """Run the configurations of papers' tables, and set our numbers beside the published ones."""
+    from twofold_papers.reproduce.measured import lines_of_measurements
+    from twofold_papers.reproduce.page import write_page
+    from twofold_papers.reproduce.record import head_commit, read_records
+    from twofold_papers.reproduce.runner import Budget, carry_out
+    from twofold_papers.reproduce.show import lines_of_jobs
+    from twofold_papers.reproduce.table import jobs_of
+    from twofold_papers.reproduce.tables import TABLES, find_table
+
+    display = display_of(quiet)
+    folders = [CHECKOUT / "records", records or out / "records"]
+    names, settings = split(words or [])
+    if list_tables or not names:
+        display.say(listing(list(TABLES.values()), read_records(*folders)))
+        return
+    tables = [find_table(name) for name in names]
+    user = user_settings(settings, tables, data_dir)
+    if epochs is not None and "epochs" in user:
+        raise TwofoldError(f"epochs is given twice: --epochs {epochs} and epochs={user['epochs']}")
+    if "epochs" in user:
+        (epochs, *more) = whole_numbers("epochs=", given := user.pop("epochs"))
+        if more or not epochs:
+            raise TwofoldError(f"epochs={given}: give one whole number, at least 1")
+    chosen = {table.name: matching(table, row or ["*"]) for table in tables}
+    if not any(chosen.values()):
+        names = [each.name for table in tables for each in table.rows]
+        raise TwofoldError(f"no row is called {' or '.join(map(repr, row or []))}{nearest((row or [''])[0], names)}")
+    jobs = [
+        job
+        for table in tables
+        for job in jobs_of(
+            table,
+            chosen[table.name],
+            epochs=epochs,
+            seeds=whole_numbers("--seeds ", seeds),
+            user=user,
+        )
+    ]
+    recorded = {job.name for job in jobs} & read_records(*folders).keys()
+    if recorded:
+        display.say(f"{len(recorded)} of {len(jobs)} have records already, and are not run again")
+    with polite(), Budget(budget) as time_left, helpers(parallel - 1, out):
+        outcome = carry_out(
+            jobs,
+            out=out,
+            records=folders,
+            budget=time_left,
+            display=display,
+            machine=machine,
+            commit=commit or head_commit(),
+        )
+    known = read_records(*folders)
+    asked = " ".join(f"{key}={value}" for key, value in user.items() if key != "data_dir")
+    for table in tables:
+        lines = (
+            lines_of_measurements(table, CHECKOUT / "benchmarks" / "results")
+            if table.benchmark
+            else lines_of_jobs(table, jobs, known)
+        )
+        if not lines:  # none of its rows was asked for
+            continue
+        display.say(f"\n{table.name}: {table.number}. {table.title}")
+        if asked:
+            display.say(f"these runs with {asked}")
+        display.say(side_by_side(table, lines))
+        for line in lines:
+            if line.note:
+                display.say(f"{line.name}: {line.note}")
+        if table.command:
+            display.say(f"measured by: {table.command}")
+        display.say(f"page     {write_page(out / f'{table.name}.html', table, lines, asked)}")
+    outcome.elsewhere = [name for name in outcome.elsewhere if name not in known]  # until then it may be done
+    conclude(outcome, display)
+
+
+def conclude(outcome: "Outcome", display: "Display") -> None:
+    for name, reason in outcome.refused.items():
+        display.say(f"not run: {name}: {reason}")
+    if outcome.elsewhere:
+        display.say(f"with another process: {', '.join(outcome.elsewhere)}")
+    if outcome.left:
+        display.say(f"left for want of time: {', '.join(outcome.left)}\nthe same command goes on")
+    if outcome.refused:
+        raise typer.Exit(1)
+
+
+def split(words: list[str]) -> tuple[list[str], list[str]]:
+    return [word for word in words if "=" not in word], [word for word in words if "=" in word]
+
+
+def matching(table: "Table", patterns: list[str]) -> "list[Row]":
+    return [each for each in table.rows if any(fnmatch(each.name.lower(), pattern.lower()) for pattern in patterns)]
+
+
+def user_settings(words: list[str], tables: "list[Table]", data_dir: str | None) -> dict[str, str]:
+    """Settings that at least one of the tables' methods knows."""
+    from twofold.config import RUN_KEYS
+    from twofold.keys import parse_overrides
+    from twofold.methods import CATALOG, schema
+
+    user = parse_overrides(words) | ({} if data_dir is None else {"data_dir": data_dir})
+    methods = {row.method for table in tables for row in table.rows} & CATALOG.keys()
+    known = set(RUN_KEYS).union(*(schema(method) for method in methods))
+    for key in user:
+        if key in ("method", "seed"):
+            raise TwofoldError(
+                f"{key} is the table's to say" if key == "method" else "seeds are given by --seeds 0,1,2"
+            )
+        if key not in known:
+            raise TwofoldError(f"unknown key '{key}'{nearest(key, sorted(known))}")
+    return user
+
+
+def whole_numbers(option: str, text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts) or len(set(parts)) != len(parts):
+        raise TwofoldError(f"{option}{text}: give whole numbers, such as 0,1,2")
+    return [int(part) for part in parts]
+
+
+@contextmanager
+def helpers(count: int, out: Path) -> Iterator[None]:
+    """As many processes more with the same command: each takes runs that no other has. They are waited for."""
+    if count:
+        out.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "twofold", *sys.argv[1:], "--parallel", "1"]
+    processes = []
+    for number in range(2, count + 2):
+        with (out / f"process-{number}.txt").open("w") as log:
+            processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
+    try:
+        yield
+    except BaseException:
+        for process in processes:
+            process.terminate()
+        raise
+    finally:
+        for process in processes:
+            process.wait()
+
+
+def listing(tables: "list[Table]", records: "dict[str, Record]") -> Grid:
+    from twofold_papers.reproduce.measured import measurement
+    from twofold_papers.reproduce.table import jobs_of
+
+    results = CHECKOUT / "benchmarks" / "results"
+    grid = Grid(names("table"), "what", "epochs", "runs", "done", box=None, header_style="bold")
+    for table in tables:
+        if table.benchmark:
+            done = sum(measurement(table, row, results) is not None for row in table.rows)
+        else:
+            done = sum(job.name in records for job in jobs_of(table, table.rows))
+        known = table.paper == "twofold" or table.name.startswith(table.paper)
+        what = f"{'' if known else f'{table.paper}, '}{table.number}: {table.title}"
+        grid.add_row(table.name, escape(what), str(table.epochs or "—"), str(len(table.rows)), str(done))
+    return grid
+
+
+def side_by_side(table: "Table", lines: "list[Line]") -> Grid:
+    """Without notes, which a narrow column would make unreadable."""
+    from twofold_papers.reproduce.show import heads, texts
+
+    row, *others, _ = heads(table)
+    longest = max(len(word) for line in lines for word in line.name.split())
+    grid = Grid(Column(row, min_width=longest), *others, box=None, header_style="bold")
+    for line in lines:
+        grid.add_row(*map(escape, texts(table, line)[:-1]))
+    return grid

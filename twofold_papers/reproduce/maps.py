@@ -1,0 +1,60 @@
+"""Maps of runs (t-SNE of their features) side by side, as one picture. What a record keeps of a map is small."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twofold.report import pictures
+from twofold.train.record import RunFolder
+from twofold_papers.reproduce.svg import GAP, legend, sheet, text
+
+GRID = 999  # whole numbers that a coordinate is rounded to
+PALETTE = ["#2f6fd0", "#e8842c", "#2c9c5a", "#d1394b", "#8a5cc9", "#8c6140", "#de6fb5", "#6d7682", "#b5a417", "#17a6bd"]
+SIDE, TITLE, DOT = 360, 28, 4  # of a panel, in pixels
+
+Map = Mapping[str, Any]  # what a record keeps of one
+
+
+def kept_map(run: Path) -> Map | None:
+    """Where the images of a finished run lie, and of what class they are; None where no map was made."""
+    kept = pictures.read(RunFolder(run))
+    found = kept.get("map")
+    if found is None:
+        return None
+    place = {axis: [round((value + 1) / 2 * GRID) for value in found[axis]] for axis in ("x", "y")}
+    labels = [-1 if label is None else label for label in found["labels"]]
+    return place | {"labels": labels, "classes": kept["classes"]}
+
+
+def side_by_side(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """An SVG of the records' maps, each with its title, and the classes' colours below."""
+    panels = [(title, record["map"]) for title, record in runs]
+    width = len(panels) * (SIDE + GAP) + GAP
+    classes = panels[0][1]["classes"] or []
+    parts = [panel(title, found, GAP + number * (SIDE + GAP)) for number, (title, found) in enumerate(panels)]
+    colours = [(name, colour(number, len(classes))) for number, name in enumerate(classes)]
+    names, bottom = legend(colours, width, TITLE + SIDE + GAP)
+    return sheet(width, bottom + GAP, parts + names)
+
+
+def panel(title: str, found: Map, left: int) -> str:
+    """One path for each class, a square for each image."""
+    scale = (SIDE - DOT) / GRID
+    squares: dict[int, list[str]] = {}
+    for x, y, label in zip(found["x"], found["y"], found["labels"], strict=True):
+        corner = f"M{left + x * scale:.0f} {TITLE + (GRID - y) * scale:.0f}"
+        squares.setdefault(label, []).append(f"{corner}h{DOT}v{DOT}h-{DOT}z")
+    count = len(found["classes"] or [])
+    paths = [
+        f'<path fill="{colour(label, count)}" fill-opacity=".75" d="{"".join(squares[label])}"/>'
+        for label in sorted(squares)
+    ]
+    frame = f'<rect x="{left - 4}" y="{TITLE - 4}" width="{SIDE + 8}" height="{SIDE + 8}" fill="none" stroke="#ccc"/>'
+    return "\n".join([text(left, 18, title, 14), frame, *paths])
+
+
+def colour(label: int, classes: int) -> str:
+    """As in a report: ten that are easy to tell apart, then turns of the hue by the golden angle."""
+    if not 0 <= label < classes:
+        return "#999"
+    return PALETTE[label] if classes <= len(PALETTE) else f"hsl({label * 137.508 % 360:.0f} 60% 50%)"

@@ -1,0 +1,40 @@
+"""Tables that no run can fill: what a benchmark measured, from its files in the repository."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from twofold_papers.reproduce.show import NOT_RUN, Cell, Line, printed_text
+from twofold_papers.reproduce.table import Row, Table
+
+
+def lines_of_measurements(table: Table, folder: Path) -> list[Line]:
+    found = {row.name: measurement(table, row, folder) for row in table.rows}
+    return [line_of(table, row, found[row.name]) for row in table.rows]
+
+
+def measurement(table: Table, row: Row, folder: Path) -> Mapping[str, Any] | None:
+    """The newest line of the benchmark that is what the row says. Of files of one day the one without a word after its
+    date counts, which sorts last: the others are kept for what was before."""
+    newest: tuple[str, Mapping[str, Any]] | None = None
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.get("benchmark") != table.benchmark:
+            continue
+        for line in content["rows"]:
+            fits = all(line.get(key) == value for key, value in row.settings.items())
+            if fits and (newest is None or content["date"] >= newest[0]):
+                newest = content["date"], line
+    return None if newest is None else newest[1]
+
+
+def line_of(table: Table, row: Row, found: Mapping[str, Any] | None) -> Line:
+    cells = []
+    for place, column in enumerate(table.columns):
+        value = None if found is None else column.read(dict(found))
+        missing = "—" if found is not None else NOT_RUN if place == 0 else ""
+        cells.append(
+            Cell(printed_text(table, row, column, 0), missing if value is None else format(value, column.form))
+        )
+    return Line(row.name, None, (), cells, row.note, {})

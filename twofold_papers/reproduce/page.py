@@ -1,0 +1,101 @@
+"""A table as one self-contained page: published and ours side by side, curves of the runs, and how they were set up."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from twofold.keys import shown
+from twofold.report.charts import ROUNDING_ERROR, Chart, accuracy_axis, axis, chart, line
+from twofold.report.page import page
+from twofold_papers.reproduce.record import Record
+from twofold_papers.reproduce.show import Line, figures_of, seeds_text
+from twofold_papers.reproduce.table import Table
+from twofold_papers.verify.claim import PAPERS
+
+
+def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "") -> Path:
+    """`asked`: settings beyond the table's, of which a reader must know."""
+    charts = [accuracy_chart(lines), *spectrum_charts(lines)]
+    charts = [each for each in charts if each["series"]]
+    html = page(
+        "page.html",
+        package="twofold_papers.reproduce",
+        title=f"{table.number}: {table.title}",
+        asked=asked,
+        paper=PAPERS.get(table.paper, "Twofold"),
+        columns=[(column.title, table.is_printed(column)) for column in table.columns],
+        rows=[row_of(each) for each in lines],
+        settings=[(setting.key, shown(setting.value), setting.source) for setting in table.settings],
+        differs=[with_code(each) for each in table.differs],
+        findings=with_code(table.findings),
+        figures=list(figures_of(table, lines).values()),
+        charts=charts,
+        blob={each["id"]: each for each in charts},
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(html, encoding="ascii")
+    return path
+
+
+def with_code(text: str) -> str:
+    """As HTML: what is between backticks, as in Markdown, is code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
+
+
+def row_of(each: Line) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "cells": each.cells,
+        "epochs": each.epochs,
+        "seeds": seeds_text(each),
+        "note": each.note,
+        "records": list(each.records),
+    }
+
+
+def first(each: Line) -> tuple[str, Record] | None:
+    """The record that a curve is drawn from."""
+    return next(iter(each.records.items()), None)
+
+
+def accuracy_chart(lines: Sequence[Line]) -> Chart:
+    curves = []
+    for each in lines:
+        found = first(each)
+        if found is not None:
+            points: Mapping[str, float] = found[1]["online_accuracy"]
+            name = f"{each.name}, {each.epochs}" if sum(other.name == each.name for other in lines) > 1 else each.name
+            curves.append(line(name, [float(epoch) for epoch in points], [100 * value for value in points.values()]))
+    return chart(
+        "online_accuracy",
+        "Online accuracy",
+        "On held-out images, of a linear classifier that learns beside the encoder; the first seed of each row.",
+        axis("epoch", switch=True),
+        accuracy_axis(),
+        [curve for curve in curves if curve["y"]],
+    )
+
+
+def spectrum_charts(lines: Sequence[Line]) -> list[Chart]:
+    charts = []
+    for number, each in enumerate(lines):
+        found = first(each)
+        spectrum = found[1].get("spectrum") if found is not None else None
+        if spectrum:
+            charts.append(
+                chart(
+                    f"spectrum_{number}",
+                    each.name,
+                    "Eigenvalues of the embeddings' covariance.",
+                    axis("step", "log", whole=True),
+                    axis("eigenvalue", "log", floor=ROUNDING_ERROR),
+                    [
+                        line(f"rank {rank}", spectrum["step"], values)
+                        for rank, values in spectrum["eigenvalues"].items()
+                    ],
+                    ramp=True,
+                )
+            )
+    return charts

@@ -1,0 +1,41 @@
+"""What a run's own evaluation does not have: linear accuracy on other images, or after the projector."""
+
+import dataclasses
+from pathlib import Path
+
+from torch import nn
+
+from twofold.api import Run, read_data
+from twofold.data.seen import own_source
+from twofold.data.sources import open_source
+from twofold.evaluate.probes import linear_accuracy
+from twofold.train.progress import Display
+from twofold.train.record import RunFolder
+from twofold.train.trainer import Trainer
+from twofold_papers.reproduce.table import Probe
+
+
+def probed(path: Path, probe: Probe, display: Display) -> float:
+    """The run is built again from its last checkpoint, and images are normalised as those it was trained on."""
+    config = dataclasses.replace(Run(path).config, compile=False)
+    data = read_data(config, own_source(path, config, display.say), display)
+    trainer = Trainer(config, data, display)
+    trainer.restore(RunFolder.open(path))
+    if probe.data is not None:
+        data = read_data(config, open_source(probe.data, data_dir=config.data_dir), display)
+    assert data.test is not None
+    assert data.classes is not None
+    labelled, held = data.train.labelled(), data.test.labelled()
+    network: nn.Module = trainer.method.encoder
+    if probe.projected:
+        network = nn.Sequential(network, trainer.method.projector)
+    train, test = trainer.features(labelled, network), trainer.features(held, network)
+    assert labelled.labels is not None
+    assert held.labels is not None
+    return linear_accuracy(
+        train,
+        labelled.labels.to(train.device),
+        test,
+        held.labels.to(test.device),
+        classes=len(data.classes),
+    )

@@ -1,0 +1,161 @@
+"""A finished run as a small JSON record: its whole configuration, numbers, machine and commit.
+
+A record's name follows from the run's configuration: data, method, and what was asked for beyond their defaults, as in
+cifar10-frossl-30-seed1.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from os.path import basename
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from twofold.config import flat, resolve
+from twofold.data.sources import defaults_of
+from twofold.evaluate.metrics import dimensions_above, shannon_entropy
+from twofold.keys import shown
+from twofold.methods import CATALOG, schema
+from twofold.train.checkpoint import write_atomically
+from twofold.train.observers import log_spaced
+from twofold.train.record import RunFolder
+from twofold_papers.reproduce.maps import kept_map
+
+Record = dict[str, Any]
+
+# Where files lay on one machine says nothing to a reader.
+PATHS = ("data", "data_dir", "graph.source", "class_list", "head.path", "init")
+# What a run was asked for that its name says in its own way, or that is not meant to change its numbers.
+NOT_IN_NAME = {"data", "data_dir", "download", "method", "epochs", "seed", "device", "compile"}
+NOT_IN_NAME |= {"log", "map_points", "head.path"}
+RANKS = 16  # eigenvalues kept of a spectrum, on a log scale, beside FroSSL's fourteenth
+
+
+def record_name(config: Mapping[str, Any]) -> str:
+    values = config["values"]
+    asked = {key for key, layer in config["origin"].items() if layer == "user" and not key.startswith("checkpoint.")}
+    words = [data_word(values["data"]), values["method"]]
+    words += [str(values["epochs"])] * ("epochs" in asked)
+    words += [f"{key}-{values[key]}" for key in sorted(asked - NOT_IN_NAME)]
+    words += [f"seed{values['seed']}"] * ("seed" in asked)
+    return re.sub(r"[^\w.]+", "-", "-".join(words)).strip("-")
+
+
+def data_word(data: str) -> str:
+    """A name as it is; of a path its last part and a hash of the whole, since many folders are called `images`."""
+    return f"{Path(data).name}-{blake2b(data.encode(), digest_size=4).hexdigest()}" if os.sep in data else data
+
+
+def record(run: Path, machine: str, commit: str) -> Record:
+    """Of a finished run."""
+    results = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    del results["command"]
+    return recorded(run, results, machine, commit)
+
+
+def record_of_failure(run: Path, reason: str, results: Mapping[str, Any], machine: str, commit: str) -> Record:
+    """Of a run that came to a bad end: as far as it went, and why. `results` has what is known of the machine."""
+    return recorded(run, {"table": [], "memory": None, **results}, machine, commit) | {"failed": reason}
+
+
+def recorded(run: Path, results: dict[str, Any], machine: str, commit: str) -> Record:
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    for name in PATHS:
+        if config["values"].get(name) is not None:
+            config["values"][name] = (data_word if name == "data" else basename)(config["values"][name])
+    metrics, timing = RunFolder(run).read("metrics.jsonl"), RunFolder(run).read("timing.jsonl")
+    results.setdefault("seconds", timing[-1]["seconds"] if timing else 0.0)
+    spectrum = [line for line in RunFolder(run).read("spectrum.jsonl") if line["of"] == "embeddings"]
+    return {
+        "machine": machine or results["device"],
+        "commit": commit,
+        "config": config,
+        "results": results,
+        "online_accuracy": {line["epoch"]: line["online_accuracy"] for line in metrics if "online_accuracy" in line},
+        "last": metrics[-1] if metrics else {},  # with the effective ranks at the end
+        "spectrum": spectrum_summary(spectrum),
+        "map": kept_map(run),
+        "steady_images_per_second": steady_rate(timing) if timing else None,
+        "seconds": wall_clock(timing, results["seconds"]),
+    }
+
+
+def spectrum_summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the embeddings' covariance over the run: some eigenvalues, and what is said of all of them."""
+    if not lines:
+        return {}
+    spectra = [torch.tensor(line["eigenvalues"]) for line in lines]
+    ranks = sorted({*log_spaced(len(lines[0]["eigenvalues"]), RANKS), min(14, len(lines[0]["eigenvalues"]))})
+    return {
+        "dimension": len(lines[0]["eigenvalues"]),
+        "step": [line["step"] for line in lines],
+        "entropy": [short(shannon_entropy(spectrum)) for spectrum in spectra],
+        "above_a_hundredth": [dimensions_above(spectrum) for spectrum in spectra],
+        "eigenvalues": {str(rank): [short(line["eigenvalues"][rank - 1]) for line in lines] for rank in ranks},
+    }
+
+
+def short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def steady_rate(timing: list[dict[str, float]]) -> float:
+    """Images per second: the median over the last half of the run, past compilation, whatever evaluation took."""
+    half = timing[-1]["step"] / 2
+    return median(line["images_per_second"] for line in timing if line["step"] > half)
+
+
+def wall_clock(timing: list[dict[str, float]], last: float) -> float:
+    """Seconds of all parts of a run: its clock begins anew when it is resumed, so every fall ends a part."""
+    clock = [*(line["seconds"] for line in timing), last]
+    return sum(before for before, after in pairwise(clock) if after < before) + last
+
+
+def write_record(folder: Path, name: str, values: Record) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    text = json.dumps(values, indent=1)
+    # A list of numbers on one line: a spectrum would else be a thousand lines.
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)
+    write_atomically(path, text + "\n")
+    return path
+
+
+def read_records(*folders: Path) -> dict[str, Record]:
+    """By name, in the order of names; those of a later folder stand before those of an earlier one. Only those that
+    were made with today's defaults: others are of other runs than a table asks for."""
+    paths = {path.stem: path for folder in folders for path in folder.glob("*.json")}
+    found = {name: json.loads(paths[name].read_text(encoding="utf-8")) for name in sorted(paths)}
+    return {name: values for name, values in found.items() if has_todays_defaults(values)}
+
+
+def has_todays_defaults(record: Record) -> bool:
+    """Whether what a run did not ask for is what it would get now."""
+    values, origin = record["config"]["values"], record["config"]["origin"]
+    if values["method"] not in CATALOG or any(key not in schema(values["method"]) for key in origin):
+        return False
+    keys = schema(values["method"])
+    asked = {key: values[key] for key, layer in origin.items() if layer in ("user", "chosen", "init")}
+    recipe = CATALOG[values["method"]].recipe_for(resolve(keys, {"user": asked}).parameters)
+    suited = {key: value for key, value in defaults_of(values["data"]).items() if key in keys}
+    today = flat(resolve(keys, {"method": recipe, "data": suited, "user": asked}))
+    return all(shown(today[key]) == shown(value) for key, value in values.items() if key in today and key not in PATHS)
+
+
+def head_commit() -> str:
+    """That is checked out where this package lies; nothing where it was installed."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except OSError:
+        return ""
+    return found.stdout.strip()

@@ -1,0 +1,1 @@
+"""S-DIET: claims, figures drawn from simulation, and tables of runs."""

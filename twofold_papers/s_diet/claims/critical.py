@@ -1,0 +1,224 @@
+"""Appendices A.2 and B.2: spectral contrastive loss and DIET's squared loss, their gradients and critical points."""
+
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from twofold.objectives import spectral_contrastive
+from twofold_papers.s_diet.claims.linear import Data, built, datasets, sides, stack
+from twofold_papers.s_diet.claims.solver import gradient
+from twofold_papers.verify.claim import Sides, claim
+
+
+@claim(
+    "s-diet",
+    "eq 2",
+    "L_scl is the library's loss, over other views and other images, plus what lies within an image",
+    tolerance=1e-11,
+)
+def spectral_loss() -> Sides:
+    def pair(data: Data) -> tuple[Tensor, Tensor]:
+        w = data.encoder()
+        z = data.z_VNd @ w.T
+        views, n, _ = z.shape
+        scale = (views * (n - 1) / (views - 1)) ** 0.5
+        between = spectral_contrastive(scale * z).total * n * (views - 1) ** 2 / (2 * (n - 1))
+        norms = z.square().sum()
+        same = torch.einsum("vnd,wnd->vwn", z, z).square().sum()
+        return data.scl(w), (between - norms + same / 2) / (n * views) ** 2
+
+    return sides(pair)
+
+
+@claim("s-diet", "A.2", "with 1/α the share of positive pairs, L*_scl(√α f) = 2α² L_scl(f)", tolerance=1e-11)
+def rescaled() -> Sides:
+    return sides(lambda data: _rescaled(data, power=0.5, factor=2.0))
+
+
+@rescaled.printed("L*_scl(αf) = α² L_scl(f)")
+def _() -> Sides:
+    return sides(lambda data: _rescaled(data, power=1.0, factor=1.0))
+
+
+def _rescaled(data: Data, power: float, factor: float) -> tuple[Tensor, Tensor]:
+    w, same = data.encoder(), (data.y @ data.y.T).bool()
+    alpha = 1 / same.double().mean()
+    f = alpha**power * data.x @ w.T
+    scores = f @ f.T
+    return -2 * scores[same].mean() + scores.square().mean(), factor * alpha**2 * data.scl(w)
+
+
+@claim("s-diet", "eq 2, by matrices", "L_scl = Tr(−WᵀWM_pos + ½ WᵀWM WᵀWM)", tolerance=1e-12)
+def spectral_loss_by_matrices() -> Sides:
+    def pair(data: Data) -> tuple[Tensor, Tensor]:
+        w = data.encoder()
+        gram = w.T @ w
+        attraction = (gram @ data.positive_moment).trace()
+        product = gram @ data.second_moment
+        return data.scl(w), -attraction + (product @ product).trace() / 2
+
+    return sides(pair)
+
+
+@spectral_loss_by_matrices.printed("Tr(−2WᵀWM_pos + WᵀWM WᵀWM), in the proof of Theorem B.1")
+def _() -> Sides:
+    def pair(data: Data) -> tuple[Tensor, Tensor]:
+        w = data.encoder()
+        gram = w.T @ w
+        product = gram @ data.second_moment
+        return data.scl(w), (-2 * gram @ data.positive_moment + product @ product).trace()
+
+    return sides(pair)
+
+
+@claim("s-diet", "eq 9", "∂L_scl/∂W = 2(−WM_pos + WMWᵀWM)", tolerance=1e-11)
+def spectral_gradient() -> Sides:
+    return sides(lambda data: _spectral_gradient(data, 2.0))
+
+
+@spectral_gradient.printed("without the 2")
+def _() -> Sides:
+    return sides(lambda data: _spectral_gradient(data, 1.0))
+
+
+def _spectral_gradient(data: Data, factor: float) -> tuple[Tensor, Tensor]:
+    w, moment = data.encoder(), data.second_moment
+    return gradient(data.scl, w), factor * (w @ moment @ w.T @ w @ moment - w @ data.positive_moment)
+
+
+@claim(
+    "s-diet",
+    "Theorem B.1 (if)",
+    "∇L_scl = 0 where WᵀWM is M†M_pos on some of its eigenvectors and 0 on the rest",
+    tolerance=1e-12,
+)
+def critical_points_of_scl() -> Sides:
+    slopes = []
+    for data in datasets():
+        positive = int((data.spectrum[0] > 1e-10).sum())
+        for size in range(1, min(data.m, positive) + 1):
+            slopes += [gradient(data.scl, built(data, chosen)) for chosen in combinations(range(positive), size)]
+    return Sides(stack(slopes), 0.0)
+
+
+@claim(
+    "s-diet",
+    "Theorem B.1 (only if)",
+    "where ∇L_scl = 0, MWᵀWM v_i = s_i λ_i M v_i and MWᵀWM_pos v_i = s_i λ_i² M v_i, each s_i 0 or 1",
+    tolerance=1e-10,
+)
+def critical_points_of_scl_are_those() -> Sides:
+    return _structure(printed=False)
+
+
+@critical_points_of_scl_are_those.printed("without the M on the left, which fails where M is singular")
+def _() -> Sides:
+    return _structure(printed=True)
+
+
+def _structure(printed: bool) -> Sides:
+    left, right = [], []
+    for data in datasets():
+        eigenvalues, v = data.spectrum
+        moment = data.second_moment
+        seen = torch.eye(len(moment)).to(moment) if printed else moment
+        for w in data.stationary_scl:
+            image = w.T @ w @ moment @ v
+            taken = ((v.T @ moment @ image).diagonal() > eigenvalues / 2) & (eigenvalues > 1e-9)
+            left += [seen @ image, seen @ w.T @ w @ data.positive_moment @ v]
+            right += [seen @ v * (taken * eigenvalues), seen @ v * (taken * eigenvalues.square())]
+    return Sides(stack(left), stack(right))
+
+
+@claim("s-diet", "Theorem B.1 (least value)", "the least L_scl is −½ Σ_{i≤m} λ_i², the m largest", tolerance=1e-12)
+def least_scl() -> Sides:
+    return sides(lambda data: (data.scl(data.best_scl), -data.spectrum[0][: data.m].square().sum() / 2))
+
+
+@least_scl.printed("−Σ λ_i²")
+def _() -> Sides:
+    return sides(lambda data: (data.scl(data.best_scl), -data.spectrum[0][: data.m].square().sum()))
+
+
+@claim(
+    "s-diet", "Theorem B.1 (global)", "a solver's minimum of L_scl has MWᵀWM = M[M†M_pos]_m", tolerance=1e-7
+)  # where L-BFGS's value no longer changes in float64, W is known to 1e-8
+def global_minimum_of_scl() -> Sides:
+    return sides(lambda data: (_squared(data, data.best_scl, data.second_moment), data.second_moment @ data.top()))
+
+
+@global_minimum_of_scl.printed("WᵀWM = [M†M_pos]_m, which fails where M is singular: W is free outside its image")
+def _() -> Sides:
+    return sides(lambda data: (_squared(data, data.best_scl), data.top()))
+
+
+def _squared(data: Data, w: Tensor, left: Tensor | None = None) -> Tensor:
+    product = w.T @ w @ data.second_moment
+    return product if left is None else left @ product
+
+
+@claim(
+    "s-diet", "eq 10 and 11", "∂L_diet/∂W = W_Hᵀ(W_HWX − Y)Xᵀ/N and ∂L_diet/∂W_H = (W_HWX − Y)XᵀWᵀ/N", tolerance=1e-11
+)
+def diet_gradient() -> Sides:
+    return sides(lambda data: _diet_gradient(data, len(data.x)))
+
+
+@diet_gradient.printed("without the 1/N")
+def _() -> Sides:
+    return sides(lambda data: _diet_gradient(data, 1))
+
+
+def _diet_gradient(data: Data, count: int) -> tuple[Tensor, Tensor]:
+    packed = data.model()
+    w, head = data.unpack(packed)
+    apart = (head @ w @ data.x.T - data.y.T) @ data.x / count
+    return gradient(data.diet_of, packed), stack([head.T @ apart, apart @ w.T])
+
+
+@claim(
+    "s-diet",
+    "eq 12, 13 and 14",
+    "at a critical point of L_diet: WXXᵀ = W_HᵀYXᵀ, WXXᵀWᵀW_Hᵀ = WXYᵀ, WXXᵀWᵀ = WXYᵀW_H",
+    tolerance=1e-10,
+)
+def at_critical_points_of_diet() -> Sides:
+    left, right = [], []
+    for data in datasets():
+        for w, head in data.stationary_diet:
+            outer, cross = data.x.T @ data.x, data.x.T @ data.y
+            left += [w @ outer, w @ outer @ w.T @ head.T, w @ outer @ w.T]
+            right += [head.T @ cross.T, w @ cross, w @ cross @ head]
+    return Sides(stack(left), stack(right))
+
+
+@claim(
+    "s-diet", "Lemma B.2 (1)", "a critical point of L_diet whose head is an isometry is one of L_scl", tolerance=1e-10
+)
+def critical_for_diet_then_for_scl() -> Sides:
+    slopes = [gradient(data.scl, w) for data in datasets() for w, _ in data.stationary_diet]
+    return Sides(stack(slopes), 0.0)
+
+
+def procrustes(data: Data, w: Tensor) -> Tensor:
+    """A partial isometry from WXYᵀ = UΣVᵀ: VUᵀ over the singular values that are not 0."""
+    u, s, vt = torch.linalg.svd(w @ data.x.T @ data.y, full_matrices=False)
+    kept = s > 1e-6 * s.max()
+    return vt[kept].T @ u[:, kept].T
+
+
+@claim(
+    "s-diet",
+    "Lemma B.2 (2)",
+    "a critical point of L_scl is one of L_diet, for some head that is a partial isometry",
+    tolerance=1e-10,
+)
+def critical_for_scl_then_for_diet() -> Sides:
+    slopes = []
+    for data in datasets():
+        positive = int((data.spectrum[0] > 1e-10).sum())
+        chosen = combinations(range(positive), min(2, data.m))
+        for w in [*(built(data, some) for some in chosen), *data.stationary_scl]:
+            slopes.append(gradient(data.diet_of, stack([w, procrustes(data, w)])))
+    return Sides(stack(slopes), 0.0)

@@ -1,0 +1,69 @@
+"""`twofold verify`: the papers' statements."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from twofold.cli.common import Quiet, app, display_of, polite
+
+
+@app.command()
+def verify(
+    paper: Annotated[
+        str | None, typer.Argument(metavar="[PAPER]", help="s-diet, frossl, birth, alpha-cl or isoloss.")
+    ] = None,
+    report: Annotated[bool, typer.Option("--report", help="Also write a page, with the figures drawn anew.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the page there. [theory.html]", show_default=False)
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compute the papers' statements numerically: both sides of each, and the printed form where it is wrong."""
+    from twofold.train.outputs import refuse_unwritable
+    from twofold_papers.verify.claim import PAPERS, check, claims
+    from twofold_papers.verify.figure import figures
+    from twofold_papers.verify.page import counts, picture, row, write_page
+
+    display = display_of(quiet)
+    page = out or (Path("theory.html") if report else None)
+    with polite():
+        if page is not None:
+            refuse_unwritable(page)
+        wanted = claims(paper)
+        results = []
+        with display.stage("checking claims", len(wanted)) as stage:
+            for done, claim in enumerate(wanted, start=1):
+                results.append(check(claim))
+                stage(done)
+        for name, title in PAPERS.items():
+            rows = [row(checked) for checked in results if checked.claim.paper == name]
+            if rows:
+                display.say(f"\n{title}")
+                display.say(claims_table(rows))
+        display.say(", ".join(f"{count} {verdict}" for verdict, count in counts(results).items()))
+        if page is not None:
+            drawn = figures(paper)
+            pictures = []
+            with display.stage("drawing figures", len(drawn)) as stage:
+                for done, figure in enumerate(drawn, start=1):
+                    pictures.append((figure, picture(figure)))
+                    stage(done)
+            display.say(f"report   {write_page(page, results, pictures)}")
+    if any(checked.verdict == "FAILS" for checked in results):
+        raise typer.Exit(1)
+
+
+def claims_table(rows: list[dict[str, str]]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("claim")
+    table.add_column("statement", ratio=1)
+    for name in ("left", "", "right", "error", "allowed"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("verdict")
+    for cells in rows:
+        names = ("number", "statement", "left", "relation", "right", "error", "tolerance", "verdict")
+        table.add_row(*(Text(cells[name]) for name in names))
+    return table
