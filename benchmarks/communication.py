@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from benchmarks.results import Table, keep
-from twofold import api, dist
-from twofold.train.progress import Display
+from twofold import dist
+from twofold.display import Display
 from twofold.train.trainer import Trainer
+from twofold.verbs import pretrain
 
 WHATS = ("gradients", "embeddings", "rows", "moments", "observers", "statistics")
 MIB = 2**20
@@ -39,9 +40,9 @@ def step_traffic(method: str, overrides: dict[str, object], encoder: str, batch_
     images = BATCHES.get(method, 2) * int(str(keys["batch_size"]))
     generator = np.random.default_rng(0)
     data = generator.integers(0, 256, (images, 8, 8, 3), dtype=np.uint8), np.arange(images) % 10
-    config, source = api.configure(data, method, keys)
+    config, source = pretrain.configure(data, method, keys)
     display = Display(quiet=True)
-    trainer = Trainer(config, api.read_data(config, source, display), display)
+    trainer = Trainer(config, pretrain.read_data(config, source, display), display)
     trainer.method.train()
     trainer.take_step(0)
     before = dist.traffic()

@@ -47,7 +47,7 @@ def make(root: Path, files: int) -> None:
 def start(root: Path) -> dict[str, Any]:
     """One start of Twofold on the folder: seconds of its parts, and the process's peak memory."""
     from twofold.data.decode import extensions
-    from twofold.data.folder import image_files
+    from twofold.data.readers.folder import image_files
     from twofold.data.sources import load, open_source
 
     extensions()  # Pillow looks for its formats

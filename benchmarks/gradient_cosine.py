@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.results import Table, keep
-from twofold.api import configure, read_data
+from twofold.display import Display
 from twofold.models import build_encoder, mlp
 from twofold.objectives import batch_cross_entropy
-from twofold.train.progress import Display
+from twofold.runs.run import read_data
 from twofold.train.trainer import Trainer
+from twofold.verbs.pretrain import configure
 
 LABEL_SMOOTHING = 0.8
 WIDTHS = (2048, 2048, 512)

@@ -39,7 +39,7 @@ def measure(case: tuple[str | None, str, int, int, dict[str, Any]], steps: int, 
     options = argparse.Namespace(data=data, encoder=encoder, size=size, batch=batch, images=512, device="cpu")
     trainers = {}
     for name, layout in LAYOUTS.items():
-        with patch.object(training, "layout_of", lambda *_, layout=layout, **__: layout):
+        with patch.object(training, "choose_memory_format", lambda *_, layout=layout, **__: layout):
             trainers[name] = build("frossl", options, **keys)
         trainers[name].method.train()
     turns = {name: product_step(trainer) for name, trainer in trainers.items()}

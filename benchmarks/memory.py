@@ -23,13 +23,14 @@ from torch.func import functional_call
 
 from benchmarks.measure import MIB
 from benchmarks.results import Table, keep
-from twofold.api import configure, read_data
 from twofold.data import store
+from twofold.display import Display
 from twofold.methods import Method
 from twofold.methods.registry import CATALOG
-from twofold.train.progress import Display
+from twofold.runs.run import read_data
 from twofold.train.trainer import Trainer
 from twofold.types import Batch
+from twofold.verbs.pretrain import configure
 
 METHODS = "s-diet,diet,simclr,simsiam,barlow-twins,byol,frossl"
 PUBLISHED = {  # MiB; S-DIET, Table 6: CIFAR, batch 256, 32-bit

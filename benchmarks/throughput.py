@@ -21,13 +21,14 @@ import torch
 from torch import nn
 
 from benchmarks.results import Table, keep
-from twofold.api import configure, read_data
 from twofold.config import RUN_KEYS
 from twofold.data import store
-from twofold.train.layout import arranged
-from twofold.train.precision import tf32_products
-from twofold.train.progress import Display
+from twofold.display import Display
+from twofold.precision import tf32_products
+from twofold.runs.run import read_data
+from twofold.train.memory_format import to_memory_format
 from twofold.train.trainer import Trainer
+from twofold.verbs.pretrain import configure
 from twofold_papers.reproduce.runner import forget
 
 METHODS = "frossl,simclr,alpha-cl,vicreg,byol,isoloss,diet"
@@ -73,15 +74,15 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
     method, device = trainer.method, trainer.device
     config, channels = trainer.config, trainer.data.train.images.shape[1]
     shape = (config.views * config.batch_size, channels, config.image_size, config.image_size)
-    views = arranged(torch.randn(shape, device=device), trainer.layout).unflatten(0, (config.views, -1))
+    views = to_memory_format(torch.randn(shape, device=device), trainer.memory_format).unflatten(0, (config.views, -1))
     parameters = [parameter for _, parameter in method.trained_parameters()]
     optimizer = torch.optim.SGD(parameters, lr=torch.tensor(1e-4, device=device), momentum=0.9, fused=True)
     batch = trainer.loader.batch(0)
-    move_weights: Callable[[], None] = optimizer.step
+    optimizer_step: Callable[[], None] = optimizer.step
     if trainer.replay is not None:
-        from twofold.train.fused_step import FusedStep
+        from twofold.cuda.fused_optimizer import FusedStep
 
-        move_weights = FusedStep(optimizer, trainer.narrow)
+        optimizer_step = FusedStep(optimizer, trainer.narrow)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -93,7 +94,7 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
             if isinstance(method.head, nn.Linear):
                 output = method.head(output)
             output.square().mean().backward()
-        move_weights()
+        optimizer_step()
 
     return step if device.type != "cuda" else graphed(step)
 

@@ -11,9 +11,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from twofold.config import resolve
-from twofold.keys import parameter_keys, shown
+from twofold.config.keys import parameter_keys, shown
 from twofold.methods import CATALOG, Entry, schema
-from twofold.plan import FEW_IMAGES
+from twofold.verbs.choose import FEW_IMAGES
 from twofold_papers.reproduce.measured import lines_of_measurements
 from twofold_papers.reproduce.record import read_records
 from twofold_papers.reproduce.show import figures_of, lines_of_records, markdown

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 import twofold
-from twofold import api
+from twofold.display import Display
 from twofold.methods import schema
-from twofold.train import checkpoint
+from twofold.runs import checkpoint
 from twofold.train.guards import ask_to_stop
-from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
+from twofold.verbs import pretrain
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 128, "projector": "32,16", "predictor_width": 32, "map_points": 0}
 
@@ -30,9 +30,9 @@ def small(method: str, **overrides: Any) -> dict[str, Any]:
 
 
 def trainer(method: str = "frossl", **overrides: Any) -> Trainer:
-    config, source = api.configure("digits", method, small(method, **overrides))
+    config, source = pretrain.configure("digits", method, small(method, **overrides))
     display = Display(quiet=True)
-    return Trainer(config, api.read_data(config, source, display), display)
+    return Trainer(config, pretrain.read_data(config, source, display), display)
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import twofold
 from running import run, small, start
 from twofold.cli import app, main
-from twofold.cli.train import accuracy_table, comparison, split_words
+from twofold.cli.arguments import split_words
+from twofold.cli.results import accuracy_table, comparison
 from twofold.errors import TwofoldError
 from twofold.methods import CATALOG, schema
 from twofold_papers.reproduce.tables import TABLES
@@ -323,8 +324,8 @@ def test_methods_lists_all_and_one() -> None:
 @pytest.mark.parametrize(
     "function, words",
     [
-        ("twofold.use.embedding.embed", ["embed", "run", "photos", "--out", "x.npz"]),
-        ("twofold.inspection.probe", ["probe", "run"]),
+        ("twofold.verbs.embed.embed", ["embed", "run", "photos", "--out", "x.npz"]),
+        ("twofold.verbs.probe.probe", ["probe", "run"]),
         ("twofold_papers.verify.claim.claims", ["verify"]),
     ],
 )

@@ -137,7 +137,7 @@ def test_the_method_in_contributing_is_the_one_in_the_catalog() -> None:
 
 def test_the_method_that_is_called_the_most_accurate_is() -> None:
     table = TABLES["catalog"]
-    records = read_records(ROOT / "reproduce" / "records")
+    records = read_records(ROOT / "records")
     linear = {
         row.method: record["results"]["table"][0]["linear_accuracy"]
         for row in table.rows

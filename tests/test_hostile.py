@@ -23,17 +23,18 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from standard_files import cifar10_contents, idx
-from twofold import api, config
-from twofold.data import benchmarks
-from twofold.data.arrays import read_array_file
+from twofold import config
 from twofold.data.decode import Unreadable, decode, read_header
-from twofold.data.lists import parse
-from twofold.data.pickles import read_pickle
-from twofold.data.shards import members, read_shards
+from twofold.data.readers import named_sets
+from twofold.data.readers.arrays import read_array_file
+from twofold.data.readers.lists import parse
+from twofold.data.readers.pickles import read_pickle
+from twofold.data.readers.shards import members, read_shards
 from twofold.errors import TwofoldError
 from twofold.methods import schema_of_run
 from twofold.models import build_encoder
-from twofold.train.weights import load_encoder, save_encoder
+from twofold.runs.weights import load_encoder, save_encoder
+from twofold.verbs import pretrain
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 10, 3), dtype=np.uint8)
 
@@ -86,7 +87,7 @@ def read_list(path: Path) -> None:
         parse(other)
 
 
-CONFIG = config.dump(api.configure("digits", "frossl")[0]).encode()
+CONFIG = config.dump(pretrain.configure("digits", "frossl")[0]).encode()
 READERS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], Any]]] = {
     **{
         f"image {kind}": (lambda _, kind=kind: image_bytes(kind), read_image)
@@ -94,11 +95,11 @@ READERS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], Any]]] = {
     },
     "npy": (lambda _: array_bytes(np.save), read_array_file),
     "npz": (lambda _: array_bytes(np.savez_compressed), read_array_file),
-    "idx": (lambda _: idx(PIXELS), lambda path: benchmarks._read_idx(path, 3)),
-    "idx.gz": (lambda _: gzip.compress(idx(PIXELS)), lambda path: benchmarks._read_idx(path, 3)),
+    "idx": (lambda _: idx(PIXELS), lambda path: named_sets._read_idx(path, 3)),
+    "idx.gz": (lambda _: gzip.compress(idx(PIXELS)), lambda path: named_sets._read_idx(path, 3)),
     "cifar": (
         lambda _: pickle.dumps(cifar10_contents()["test_batch"], protocol=2),
-        lambda path: benchmarks._cifar_batch(path, "labels", 3),
+        lambda path: named_sets._cifar_batch(path, "labels", 3),
     ),
     "list": (lambda _: b'path,label,split\n"a,b.png",cat,train\nc.png,,test\n', read_list),
     "tar": (lambda _: tar_bytes(tarfile.PAX_FORMAT), members),
@@ -238,7 +239,7 @@ def test_lists_in_lists_are_no_labels(tmp_path: Path) -> None:
         pickle.dumps({"data": np.zeros((10, 3072), np.uint8), "labels": nested}, protocol=2)
     )
     with pytest.raises(TwofoldError, match="has no labels"):
-        benchmarks._cifar_batch(tmp_path / "batch", "labels", 3)
+        named_sets._cifar_batch(tmp_path / "batch", "labels", 3)
 
 
 def test_archives_that_grow_without_end_are_refused_by_name(tmp_path: Path) -> None:
@@ -254,11 +255,11 @@ def test_archives_that_grow_without_end_are_refused_by_name(tmp_path: Path) -> N
     head = bytes((0, 0, 8, 3)) + np.array([10, 10, 10], ">u4").tobytes()
     (tmp_path / "train.gz").write_bytes(gzip.compress(head + bytes(2**26)))
     with pytest.raises(TwofoldError, match="not a complete IDX file"):
-        benchmarks._read_idx(tmp_path / "train.gz", 3)
+        named_sets._read_idx(tmp_path / "train.gz", 3)
     huge = bytes((0, 0, 8, 3)) + np.array([2**32 - 1] * 3, ">u4").tobytes()
     (tmp_path / "train").write_bytes(huge)
     with pytest.raises(TwofoldError, match="not a complete IDX file"):
-        benchmarks._read_idx(tmp_path / "train", 3)
+        named_sets._read_idx(tmp_path / "train", 3)
 
 
 def test_images_of_too_many_pixels_are_refused_before_they_are_decoded(tmp_path: Path) -> None:

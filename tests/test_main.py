@@ -7,7 +7,7 @@ import pytest
 
 import twofold.__main__
 from twofold import cli
-from twofold.cli.common import polite
+from twofold.cli.common import handle_interrupts
 from twofold.errors import Interrupted, Stopped
 
 
@@ -24,7 +24,7 @@ def test_until_there_is_something_to_say_ctrl_c_just_ends_the_program(monkeypatc
 
     def run() -> None:
         seen.append(signal.getsignal(signal.SIGINT))
-        with polite():
+        with handle_interrupts():
             seen.append(signal.getsignal(signal.SIGINT))
 
     monkeypatch.setattr(cli, "main", run)
@@ -38,7 +38,7 @@ def test_until_there_is_something_to_say_ctrl_c_just_ends_the_program(monkeypatc
 
 def test_a_handler_of_the_callers_is_left_alone() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with polite():
+    with handle_interrupts():
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
@@ -53,7 +53,7 @@ def test_a_handler_of_the_callers_is_left_alone() -> None:
 def test_how_to_go_on_is_said_where_there_is_a_run(
     stop: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended, polite("new/photos"):
+    with pytest.raises(SystemExit) as ended, handle_interrupts("new/photos"):
         raise stop
     assert ended.value.code == code
     assert said in capsys.readouterr().err

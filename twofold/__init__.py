@@ -3,7 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from twofold.version import __version__
+
 __all__ = [
     "Config",
     "Run",
@@ -23,31 +24,27 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from twofold.api import Run, pretrain, resume
     from twofold.config import Config
-    from twofold.diagnosis import diagnose
     from twofold.errors import TwofoldError
-    from twofold.estimator import Twofold
-    from twofold.inspection import knn, probe
-    from twofold.train.weights import load_encoder
-    from twofold.use.embedding import embed
-    from twofold.use.export import export
-    from twofold.use.search import search
+    from twofold.runs.run import Run
+    from twofold.runs.weights import load_encoder
+    from twofold.verbs.diagnose import diagnose
+    from twofold.verbs.embed import embed
+    from twofold.verbs.estimator import Twofold
+    from twofold.verbs.export import export
+    from twofold.verbs.knn import knn
+    from twofold.verbs.pretrain import pretrain
+    from twofold.verbs.probe import probe
+    from twofold.verbs.resume import resume
+    from twofold.verbs.search import search
 
+# Where the names are that are no verb; a verb is a module of twofold.verbs with a function of its own name.
 _HOMES = {
     "Config": "config",
-    "Run": "api",
-    "Twofold": "estimator",
+    "Run": "runs.run",
+    "Twofold": "verbs.estimator",
     "TwofoldError": "errors",
-    "embed": "use.embedding",
-    "export": "use.export",
-    "diagnose": "diagnosis",
-    "knn": "inspection",
-    "load_encoder": "train.weights",
-    "pretrain": "api",
-    "probe": "inspection",
-    "resume": "api",
-    "search": "use.search",
+    "load_encoder": "runs.weights",
 }
 
 
@@ -55,8 +52,8 @@ def __getattr__(name: str) -> Any:
     # Late, so that `import twofold` and `twofold --help` do not wait for torch.
     if name == "methods":
         return import_module("twofold.methods")
-    if name in _HOMES:
-        return getattr(import_module(f"twofold.{_HOMES[name]}"), name)
+    if name in __all__:
+        return getattr(import_module(f"twofold.{_HOMES.get(name, f'verbs.{name}')}"), name)
     raise AttributeError(f"module 'twofold' has no attribute '{name}'")
 
 

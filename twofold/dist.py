@@ -272,7 +272,7 @@ def meet() -> None:
     sum_(torch.zeros(1), "meetings")
 
 
-def every(tensor: Tensor, what: str) -> Tensor:
+def all_gather(tensor: Tensor, what: str) -> Tensor:
     """[processes, ...]: the tensors of all processes, which have one shape; without gradients."""
     if _joined is None:
         return tensor[None]
@@ -289,7 +289,7 @@ def one_after_another(own: Tensor, sizes: Sequence[int], what: str) -> Tensor:
         return own
     padded = own.new_zeros(max(sizes), *own.shape[1:])
     padded[: len(own)] = own
-    return torch.cat([part[:size] for part, size in zip(every(padded, what), sizes, strict=True)])
+    return torch.cat([part[:size] for part, size in zip(all_gather(padded, what), sizes, strict=True)])
 
 
 def copy_from_first(tensors: Iterable[Tensor]) -> None:

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from augmenting import EVERYTHING, NOTHING, at, augmenter, images_of, only
 from twofold import counter
 from twofold.data import colour, resample
-from twofold.data.augment import Plain
+from twofold.data.augment import EvalTransform
 
 CASES = {
     "everything": (EVERYTHING, (23, 3, 20, 26), 16),
@@ -155,7 +155,7 @@ def test_the_host_is_never_asked_for_a_value() -> None:
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         result = views(*(fake.from_tensor(tensor) for tensor in (images, torch.arange(3), at(4))))
         assert result.shape == (2, 3, 3, 8, 8)
-        assert views.plain(fake.from_tensor(images)).shape == (3, 3, 8, 8)
+        assert views.eval_transform(fake.from_tensor(images)).shape == (3, 3, 8, 8)
 
 
 def test_all_of_it_is_one_graph_to_the_compiler() -> None:
@@ -195,7 +195,7 @@ def test_pixels_stay_between_0_and_1_and_views_are_their_normalisation() -> None
 @pytest.mark.parametrize("height, width, size", [(16, 16, 16), (30, 21, 12), (7, 9, 16)])
 def test_plain_is_the_whole_image_resized_and_normalised(height: int, width: int, size: int) -> None:
     images = images_of(4, 3, height, width)
-    plain = augmenter(EVERYTHING, size=size).plain
+    plain = augmenter(EVERYTHING, size=size).eval_transform
     mean, std = np.linspace(0.3, 0.6, 3).reshape(3, 1, 1), np.linspace(0.2, 0.3, 3).reshape(3, 1, 1)
     for image, ours in zip(images, plain(images), strict=True):
         channels = [Image.fromarray(channel.astype(np.float32)) for channel in image.numpy()]
@@ -208,10 +208,10 @@ def test_plain_is_the_whole_image_resized_and_normalised(height: int, width: int
 def test_moving_to_a_device_changes_nothing_else() -> None:
     views = augmenter(EVERYTHING, views=2, seed=3)
     moved = views.to("meta")
-    assert {moved.plain.mean.device.type, moved.view.device.type, moved.purpose.device.type} == {"meta"}
+    assert {moved.eval_transform.mean.device.type, moved.view.device.type, moved.purpose.device.type} == {"meta"}
     images = images_of(4, 3, 8, 8)
     assert torch.equal(views.to("cpu")(images, torch.arange(4), at(0)), views(images, torch.arange(4), at(0)))
-    plain = Plain(8, torch.full((3,), 0.5), torch.full((3,), 0.25))
+    plain = EvalTransform(8, torch.full((3,), 0.5), torch.full((3,), 0.25))
     assert torch.equal(plain.to("cpu")(images), plain(images))
 
 

@@ -12,8 +12,9 @@ from PIL import Image
 
 from twofold.cli.cache import cache as command
 from twofold.data import cache
-from twofold.data.folder import read_folder
+from twofold.data.readers.folder import read_folder
 from twofold.errors import TwofoldError
+from twofold.files import cache_folder
 
 SHAPE = (3, 4, 4)
 
@@ -146,7 +147,7 @@ def test_what_a_killed_process_left_is_removed_after_a_day(rows: list[np.ndarray
 
 def test_the_default_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TWOFOLD_CACHE")
-    assert cache.folder() == Path.home() / ".cache" / "twofold"
+    assert cache_folder() == Path.home() / ".cache" / "twofold"
 
 
 def test_a_changed_byte_is_noticed_wherever_it_is(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -187,10 +188,10 @@ def test_what_was_longest_unused_makes_room(monkeypatch: pytest.MonkeyPatch) -> 
             assert cache.recall("old", row.shape) is not None  # used since: the other one goes
         cache.record(name, row.shape, [row], expected=1)
         if name != "new":
-            sidecar = next(cache.folder().glob(f"{name}-*.json"))
+            sidecar = next(cache_folder().glob(f"{name}-*.json"))
             os.utime(sidecar, (1000 + number, 1000 + number))
     assert [name for name in ("old", "older", "new") if cache.recall(name, row.shape) is not None] == ["old", "new"]
-    assert len(list(cache.folder().glob("*.u8"))) == 2
+    assert len(list(cache_folder().glob("*.u8"))) == 2
 
 
 def test_a_set_larger_than_the_limit_is_kept_alone_and_one_larger_than_the_disk_is_refused(

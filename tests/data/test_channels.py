@@ -7,7 +7,7 @@ from PIL import Image
 
 import running
 import twofold
-from twofold.data.arrays import from_arrays
+from twofold.data.readers.arrays import from_arrays
 from twofold.data.sources import load, open_source
 from twofold.errors import TwofoldError
 

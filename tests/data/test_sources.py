@@ -10,10 +10,10 @@ from PIL import Image
 
 import twofold
 from twofold import config
-from twofold.data import benchmarks, files
-from twofold.data.arrays import ArraySplit, Splits
-from twofold.data.held_out import hold_out, hold_out_groups
+from twofold.data.readers import file_index, named_sets
+from twofold.data.readers.arrays import ArraySplit, Splits
 from twofold.data.sources import load, natural_size, network_for, open_source
+from twofold.data.split import hold_out, hold_out_groups
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def test_every_named_set_is_opened_from_data_dir(
         asked.append((data_dir, download))
         return split, split, tuple("abcdef")
 
-    monkeypatch.setitem(benchmarks.NAMED, name, (read, benchmarks.NAMED[name][1]))
+    monkeypatch.setitem(named_sets.NAMED, name, (read, named_sets.NAMED[name][1]))
     source = open_source(name, data_dir=tmp_path, download=True)
     assert asked == [(tmp_path, True)]
     assert (source.name, source.location, source.chosen["image_size"]) == (name, name, size)
@@ -122,8 +122,8 @@ def test_the_cache_is_reused_and_rebuilt_when_truncated(
     photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[Path] = []
-    original = files.decode
-    monkeypatch.setattr(files, "decode", lambda path, *rest: (decoded.append(path), original(path, *rest))[1])
+    original = file_index.decode
+    monkeypatch.setattr(file_index, "decode", lambda path, *rest: (decoded.append(path), original(path, *rest))[1])
 
     def again(**changes: object) -> torch.Tensor:
         decoded.clear()
@@ -149,8 +149,8 @@ def test_a_folder_that_has_changed_is_decoded_where_it_has(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[str] = []
-    original = files.decode
-    monkeypatch.setattr(files, "decode", lambda path, *rest: (decoded.append(path.name), original(path, *rest))[1])
+    original = file_index.decode
+    monkeypatch.setattr(file_index, "decode", lambda path, *rest: (decoded.append(path.name), original(path, *rest))[1])
 
     def again(test_fraction: float = 0.2) -> list[torch.Tensor]:
         decoded.clear()

@@ -13,12 +13,12 @@ from sklearn.datasets import load_digits
 
 import running
 import twofold
-from twofold.duplicates import Levelled, find_duplicates, write_duplicates
 from twofold.errors import TwofoldError
 from twofold.evaluate import duplicates
 from twofold.evaluate.duplicates import RIDGE, Group, levelled, near_duplicates
 from twofold.evaluate.neighbours import pairs_above
-from twofold.train.weights import Preprocess
+from twofold.runs.weights import Preprocess
+from twofold.verbs.duplicates import Levelled, find_duplicates, write_duplicates
 
 
 def reference(features: np.ndarray, threshold: float) -> list[tuple[int, ...]]:

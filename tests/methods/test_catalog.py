@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 import running
 import twofold
-from twofold import api
 from twofold.config import dump, load, resolve
+from twofold.config.keys import Positive, Widths
+from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.keys import Positive, Widths
 from twofold.methods import CATALOG, Method, Parts, registry
 from twofold.models import mlp
-from twofold.train.progress import Display
 from twofold.train.trainer import Trainer
 from twofold.types import Batch, Embeddings, LossTerms
+from twofold.verbs import pretrain
 
 # On digits the weights of all pairs alike leave few dimensions, as Theorem 3 of α-CL lets expect; the others keep most.
 LEAST_RANK = {"quadratic": 3.0}
@@ -73,8 +73,8 @@ def test_defaults_raise_no_alarm_on_digits(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
 def test_defaults_are_accepted_for_digits(method: str) -> None:
-    config, source = api.configure("digits", method, {})
-    trainer = Trainer(config, api.read_data(config, source, Display(quiet=True)), Display(quiet=True))
+    config, source = pretrain.configure("digits", method, {})
+    trainer = Trainer(config, pretrain.read_data(config, source, Display(quiet=True)), Display(quiet=True))
     trainer.method.train()
     trainer.take_step(0)
     assert trainer.observers.means.read()["loss"] == pytest.approx(0, abs=1e4)

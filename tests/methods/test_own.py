@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 import running
 import twofold
-from twofold import api
+from twofold.config.keys import Widths
 from twofold.errors import TwofoldError
-from twofold.keys import Widths
 from twofold.methods import CATALOG, Method, Parts, entry, registry, relations
 from twofold.models import mlp
 from twofold.types import Embeddings, LossTerms
+from twofold.verbs import pretrain
 
 FEW = np.random.default_rng(0).integers(0, 256, (32, 8, 8), dtype=np.uint8)
 SHORT = {"epochs": 1, "batch_size": 16, "encoder": "conv", "map_points": 0}
@@ -50,10 +50,10 @@ def moving() -> Iterator[str]:
 
 
 def test_data_that_know_what_suits_the_catalog_leave_the_recipe_and_defaults_of_others(moving: str) -> None:
-    config, _ = api.configure("digits", moving, {})
+    config, _ = pretrain.configure("digits", moving, {})
     assert (config.optimizer, config.lr, config.parameters["projector"]) == ("sgd", 0.05, (16, 8))
     assert config.encoder == "conv"  # neither speaks of it
-    catalog, _ = api.configure("digits", "simclr", {})
+    catalog, _ = pretrain.configure("digits", "simclr", {})
     assert (catalog.optimizer, catalog.origin["optimizer"]) == ("adamw", "data")
 
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 import running
-from twofold import api, objectives
-from twofold.train.progress import Display
+from twofold import objectives
+from twofold.display import Display
 from twofold.train.trainer import Trainer
 from twofold.types import Embeddings
+from twofold.verbs import pretrain
 
 
 def test_distances_need_the_correlation_without_its_start_at_0() -> None:
@@ -30,8 +31,8 @@ def test_correction_estimates_the_loss_over_all_images() -> None:
 
 
 def test_a_class_without_training_images_keeps_its_number() -> None:
-    config, source = api.configure("digits", "supervised", running.small("supervised"))
-    data = api.read_data(config, source, Display(quiet=True))
+    config, source = pretrain.configure("digits", "supervised", running.small("supervised"))
+    data = pretrain.read_data(config, source, Display(quiet=True))
     some = data.train.labels != 3
     train = dataclasses.replace(
         data.train, images=data.train.images[some], labels=data.train.labels[some], index=data.train.index[some]
@@ -68,7 +69,7 @@ def test_isoloss_without_a_teacher_forgets_old_correlations_soon() -> None:
         ({"teacher_momentum": None}, 0.5, 2),
         ({"teacher_momentum": None, "correlation_momentum": 0.9}, 0.9, 2),
     ):
-        config, _ = api.configure("digits", "isoloss", given)
+        config, _ = pretrain.configure("digits", "isoloss", given)
         assert (config.parameters["correlation_momentum"], config.parameters["scale"]) == (momentum, scale)
 
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 import running
-from twofold import api
 from twofold.config import dump
+from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.methods import schema
-from twofold.train.progress import Display
-from twofold.train.record import RunFolder
+from twofold.runs.folder import RunFolder
 from twofold.train.trainer import Trainer
 from twofold.types import Batch, Embeddings
+from twofold.verbs import pretrain
 
 SMALL = {"batch_size": 64, "prototypes": 24, "queue": 200}
 
@@ -201,8 +201,8 @@ def test_supervised_learns_the_labels_of_its_images() -> None:
 
 
 def test_supervised_without_labels_is_refused() -> None:
-    config, source = api.configure("digits", "supervised", {})
-    data = api.read_data(config, source, Display(quiet=True))
+    config, source = pretrain.configure("digits", "supervised", {})
+    data = pretrain.read_data(config, source, Display(quiet=True))
     unlabelled = dataclasses.replace(data, train=dataclasses.replace(data.train, labels=None), test=None, classes=None)
     with pytest.raises(TwofoldError, match="needs labelled images"):
         Trainer(config, unlabelled, Display(quiet=True))
@@ -260,7 +260,7 @@ def test_small_crops_are_refused_where_they_have_no_meaning(method: str) -> None
 
 
 def test_small_crops_are_refused_where_the_encoder_does_not_take_them() -> None:
-    config, source = api.configure("digits", "dino", running.small("dino", **LOCAL))
-    data = api.read_data(config, source, Display(quiet=True))
+    config, source = pretrain.configure("digits", "dino", running.small("dino", **LOCAL))
+    data = pretrain.read_data(config, source, Display(quiet=True))
     with pytest.raises(TwofoldError, match=r"does not take images \(1, 5, 5\)"):
         Trainer(config, data, Display(quiet=True), nn.Sequential(nn.Flatten(), nn.Linear(64, 8)))

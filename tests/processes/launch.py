@@ -25,7 +25,7 @@ def in_processes(count: int, work: Callable[..., Any], *arguments: Any, folder: 
     """What `work(*arguments)` returns in each of them, `joined` or left to join by itself. It must be a function of a
     module; results go through files."""
     # A server that has imported everything, and from which processes are forked: importing torch takes seconds.
-    multiprocessing.set_forkserver_preload(["twofold.api", "twofold.train.trainer"])
+    multiprocessing.set_forkserver_preload(["twofold.verbs.pretrain", "twofold.train.trainer"])
     torch.multiprocessing.start_processes(
         _enter, (count, free_port(), work, arguments, folder, joined), nprocs=count, start_method="forkserver"
     )

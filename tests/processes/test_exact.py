@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 import running
 from launch import in_processes
-from twofold import api, dist
+from twofold import dist
+from twofold.display import Display
 from twofold.methods import CATALOG, schema
-from twofold.models import row_store
-from twofold.train import checkpoint
-from twofold.train.progress import Display
+from twofold.models.sample_head import row_store
+from twofold.runs import checkpoint
 from twofold.train.sample_rows import SampleRows
 from twofold.train.trainer import Trainer
 from twofold.types import LossTerms
+from twofold.verbs import pretrain
 
 STEPS = 4  # two epochs, each of a batch of 23 images (12 + 11, or 8 + 8 + 7) and of a last one of 11 (6 + 5, 4 + 4 + 3)
 SMALL = {"projector": "12,8", "predictor_width": 12, "prototypes": 10, "queue": 50, "sub_batch": 20}
@@ -38,9 +39,9 @@ def trainer(method: str, encoder: nn.Module | None = None, **overrides: Any) -> 
     keys = {"batch_size": 23, "drop_last": False, "test_fraction": 0.0, "warmup_epochs": 0, "epochs": 2} | {
         key: value for key, value in SMALL.items() if key in schema(method)
     }
-    config, source = api.configure(images(), method, keys | overrides)
+    config, source = pretrain.configure(images(), method, keys | overrides)
     display = Display(quiet=True)
-    return Trainer(config, api.read_data(config, source, display), display, encoder)
+    return Trainer(config, pretrain.read_data(config, source, display), display, encoder)
 
 
 def in_precision(dtype: torch.dtype, made: Trainer) -> Trainer:

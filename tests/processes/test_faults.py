@@ -16,7 +16,7 @@ from test_resume import assert_same_run
 from test_sample_rows import rows_of
 
 from running import run, small
-from twofold.train import checkpoint
+from twofold.runs import checkpoint
 
 OFTEN = {"epochs": 2, "checkpoint.seconds": 0.0}
 LAST_STEP = 22

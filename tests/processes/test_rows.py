@@ -14,8 +14,8 @@ from torch import Tensor
 
 from launch import in_processes
 from twofold import dist
-from twofold.models import row_store
-from twofold.train.record import Bystander, RunFolder
+from twofold.models.sample_head import row_store
+from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
 from twofold.train.trainer import Trainer
 
 STEPS = 8  # four epochs
@@ -26,7 +26,7 @@ def go_on(out: Path, until: int, last_word: str = "checkpoint") -> dict[str, Ten
     """From the last checkpoint to this step; what the method holds then, and this process's rows."""
     with comparable():
         made = in_precision(torch.float64, trainer("s-diet", epochs=4))
-        made.folder = RunFolder.open(out) if dist.is_first() else Bystander(out)
+        made.folder = RunFolder.open(out) if dist.is_first() else ReadOnlyRunFolder(out)
         made.restore(made.folder)
         with made.rows.opened(out):
             while made.step < until:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from twofold.report.sheets import sheet
-from twofold.train.record import RunFolder
+from twofold.runs.folder import RunFolder
 
 TABLE = [
     {

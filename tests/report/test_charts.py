@@ -7,7 +7,7 @@ import pytest
 
 from browser import CHROMIUM, elements, visit
 from twofold.report.page import write_report
-from twofold.train.record import RunFolder
+from twofold.runs.folder import RunFolder
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: what the script draws cannot be seen")
 

@@ -14,7 +14,7 @@ from twofold.errors import TwofoldError
 from twofold.report import compare
 from twofold.report.charts import clock
 from twofold.report.compare import names_of, render_comparison, write_comparison
-from twofold.train.record import RunFolder
+from twofold.runs.folder import RunFolder
 
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: what the script draws cannot be seen")
 

@@ -12,8 +12,9 @@ from browser import CHROMIUM, coordinates, elements, paths, screenshot, texts, v
 from fake_runs import RESULTS, VERDICT, blob, fake_run, finished_run, pictured_run, spectrum, steps_of
 from twofold.errors import TwofoldError
 from twofold.report.charts import thin
-from twofold.report.page import duration, render, repeating, total_seconds, write_report
-from twofold.train.record import RunFolder
+from twofold.report.page import render, repeating, total_seconds, write_report
+from twofold.runs.folder import RunFolder
+from twofold.text import duration
 
 CHARTS = (
     "loss",

@@ -16,11 +16,11 @@ import twofold
 from browser import elements, texts, tile_at
 from fake_runs import pictured_run
 from twofold.data.sources import load, open_source
+from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.report.page import render, write_anew
 from twofold.report.pictures import Eye, Sample, gather, others_nearest, read, record_trainer
-from twofold.train.progress import Display
-from twofold.train.record import RunFolder
+from twofold.runs.folder import RunFolder
 
 QUIET = Display(quiet=True)
 
@@ -122,7 +122,7 @@ def test_views_are_the_pixels_of_the_first_step(tmp_path: Path) -> None:
     assert (shown["images"], shown["views"], shown["small_crops"]) == (6, 2, 1)
     batch = trainer.loader.batch(0)
     views, small = trainer.make_views(batch.images, batch.position, torch.tensor(0))
-    mean, std = trainer.augment.plain.mean, trainer.augment.plain.std
+    mean, std = trainer.augment.eval_transform.mean, trainer.augment.eval_transform.std
     for image in range(6):
         assert np.array_equal(tile_at(shown["sheet"], 4 * image), batch.images[image, 0].numpy())
         for number, view in enumerate((views[0], views[1], small[0]), start=1):
@@ -142,7 +142,7 @@ class Constant(nn.Module):
 @pytest.mark.parametrize("value", [0.0, 1.0, float("nan")])
 def test_a_collapsed_encoder_has_pictures_too(tmp_path: Path, value: float) -> None:
     trainer = running.trainer()
-    eye = Eye(Constant(value), trainer.augment.plain, trainer.device, trainer.autocast)
+    eye = Eye(Constant(value), trainer.augment.eval_transform, trainer.device, trainer.autocast)
     pictures = gather(trainer.config, trainer.data, eye, [trainer.augment], 50, QUIET)
     assert pictures["map"] is None
     assert (pictures["neighbours"] is None) == (value != value)

@@ -11,10 +11,10 @@ import pytest
 
 import running
 import twofold
-from twofold import api
 from twofold.errors import TwofoldError
+from twofold.runs.folder import RunFolder
 from twofold.train.loggers import logging_to
-from twofold.train.record import RunFolder
+from twofold.verbs import pretrain
 
 
 class FakeWandb(types.ModuleType):
@@ -62,7 +62,7 @@ def test_a_run_is_logged_as_it_is_recorded(wandb: FakeWandb, tmp_path: Path) -> 
 
 
 def test_a_resumed_run_goes_on_in_its_own_place(wandb: FakeWandb, tmp_path: Path) -> None:
-    config, _ = api.configure("digits", "frossl", {"log": "wandb"})
+    config, _ = pretrain.configure("digits", "frossl", {"log": "wandb"})
     folder = RunFolder.create(tmp_path / "run", "{}")
     for step in (0, 5):
         with logging_to(config, folder, step) as write:
@@ -78,7 +78,7 @@ def test_a_logger_that_cannot_begin_is_named(wandb: FakeWandb, tmp_path: Path) -
         raise RuntimeError("no API key")
 
     wandb.init = refuse  # type: ignore[method-assign]
-    config, _ = api.configure("digits", "frossl", {"log": "wandb"})
+    config, _ = pretrain.configure("digits", "frossl", {"log": "wandb"})
     folder = RunFolder.create(tmp_path / "run", "{}")
     with pytest.raises(TwofoldError, match=r"no API key.*WANDB_MODE=offline"), logging_to(config, folder, 0):
         pass
@@ -96,7 +96,7 @@ def test_a_missing_package_is_refused_before_anything_is_written(
 
 def test_an_unknown_logger_is_refused() -> None:
     with pytest.raises(TwofoldError, match="log=tensorbord is not a list of tensorboard or wandb"):
-        api.configure("digits", "frossl", {"log": "tensorbord"})
+        pretrain.configure("digits", "frossl", {"log": "tensorbord"})
 
 
 def test_tensorboard_is_told_what_was_logged_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_tensorboard_is_told_what_was_logged_twice(tmp_path: Path, monkeypatch: 
     module = types.ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = Writer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    config, _ = api.configure("digits", "frossl", {"log": "tensorboard"})
+    config, _ = pretrain.configure("digits", "frossl", {"log": "tensorboard"})
     folder = RunFolder.create(tmp_path / "run", "{}")
     with logging_to(config, folder, 7) as write:
         write(8, {"loss": 2.0, "effective_rank": 3.0})
@@ -134,7 +134,7 @@ def test_tensorboard_itself_reads_what_was_written(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    config, _ = api.configure("digits", "frossl", {"log": "tensorboard"})
+    config, _ = pretrain.configure("digits", "frossl", {"log": "tensorboard"})
     folder = RunFolder.create(tmp_path / "run", json.dumps({}))
     with logging_to(config, folder, 0) as write:
         for step in (1, 2, 3):

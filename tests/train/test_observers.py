@@ -11,8 +11,8 @@ import torch.nn.functional as F
 import running
 from twofold.errors import Diverged, TwofoldError
 from twofold.evaluate.metrics import effective_rank
+from twofold.runs.folder import RunFolder
 from twofold.train.observers import Means, Observers, OnlineProbe, geometry
-from twofold.train.record import RunFolder
 from twofold.train.watch import Watch, refuse_nonfinite, spectra
 from twofold.types import Batch, Embeddings, LossTerms
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from twofold.config import RUN_KEYS, Config, resolve
+from twofold.lars import LARS
 from twofold.train.optim import (
-    LARS,
     build_optimizer,
     learning_rates,
     load_optimizer_state,

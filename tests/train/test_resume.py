@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from running import kill_and_resume, run, small, start
 from twofold.methods import CATALOG
-from twofold.train import checkpoint
+from twofold.runs import checkpoint
 
 COMPARED = ("metrics.jsonl", "spectrum.jsonl")
 LAST_STEP = 33

@@ -16,17 +16,19 @@ from torch import Tensor, nn
 
 import running
 import twofold
-from twofold import api
 from twofold.config import Config, Head, dump
+from twofold.cuda.step_graph import Replay
+from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.models import BatchRows, row_store
-from twofold.train import checkpoint, sample_rows
-from twofold.train.progress import Display
-from twofold.train.record import RunFolder
-from twofold.train.replay import Replay
+from twofold.models import BatchRows
+from twofold.models.sample_head import row_store
+from twofold.runs import checkpoint
+from twofold.runs.folder import RunFolder
+from twofold.train import sample_rows
 from twofold.train.row_slots import device_slots
 from twofold.train.sample_rows import SampleRows
 from twofold.train.trainer import Trainer
+from twofold.verbs import pretrain
 
 DISK, OFTEN = "head.path", "checkpoint.seconds"
 
@@ -46,7 +48,7 @@ def gradient_of(rows: Tensor, step: int) -> Tensor:
 
 
 def feeding(batches: list[Tensor]) -> SampleRows:
-    config, _ = api.configure("digits", "s-diet", {"epochs": 1, "batch_size": 5})
+    config, _ = pretrain.configure("digits", "s-diet", {"epochs": 1, "batch_size": 5})
     return SampleRows(config, BatchRows(30, 4, Head()), FixedOrder(batches))
 
 
@@ -98,8 +100,8 @@ def small(**overrides: Any) -> dict[str, Any]:
 
 
 def prepared(config: Config) -> Trainer:
-    source = api.open_source("digits")
-    return Trainer(config, api.read_data(config, source, Display(quiet=True)), Display(quiet=True))
+    source = pretrain.open_source("digits")
+    return Trainer(config, pretrain.read_data(config, source, Display(quiet=True)), Display(quiet=True))
 
 
 def train(out: Path, **overrides: Any) -> Path:
@@ -108,7 +110,7 @@ def train(out: Path, **overrides: Any) -> Path:
         trainer, folder = prepared(twofold.Run(out).config), RunFolder.open(out)
         trainer.restore(folder)
     else:
-        config, _ = api.configure("digits", "s-diet", small(**overrides))
+        config, _ = pretrain.configure("digits", "s-diet", small(**overrides))
         trainer, folder = prepared(config), RunFolder.create(out, dump(config))
     trainer.train(folder)
     return out

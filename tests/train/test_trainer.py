@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 import running
 from twofold import dist
+from twofold.device import choose_device
+from twofold.display import Stage
 from twofold.errors import Diverged, Interrupted, TwofoldError
-from twofold.train import checkpoint, guards
-from twofold.train.device import choose_device
-from twofold.train.progress import Stage
-from twofold.train.record import RunFolder
+from twofold.runs import checkpoint
+from twofold.runs.folder import RunFolder
+from twofold.train import guards
 from twofold.train.trainer import Trainer
 from twofold.train.watch import is_online_epoch
 

@@ -1,21 +1,40 @@
-"""The command line. Each module holds the commands of one purpose; this order is the order of `twofold --help`."""
+"""The command line: one module for each command parses its words, calls its verb and prints what comes back."""
 
-import io  # noqa: I001 — the order below is the order of the help
+import io
+import pkgutil
 import sys
-
 from importlib import import_module
 from importlib.util import find_spec
 
-from twofold.cli import train, evaluate, use, see, duplicates  # noqa: F401
+from typer.models import CommandInfo
+
 from twofold.cli.common import app, fail
 from twofold.errors import Followed, TwofoldError
 
-# Packages that add commands. They import twofold, so twofold knows them by name alone.
-for plugin in ("twofold_papers",):
-    if find_spec(plugin) is not None:
-        import_module(f"{plugin}.cli")
+# The order of `twofold --help`; commands that are not named here follow.
+ORDER = (
+    *("pretrain", "resume", "probe", "knn", "diagnose", "embed", "search", "export", "report", "compare"),
+    *("duplicates", "reproduce", "verify", "methods", "cache"),
+)
+PLUGINS = ("twofold_papers",)  # packages that add commands; they import twofold, which knows them by name alone
 
-from twofold.cli import cache, methods  # noqa: E402, F401
+
+def register_commands() -> None:
+    """Import the modules of this folder, and those of the plugins, each of which registers its commands."""
+    for module in pkgutil.iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    for plugin in PLUGINS:
+        if find_spec(plugin) is not None:
+            import_module(f"{plugin}.cli")
+    app.registered_commands.sort(key=place_of)
+
+
+def place_of(command: CommandInfo) -> int:
+    name = command.name or getattr(command.callback, "__name__", "")
+    return ORDER.index(name) if name in ORDER else len(ORDER)
+
+
+register_commands()
 
 
 def main() -> None:

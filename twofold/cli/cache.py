@@ -14,6 +14,7 @@ def cache(
 ) -> None:
     """Show what is kept for the next start, decoded images and indexes of folders, and the room it takes."""
     from twofold.data import cache as kept
+    from twofold.files import cache_folder
 
     display = display_of(False)
     entries, indexes = kept.entries(), kept.indexes()
@@ -25,7 +26,7 @@ def cache(
             index.unlink(missing_ok=True)
     taken = sum(entry.bytes for entry in entries)
     verb = "removed from" if clear else "in"
-    display.say(f"{len(entries)} decoded sets, {taken / 1e9:.2f} GB, {verb} {kept.folder()} (TWOFOLD_CACHE)")
+    display.say(f"{len(entries)} decoded sets, {taken / 1e9:.2f} GB, {verb} {cache_folder()} (TWOFOLD_CACHE)")
     display.say(f"{len(indexes)} indexes of folders and lists, {index_bytes / 1e6:.1f} MB, {verb} the same place")
     display.say(f"limit {kept.limit() / 1e9:.0f} GB (TWOFOLD_CACHE_GB); the longest unused make room for new ones")
     for entry in [] if clear else reversed(entries):

@@ -1,5 +1,6 @@
 """What the commands share: the program, its words for a run, and how it says that something went wrong."""
 
+import json
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,10 +12,16 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from twofold.errors import Interrupted, Stopped, how_to_resume
+from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_resume
+from twofold.version import __version__
+
+Images = Annotated[str, typer.Argument(metavar="DATA", help="Images, as for pretrain.", show_default=False)]
+if TYPE_CHECKING:
+    from twofold.display import Display
+OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Also write all numbers to this .json file.")]
 
 if TYPE_CHECKING:
-    from twofold.train.progress import Display
+    from twofold.display import Display
 
 app = typer.Typer(
     help="Learn image representations without labels, and see what was learnt.",
@@ -28,9 +35,7 @@ app = typer.Typer(
 
 def say_version(asked: bool) -> None:
     if asked:
-        import twofold
-
-        print(f"twofold {twofold.__version__}")
+        print(f"twofold {__version__}")
         raise typer.Exit
 
 
@@ -56,7 +61,7 @@ def names(title: str) -> Column:
 
 
 def display_of(quiet: bool) -> "Display":
-    from twofold.train.progress import Display
+    from twofold.display import Display
 
     return Display(quiet=quiet)
 
@@ -71,7 +76,7 @@ def processes(quiet: bool) -> "Iterator[Display]":
 
 
 @contextmanager
-def polite(moved: str | None = None) -> Iterator[None]:
+def handle_interrupts(moved: str | None = None) -> Iterator[None]:
     """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects; `moved`: where a run's images are."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -98,3 +103,23 @@ def say_verdict(verdict: dict[str, Any] | None, display: "Display") -> None:
 def fail(message: str, code: int) -> None:
     Console(stderr=True).print(message, highlight=False, soft_wrap=True, markup=False)
     sys.exit(code)
+
+
+def refuse_unwritable_json(out: Path | None) -> None:
+    """Before the work, not after it."""
+    if out is None:
+        return
+    if out.suffix != ".json" or not out.resolve().parent.is_dir():
+        raise TwofoldError(f"--out {out}: numbers are written as .json, into a folder that exists")
+    from twofold import files
+
+    files.refuse_unwritable(out)
+
+
+def write_json(found: dict[str, Any], out: Path | None, display: "Display") -> None:
+    if out is not None:
+        from twofold.files import write_atomically, writing
+
+        with writing(out):
+            write_atomically(out, json.dumps(found, indent=1) + "\n")
+        display.say(f"wrote    {out}")

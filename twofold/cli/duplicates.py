@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import Quiet, RunArgument, app, display_of, polite
+from twofold.cli.common import Quiet, RunArgument, app, display_of, handle_interrupts
 
 SHOWN = 20  # groups; a terminal is no place for thousands
 
@@ -29,11 +29,11 @@ def duplicates(
     quiet: Quiet = False,
 ) -> None:
     """List groups of near-identical images: copies, other encodings and sizes, other brightness."""
-    from twofold.duplicates import as_text, find_duplicates, refuse_unwritable, write_duplicates
     from twofold.evaluate.duplicates import THRESHOLD
+    from twofold.verbs.duplicates import as_text, find_duplicates, refuse_unwritable, write_duplicates
 
     display = display_of(quiet)
-    with polite():
+    with handle_interrupts():
         if out is not None:
             refuse_unwritable(out)
         threshold = THRESHOLD if threshold is None else threshold

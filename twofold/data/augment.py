@@ -18,15 +18,15 @@ from torch import Tensor
 
 from twofold import counter
 from twofold.config import Augment
+from twofold.config.keys import PerView
 from twofold.data import colour, resample
-from twofold.keys import PerView
 
 COLOURS = len(colour.LUMA)  # red, green and blue, which are the first channels where there are as many
 Draws = dict[str, Tensor]  # purpose → [V, N], uniform in [0, 1); "noise" → keys [V, N, C·S·S]
 
 
 @dataclass(frozen=True)
-class Plain:
+class EvalTransform:
     """Images as evaluation sees them: whole, `image_size` wide and high, normalised by `mean` and `std` `[C]`."""
 
     image_size: int
@@ -41,8 +41,8 @@ class Plain:
         """Pixels from 0 to 1, `[..., C, S, S]`."""
         return (pixels - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)
 
-    def to(self, device: torch.device | str) -> "Plain":
-        return Plain(self.image_size, self.mean.to(device), self.std.to(device))
+    def to(self, device: torch.device | str) -> "EvalTransform":
+        return EvalTransform(self.image_size, self.mean.to(device), self.std.to(device))
 
 
 class Augmenter:
@@ -66,7 +66,7 @@ class Augmenter:
         """
         self.augment, self.image_size, self.seed = augment, image_size, seed
         self.first_view, self.further = first_view, further
-        self.plain = Plain(image_size, mean.to(torch.float32), std.to(torch.float32))
+        self.eval_transform = EvalTransform(image_size, mean.to(torch.float32), std.to(torch.float32))
         self.apart = self._further_channels(views) if augment.extra_scale and len(mean) > COLOURS else None
         channels = len(mean) if self.apart is None else COLOURS
         coloured = channels >= COLOURS and not further
@@ -94,7 +94,7 @@ class Augmenter:
         self.element = torch.arange(channels * image_size**2 if augment.noise > 0 else 0, device=device)
 
     def to(self, device: torch.device | str) -> "Augmenter":
-        mean, std = self.plain.mean.to(device), self.plain.std.to(device)
+        mean, std = self.eval_transform.mean.to(device), self.eval_transform.std.to(device)
         return Augmenter(
             self.augment,
             views=len(self.view),
@@ -114,8 +114,8 @@ class Augmenter:
             replace(self.augment, crop_scale=self.augment.local_scale),
             views=self.augment.local_views,
             image_size=self.augment.local_size or max(self.image_size // 2, 1),
-            mean=self.plain.mean,
-            std=self.plain.std,
+            mean=self.eval_transform.mean,
+            std=self.eval_transform.std,
             seed=self.seed,
             first_view=len(self.view),
         )
@@ -125,7 +125,7 @@ class Augmenter:
 
         `position` `[N]` is the place of each in the global batch, `step` `[]` the number of the training step.
         """
-        return self.plain.normalise(self.pixels(images, position, step))
+        return self.eval_transform.normalise(self.pixels(images, position, step))
 
     def pixels(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
         """The same views before normalisation, from 0 to 1."""
@@ -161,8 +161,8 @@ class Augmenter:
             replace(self.augment, crop_scale=scale, flip=0.0, blur=blur, solarize=0.0, extra_scale=None),
             views=views,
             image_size=self.image_size,
-            mean=self.plain.mean[COLOURS:],
-            std=self.plain.std[COLOURS:],
+            mean=self.eval_transform.mean[COLOURS:],
+            std=self.eval_transform.std[COLOURS:],
             seed=self.seed,
             first_view=self.first_view,
             further=True,

@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 
 from twofold.errors import TwofoldError
+from twofold.files import cache_folder
+from twofold.text import bytes_in_words
 
 FORMAT = 3  # a new number where decoding changes, so that older files are not taken for the same pixels
 ABANDONED_SECONDS = 24 * 3600
@@ -42,10 +44,6 @@ class Decoded:
     skipped: dict[int, str]  # number among the rows that were asked for → reason
 
 
-def folder() -> Path:
-    return Path(os.environ.get("TWOFOLD_CACHE") or "~/.cache/twofold").expanduser()
-
-
 def limit() -> float:
     """Bytes that all decoded images may take: TWOFOLD_CACHE_GB, or half of the disk that is free without them."""
     asked = os.environ.get("TWOFOLD_CACHE_GB")
@@ -54,7 +52,7 @@ def limit() -> float:
             return float(asked) * 1e9
         except ValueError:
             raise TwofoldError(f"TWOFOLD_CACHE_GB={asked} is not a number of gigabytes") from None
-    return DISK_SHARE * (shutil.disk_usage(_existing(folder())).free + sum(entry.bytes for entry in entries()))
+    return DISK_SHARE * (shutil.disk_usage(_existing(cache_folder())).free + sum(entry.bytes for entry in entries()))
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class Entry:
 def entries() -> list[Entry]:
     """All decoded sets, longest unused first."""
     found = []
-    for sidecar in folder().glob("*.json"):
+    for sidecar in cache_folder().glob("*.json"):
         try:
             size = sidecar.with_suffix(".u8").stat().st_size + sidecar.stat().st_size  # marks are next to nothing
             found.append(Entry(sidecar.stem, size, sidecar.stat().st_mtime))
@@ -79,12 +77,12 @@ def entries() -> list[Entry]:
 def remove(entry: Entry) -> None:
     """The JSON first, so that no half is taken for a whole. A process that has it mapped keeps it."""
     for ending in ENDINGS:
-        (folder() / f"{entry.key}{ending}").unlink(missing_ok=True)
+        (cache_folder() / f"{entry.key}{ending}").unlink(missing_ok=True)
 
 
 def indexes() -> list[Path]:
     """What is known of folders and lists without decoding, a file for each."""
-    return sorted((folder() / INDEXES).glob("*.npz"))
+    return sorted((cache_folder() / INDEXES).glob("*.npz"))
 
 
 def make_room(needed: int, family: str) -> None:
@@ -97,16 +95,12 @@ def make_room(needed: int, family: str) -> None:
         if over > 0 and not entry.key.startswith(f"{family}-"):
             remove(entry)
             over -= entry.bytes
-    free = shutil.disk_usage(_existing(folder())).free
+    free = shutil.disk_usage(_existing(cache_folder())).free
     if needed > free:
         raise TwofoldError(
-            f"the decoded images need {size(needed)} in {folder()}, where {size(free)} are free; make "
-            "room, choose a smaller image_size, or set TWOFOLD_CACHE to another folder"
+            f"the decoded images need {bytes_in_words(needed)} in {cache_folder()}, where {bytes_in_words(free)} are "
+            "free; make room, choose a smaller image_size, or set TWOFOLD_CACHE to another folder"
         )
-
-
-def size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB" if count >= 1e6 else "under 1 MB"
 
 
 def recall(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
@@ -150,7 +144,7 @@ def kept(row_shape: tuple[int, ...], marks: Sequence[bytes]) -> Kept:
     for entry in reversed(entries()):
         if not wanted:
             break
-        sidecar, marked, pixels = (folder() / f"{entry.key}{ending}" for ending in ENDINGS)
+        sidecar, marked, pixels = (cache_folder() / f"{entry.key}{ending}" for ending in ENDINGS)
         try:
             record = json.loads(sidecar.read_text())
             if record["shape"] != list(row_shape) or not entry.key.endswith(f"-{FORMAT}"):
@@ -283,7 +277,7 @@ def mapped(array: np.ndarray) -> Tensor:
 
 
 def _paths(key: str) -> tuple[Path, Path]:
-    return folder() / f"{key}-{FORMAT}.u8", folder() / f"{key}-{FORMAT}.json"
+    return cache_folder() / f"{key}-{FORMAT}.u8", cache_folder() / f"{key}-{FORMAT}.json"
 
 
 def _existing(path: Path) -> Path:

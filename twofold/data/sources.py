@@ -17,18 +17,26 @@ import torch
 from torch import Tensor
 
 from twofold.config import Config
-from twofold.data import benchmarks, layouts, lists, shards
-from twofold.data.arrays import ArraySplit, from_arrays, read_array_file
-from twofold.data.datasets import as_pair, is_array_splits, is_arrays, is_dataset, is_splits, read_dataset, split_parts
 from twofold.data.decode import extensions
-from twofold.data.folder import NoImages, class_names, read_folder
-from twofold.data.held_out import hold_out, hold_out_groups
 from twofold.data.items import UNKNOWN, Items
+from twofold.data.readers import folder_sets, lists, named_sets, shards
+from twofold.data.readers.arrays import ArraySplit, from_arrays, read_array_file
+from twofold.data.readers.datasets import (
+    as_pair,
+    is_array_splits,
+    is_arrays,
+    is_dataset,
+    is_splits,
+    read_dataset,
+    split_parts,
+)
+from twofold.data.readers.folder import NoImages, class_names, read_folder
+from twofold.data.split import hold_out, hold_out_groups
 from twofold.data.store import ImageStore
 from twofold.data.work import Progress
 from twofold.errors import TwofoldError
 
-NAMES = (*benchmarks.NAMED, "stl10", *layouts.FOLDER_SETS)
+NAMES = (*named_sets.NAMED, "stl10", *folder_sets.FOLDER_SETS)
 ARRAY = "array"  # the names of images that a program handed over: there is no way to find them again
 DATASET = "dataset"
 ENDINGS = ".npy, .npz, .csv, .tsv, .txt or .tar"
@@ -246,7 +254,7 @@ def network_for(image_size: int) -> dict[str, Any]:
 
 def _named_set_in(folder: Path) -> tuple[str, Path] | None:
     """The set with a name whose standard files are in this folder, and what is its data_dir then."""
-    for name, remotes in {**benchmarks.REMOTES, "stl10": layouts.STL10_REMOTES}.items():
+    for name, remotes in {**named_sets.REMOTES, "stl10": folder_sets.STL10_REMOTES}.items():
         for root in (folder, *folder.parents[:2]):
             first = root / remotes[0].files[0]
             if first.is_relative_to(folder) and any(Path(f"{first}{ending}").is_file() for ending in ("", ".gz")):
@@ -277,12 +285,12 @@ def _read(
             "such a pair for training and one for tests, or a Dataset with a length and numbered items. numpy.stack "
             "makes an array of a list of images; files are named in a .txt or .csv"
         )
-    if isinstance(data, str) and data in layouts.FOLDER_SETS:
-        return data, layouts.read_folder_set(data, data_dir, progress)
+    if isinstance(data, str) and data in folder_sets.FOLDER_SETS:
+        return data, folder_sets.read_folder_set(data, data_dir, progress)
     if data == "stl10":
-        return data, layouts.read_stl10(data_dir, download)
-    if isinstance(data, str) and data in benchmarks.NAMED:
-        read, _ = benchmarks.NAMED[data]
+        return data, folder_sets.read_stl10(data_dir, download)
+    if isinstance(data, str) and data in named_sets.NAMED:
+        read, _ = named_sets.NAMED[data]
         return data, read(data_dir, download)
     if not str(data).strip():
         raise TwofoldError("the name of the data is empty; . is the folder where you are")
@@ -316,10 +324,10 @@ def _holds_shards(folder: Path) -> bool:
 def defaults_of(data: str) -> Mapping[str, Any]:
     """Configuration keys that suit the set of this name; nothing for other data."""
     if data == "stl10":
-        return layouts.STL10_DEFAULTS
-    if data in layouts.FOLDER_SETS:
-        return layouts.FOLDER_SETS[data].defaults
-    return benchmarks.NAMED[data][1] if data in benchmarks.NAMED else {}
+        return folder_sets.STL10_DEFAULTS
+    if data in folder_sets.FOLDER_SETS:
+        return folder_sets.FOLDER_SETS[data].defaults
+    return named_sets.NAMED[data][1] if data in named_sets.NAMED else {}
 
 
 def location_of(data: Any) -> str:

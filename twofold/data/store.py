@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from twofold.data.gather import gather
+from twofold.device import DEVICE_SHARE, free_memory
 
 CPU = torch.device("cpu")
-DEVICE_SHARE = 0.6  # of the accelerator's free memory; the rest is for the network
 BLOCK_BYTES = 2**26
 LEAST_STD = 1 / 255  # one grey level, so that a constant channel divides by something
 
@@ -93,12 +93,3 @@ class ImageStore:
     def _blocks(self) -> Iterator[slice]:
         rows = max(1, BLOCK_BYTES // self.images[0].nbytes)
         return (slice(start, start + rows) for start in range(0, len(self), rows))
-
-
-def free_memory(device: torch.device) -> float:
-    """Bytes that can still be allocated; without an answer from the device, what fits is not known: 0."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type == "mps":
-        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
-    return 0.0

@@ -112,7 +112,7 @@ class Method(nn.Module):
         local_LNCHW: Tensor | None = None,
         *,
         targets: bool = True,
-        meanwhile: Callable[[Tensor], None] | None = None,
+        on_embeddings: Callable[[Tensor], None] | None = None,
     ) -> Embeddings:
         """Small crops follow the views in features, z and prediction; only the views have targets, if asked for.
 
@@ -122,8 +122,8 @@ class Method(nn.Module):
         if local_LNCHW is not None:
             features = torch.cat([features, self.through(self.encoder, local_LNCHW)])
         z = self.through(self.projector, features)
-        if meanwhile is not None:
-            meanwhile(z)
+        if on_embeddings is not None:
+            on_embeddings(z)
         return Embeddings(
             features=features,
             z=z,

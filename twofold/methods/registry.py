@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any, Literal, get_type_hints
 
 from twofold.config import RUN_KEYS, SECTIONS
+from twofold.config.keys import Schema, parameter_keys
 from twofold.errors import TwofoldError, close_to, nearest
-from twofold.keys import Schema, parameter_keys
 from twofold.methods.method import Method
 
 Family = Literal["contrastive", "covariance", "predictive", "relational", "assignment", "own"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from twofold import counter
 from twofold.config import Graph
-from twofold.data.columns import read_rows
+from twofold.data.readers.columns import read_rows
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError, nearest
 from twofold.objectives import (

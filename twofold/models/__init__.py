@@ -3,10 +3,10 @@
 from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, has_name, name_of
 from twofold.models.heads import Prototypes, Unit, mlp, small_weights
 from twofold.models.memory import Centre, Progress, Queue, RunningCovariance, Teacher, rising_momentum
-from twofold.models.multistep import LazyAdamW, LazySGD, multistep_adamw, multistep_sgd
 from twofold.models.norm import BatchNorm, fuse, may_go_together, share_statistics, together
 from twofold.models.predictors import DirectPredictor
-from twofold.models.sample_head import BatchRows, SampleHead
+from twofold.models.sample_head.head import BatchRows, SampleHead
+from twofold.models.sample_head.multistep import LazyAdamW, LazySGD, multistep_adamw, multistep_sgd
 
 __all__ = [
     "ENCODERS",

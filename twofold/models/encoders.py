@@ -108,7 +108,7 @@ class ResNet(nn.Module):
 
     def first_convolution(self, x: Tensor) -> Tensor:
         if self.fused and self.training:
-            from twofold.models import stem_kernels  # Triton is there only where CUDA is
+            from twofold.cuda import stem_kernels
 
             if stem_kernels.applies(self.conv1, x):
                 return stem_kernels.stem(self.conv1, x)

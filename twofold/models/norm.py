@@ -32,7 +32,7 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
     def forked(self, x: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The same output twice, for two uses: their gradients then need no kernel to be added up."""
         if self.training and self.fused and x.dtype != torch.float64:
-            from twofold.models.norm_kernels import FusedNorm  # Triton is there only where CUDA is
+            from twofold.cuda.norm_kernels import FusedNorm  # Triton is there only where CUDA is
 
             return FusedNorm.apply(x, self.weight, self.bias, residual, self)
         if self.training:

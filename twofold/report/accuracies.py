@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from twofold.text import plural
+
 Record = Mapping[str, Any]
 
 
@@ -47,10 +49,6 @@ def shortfall(trained: Record, others: Sequence[Record], key: str, test_images: 
 def spread_of(row: Record, key: str) -> str:
     sd = row.get("few_labels_sd") if key == "few_labels_accuracy" else None
     return "" if sd is None else f"± {per_cent(sd):.1f}"
-
-
-def plural(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def accuracy_table(rows: Sequence[Record], test_images: int = 0) -> dict[str, Any] | None:

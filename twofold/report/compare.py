@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from twofold.data.seen import fingerprint_of
+from twofold.config.keys import shown
 from twofold.errors import TwofoldError
-from twofold.keys import shown
+from twofold.files import refuse_unwritable, write_atomically, writing
 from twofold.report import charts, gallery, pictures
 from twofold.report.accuracies import per_cent, spread_of
 from twofold.report.charts import Chart, Record, accuracy_axis, axis, chart, line, thin
-from twofold.report.page import duration, last_of, page, read_json, read_results, typical_speed
-from twofold.train.checkpoint import write_atomically
-from twofold.train.outputs import refuse_unwritable, writing
-from twofold.train.record import RunFolder
+from twofold.report.page import last_of, page, read_json, read_results, typical_speed
+from twofold.runs.folder import RunFolder
+from twofold.runs.provenance import fingerprint_of
+from twofold.text import duration
 
 PICTURE_BYTES = 7 * 2**20  # of all sheets: the page stays below 10 MB
 COLOURS = 10

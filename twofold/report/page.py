@@ -12,14 +12,15 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from twofold.config.keys import shown
 from twofold.data.sources import NAMES
+from twofold.display import Display
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.evaluate.projection import MOST_POINTS
-from twofold.keys import shown
 from twofold.report import charts, gallery, pictures
-from twofold.report.accuracies import accuracy_table, per_cent, plural, shortfall, tested
-from twofold.train.progress import Display
-from twofold.train.record import RunFolder
+from twofold.report.accuracies import accuracy_table, per_cent, shortfall, tested
+from twofold.runs.folder import RunFolder
+from twofold.text import duration, plural
 
 Record = Mapping[str, Any]
 
@@ -190,19 +191,6 @@ def total_seconds(timing: Sequence[Record], last: float | None) -> float:
     seconds = [record["seconds"] for record in timing]
     earlier = sum(end for end, following in pairwise(seconds) if following < end)
     return earlier + (last if last is not None else seconds[-1] if seconds else 0.0)
-
-
-def duration(seconds: float) -> str:
-    """52 s, 3 min 20 s, 2 h 5 min."""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    minutes = round(seconds / 60)
-    return f"{minutes // 60:,} h" + (f" {minutes % 60} min" if minutes % 60 else "")
 
 
 def verdict(results: Record) -> dict[str, Any] | None:

@@ -18,21 +18,21 @@ from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Order
-from twofold.data.seen import is_own, own_source
 from twofold.data.sources import Data, load_as
 from twofold.data.store import ImageStore
+from twofold.device import choose_device
+from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import extract, pixels
 from twofold.evaluate.neighbours import nearest, unit
 from twofold.evaluate.projection import FEWEST_POINTS, project
 from twofold.methods import schema_of_run
+from twofold.precision import autocast_of
 from twofold.report.sheets import is_sheet, sheet, squares
-from twofold.train.device import choose_device
-from twofold.train.precision import autocast_of
-from twofold.train.progress import Display
-from twofold.train.record import RunFolder
+from twofold.runs.folder import RunFolder
+from twofold.runs.provenance import is_own, own_source
+from twofold.runs.weights import load_encoder
 from twofold.train.trainer import Trainer
-from twofold.train.weights import load_encoder
 
 FILE = "pictures.json"
 FORMAT = 1
@@ -89,7 +89,7 @@ class Eye:
 
 def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> None:
     """Keep the pictures of a run whose training has just ended."""
-    eye = Eye(trainer.method.encoder, trainer.augment.plain, trainer.device, trainer.autocast)
+    eye = Eye(trainer.method.encoder, trainer.augment.eval_transform, trainer.device, trainer.autocast)
     augmenters = [augmenter for augmenter in (trainer.augment, trainer.small_crops) if augmenter is not None]
     _write(folder, gather(trainer.config, trainer.data, eye, augmenters, trainer.config.map_points, display))
 
@@ -105,7 +105,7 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
         images = load_as(config, source, stage)
     device = choose_device("auto")
     preprocess: Any = encoder.preprocess
-    eye = Eye(encoder.to(device), preprocess, device, autocast_of(config, device))
+    eye = Eye(encoder.to(device), preprocess, device, autocast_of(config.precision, device))
     assert config.image_size is not None
     augment = Augmenter(
         config.augment,
@@ -167,7 +167,7 @@ def views_of(config: Config, store: ImageStore, augmenters: Sequence[Augmenter])
     index = store.index.to(store.images.device)
     order = Order(index, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
     images = store.take(order.rows(0)[:VIEWED])[0]
-    device = augmenters[0].plain.mean.device
+    device = augmenters[0].eval_transform.mean.device
     position, step = torch.arange(len(images), device=device), torch.zeros((), dtype=torch.int64, device=device)
     side = min(LARGE_TILE, augmenters[0].image_size)
     columns = [squares(images, side)]

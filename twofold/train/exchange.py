@@ -16,7 +16,7 @@ Shares = Callable[[int, torch.device], dist.Shares]  # of a batch of this size
 
 
 class Exchange:
-    """For one step after the other: `begin`, `whole`, `loss`, and after the backward pass `sum_gradients`.
+    """For one step after the other: `begin`, `gather_batch`, `loss`, and after the backward pass `sum_gradients`.
 
     The embeddings of all processes are gathered. Where an objective can do with moments, and these are fewer numbers,
     they are added up instead, and embeddings stay where they are.
@@ -38,7 +38,7 @@ class Exchange:
         """A step with this many samples in its batch."""
         self.size = size
 
-    def whole(self, own: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
+    def gather_batch(self, own: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
         """Of all processes' samples, if they are gathered; then the method is prepared for its loss."""
         if self.of_moments is not None:
             return own, batch

@@ -8,7 +8,7 @@ from typing import Any
 from twofold import dist
 from twofold.config import Config, flat
 from twofold.errors import TwofoldError
-from twofold.train.record import RunFolder
+from twofold.runs.folder import RunFolder
 
 Write = Callable[[int, Mapping[str, float]], None]
 

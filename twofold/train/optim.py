@@ -1,7 +1,7 @@
 """Optimizers, their parameter groups, and learning rates as a table over all steps of the run."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -9,43 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from twofold.config import Config
-
-
-class LARS(Optimizer):
-    """SGD with momentum whose step for each weight is bounded by η‖w‖/‖g‖ (You et al. 2017).
-
-    g ← (∇ + λw) · min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1), so the layer's own rate never exceeds lr. Groups with
-    `adapt=False` (biases, norms) take plain momentum steps. `lr` may be a tensor: nothing asks the host for a value.
-    """
-
-    def __init__(self, params: Iterable[dict[str, Any]], lr: Tensor | float, momentum: float, eta: float):
-        super().__init__(params, {"lr": lr, "momentum": momentum, "eta": eta, "weight_decay": 0.0, "adapt": True})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        assert closure is None, "LARS takes one step for one backward pass"
-        for group in self.param_groups:
-            self._move([w for w in group["params"] if w.grad is not None], group)
-
-    def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
-        """m ← momentum · m + g, w ← w − lr · m."""
-        if not weights:
-            return
-        for w in weights:
-            if "momentum" not in self.state[w]:
-                self.state[w]["momentum"] = torch.zeros_like(w)
-        slopes = [w.grad for w in weights if w.grad is not None]
-        buffers = [self.state[w]["momentum"] for w in weights]
-        gradients = torch._foreach_add(slopes, weights, alpha=group["weight_decay"])
-        if group["adapt"]:
-            size, slope = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, slopes))
-            ratio = group["eta"] * size / (slope + group["weight_decay"] * size + 1e-12)
-            # A weight or gradient of exactly 0 has no direction to scale: it takes the plain step.
-            ratio = torch.where((size > 0) & (slope > 0), (ratio / group["lr"]).clamp(max=1), 1.0)
-            torch._foreach_mul_(gradients, list(ratio.unbind()))
-        torch._foreach_mul_(buffers, group["momentum"])
-        torch._foreach_add_(buffers, gradients)
-        torch._foreach_sub_(weights, torch._foreach_mul(buffers, group["lr"]))
+from twofold.lars import LARS
 
 
 def parameter_groups(

@@ -2,17 +2,17 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from twofold import dist
+from twofold.cuda.streams import Event, SideStream
 from twofold.models import BatchRows, SampleHead
-from twofold.models.sample_head import Loaded
+from twofold.models.sample_head.head import Loaded
 
 
 class Slot(ABC):
@@ -30,7 +30,7 @@ class Slot(ABC):
         self.loaded: Loaded | None = None
         self.read: Future[bool] | None = None  # whether the rows are there
         self.moved: Future[None] | None = None
-        self.sent, self.arrived = Moment(self.device), Moment(self.device)
+        self.sent, self.arrived = Event(self.device), Event(self.device)
 
     def room(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=self.device.type == "cuda")
@@ -110,17 +110,17 @@ class Workbench:
             for like in (nobody.state_RSD, nobody.lag)
         )
         self.labels, self.gradient = torch.empty_like(part.labels), torch.empty_like(part.gradient)
-        self.free = Moment(device)
+        self.free = Event(device)
 
 
 class DeviceSlot(Slot):
     """The device moves the rows, beside the steps before and after: the host is too slow for it, and only copies."""
 
-    def __init__(self, part: BatchRows, bench: Workbench, ways: tuple["Way", "Way"]):
+    def __init__(self, part: BatchRows, bench: Workbench, streams: tuple[SideStream, SideStream]):
         super().__init__(part)
-        self.bench, (self.inward, self.outward) = bench, ways
+        self.bench, (self.inward, self.outward) = bench, streams
         self.state, self.lag = (self.room(like.shape, like.dtype) for like in (bench.state, bench.lag))
-        self.left = Moment(self.device)
+        self.left = Event(self.device)
 
     def load(self, head: SampleHead, index_R: np.ndarray, step: int) -> None:
         loaded, rows = head.read(index_R, step), len(index_R)
@@ -160,40 +160,6 @@ class DeviceSlot(Slot):
         head.write(self.loaded)
 
 
-class Moment:
-    """In the work of a CUDA stream. Other devices do what they are asked for at once."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.event = torch.cuda.Event() if device.type == "cuda" else None
-
-    def record(self) -> None:
-        if self.event is not None:
-            self.event.record(torch.cuda.current_stream(self.device))
-
-    def hold_back(self) -> None:
-        """The current stream goes on after it."""
-        if self.event is not None:
-            torch.cuda.current_stream(self.device).wait_event(self.event)
-
-    def wait(self) -> None:
-        if self.event is not None:
-            self.event.synchronize()
-
-
-class Way:
-    """A CUDA stream beside the computation's."""
-
-    def __init__(self, device: torch.device):
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-
-    @contextmanager
-    def after(self, moment: Moment) -> Iterator[None]:
-        with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
-            moment.hold_back()
-            yield
-
-
 def make_slots(count: int, part: BatchRows, head: SampleHead) -> list[Slot]:
     """`head` is one like that whose rows they will hold."""
     if part.rows.device.type != "cuda":
@@ -205,5 +171,5 @@ def device_slots(count: int, part: BatchRows, head: SampleHead) -> list[Slot]:
     """Two benches, since the rows of one step are caught up while those of the step before are in use."""
     nobody = head.read(np.empty(0, dtype=np.int64), 0)
     benches = Workbench(part, nobody), Workbench(part, nobody)
-    ways = Way(part.rows.device), Way(part.rows.device)
-    return [DeviceSlot(part, benches[number % 2], ways) for number in range(count)]
+    streams = SideStream(part.rows.device), SideStream(part.rows.device)
+    return [DeviceSlot(part, benches[number % 2], streams) for number in range(count)]

@@ -29,11 +29,11 @@ import numpy as np
 from twofold import dist
 from twofold.config import Config
 from twofold.data.loader import Order
+from twofold.device import host_memory
 from twofold.errors import TwofoldError
+from twofold.files import write_atomically
 from twofold.models import BatchRows, SampleHead
-from twofold.models.row_store import HEADER
-from twofold.train.checkpoint import write_atomically
-from twofold.train.device import host_memory
+from twofold.models.sample_head.row_store import HEADER
 from twofold.train.optim import learning_rates
 from twofold.train.row_slots import Slot, make_slots
 

@@ -14,21 +14,30 @@ from torch import Tensor, nn
 
 from twofold import dist
 from twofold.config import Config
+from twofold.cuda.bf16_weights import Bf16Weights
+from twofold.cuda.compilation import keep_compiled_code, worth_compiling
+from twofold.cuda.step_graph import Replay
+from twofold.cuda.streams import Streams
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Loader
-from twofold.data.seen import same_images
 from twofold.data.sources import Data
 from twofold.data.store import ImageStore
+from twofold.device import choose_device
+from twofold.display import Display, Stage, status_line
 from twofold.errors import Diverged, Interrupted, TwofoldError, how_to_resume
 from twofold.evaluate.features import Part, extract
 from twofold.methods.relations import file_fingerprint
 from twofold.models import BatchRows, feature_dimension, fuse, share_statistics
-from twofold.train import checkpoint, guards, loggers
-from twofold.train.build import build_method
-from twofold.train.device import choose_device
+from twofold.precision import autocast_of, tf32_products, uses_bf16
+from twofold.randomness import own_randomness, seed_all
+from twofold.runs import checkpoint
+from twofold.runs.folder import RunFolder
+from twofold.runs.provenance import same_images
+from twofold.train import guards, loggers
+from twofold.train.dry_run import embedding_width, try_objective
 from twofold.train.exchange import Exchange
-from twofold.train.layout import arranged, layout_of
-from twofold.train.narrow import NarrowWeights
+from twofold.train.memory_format import choose_memory_format, to_memory_format
+from twofold.train.micro_batches import Pieces, refuse_uneven
 from twofold.train.observers import Observers, log_spaced
 from twofold.train.optim import (
     build_optimizer,
@@ -37,13 +46,8 @@ from twofold.train.optim import (
     optimizer_state,
     set_learning_rate,
 )
-from twofold.train.pieces import Pieces, refuse_uneven
-from twofold.train.precision import autocast_of, tf32_products, uses_bf16
-from twofold.train.progress import Display, Stage, sentence
-from twofold.train.record import RunFolder
-from twofold.train.rehearsal import embedding_width, rehearse
-from twofold.train.replay import Replay, Streams, keep_compiled_code, worth_compiling
 from twofold.train.sample_rows import SampleRows
+from twofold.train.setup import build_method
 from twofold.train.watch import Watch, is_online_epoch, record_spectrum, refuse_nonfinite
 from twofold.types import Batch, Embeddings
 
@@ -65,8 +69,8 @@ class Trainer:
         loggers.require(config.log)
         self.config, self.display = config, display
         self.device = choose_device(config.device)
-        self.autocast = autocast_of(config, self.device)
-        self.bf16 = uses_bf16(config, self.device)
+        self.autocast = autocast_of(config.precision, self.device)
+        self.bf16 = uses_bf16(config.precision, self.device)
         test = None if data.test is None else data.test.place(self.device)
         self.data = dataclasses.replace(data, train=data.train.place(self.device), test=test)
         shares = functools.cache(functools.partial(dist.Shares, pieces=config.pieces))
@@ -92,12 +96,14 @@ class Trainer:
         self.before = None if weights is None else copy.deepcopy(method.encoder)
         if self.small_crops is not None:  # refuses an encoder that takes images of one size only
             feature_dimension(method.encoder, len(mean), self.small_crops.image_size)
-        self.layout = layout_of(method.encoder, len(mean), config.image_size, self.device, ours=encoder is None)
-        self.method = method.to(self.device, memory_format=self.layout)  # type: ignore[call-overload]
+        self.memory_format = choose_memory_format(
+            method.encoder, len(mean), config.image_size, self.device, ours=encoder is None
+        )
+        self.method = method.to(self.device, memory_format=self.memory_format)  # type: ignore[call-overload]
         if dist.count() > 1:
             share_statistics(self.method)
         self.optimizer = build_optimizer(config, method.trained_parameters(), self.device, method.steady())
-        self.move_weights: Callable[[], None] = self.optimizer.step
+        self.optimizer_step: Callable[[], None] = self.optimizer.step
         self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
         self.rows: SampleRows | None = None  # of a head that is outside the network, and trained beside it
         if isinstance(method.head, BatchRows):
@@ -116,7 +122,7 @@ class Trainer:
             self.exchange = Exchange(method, shares, config.batch_size, config.views, self.observers)
         for batch_size in {config.batch_size, self.loader.last_batch_size}:
             shares(batch_size, self.device)  # refuses a batch with fewer images than there are processes
-            rehearse(config, method, data.train.index[:batch_size].to(self.device), features, dimension)
+            try_objective(config, method, data.train.index[:batch_size].to(self.device), features, dimension)
 
         self.step = 0
         self.total_steps = config.epochs * self.loader.steps_per_epoch
@@ -126,12 +132,12 @@ class Trainer:
         self.measured_from = self.started, self.step
         self.send: loggers.Write = lambda *_: None  # to loggers, while a run goes on
         self.streams: Streams | None = None  # where observers can work while gradients are computed
-        self.narrow: NarrowWeights | None = None
+        self.narrow: Bf16Weights | None = None
         self.replay: Replay | None = None
         self.pieces: Pieces | None = None
         if config.pieces > 1:
             refuse_uneven(config.pieces, config.batch_size)
-            self.pieces = Pieces(config.pieces, self.forward, method.trained_networks(), self.layout)
+            self.pieces = Pieces(config.pieces, self.forward, method.trained_networks(), self.memory_format)
         if self.device.type == "cuda":
             keep_compiled_code()
         if dist.count() > 1 and config.compile:
@@ -141,15 +147,15 @@ class Trainer:
 
     def compile(self) -> None:
         """Fused and compiled kernels where they pay, and the whole step as one graph."""
-        from twofold.train.fused_step import FusedStep  # Triton is there only where CUDA is
+        from twofold.cuda.fused_optimizer import FusedStep  # Triton is there only where CUDA is
 
         torch.backends.cudnn.benchmark = True
         fuse(self.method)
         if self.bf16:
-            self.narrow = NarrowWeights(self.method, self.method.networks(), torch.bfloat16)
+            self.narrow = Bf16Weights(self.method, self.method.networks(), torch.bfloat16)
             if self.pieces is not None:
                 self.pieces.collect = self.narrow.collect_gradients
-        self.move_weights = FusedStep(self.optimizer, self.narrow)
+        self.optimizer_step = FusedStep(self.optimizer, self.narrow)
         self.make_views = torch.compile(self.make_views, dynamic=False)  # type: ignore[method-assign]
         self.streams = Streams(self.device)
         if self.pieces is None or self.method.together:  # else it may draw, and a recording cannot draw twice
@@ -162,7 +168,7 @@ class Trainer:
         title = f"{self.config.method} on {self.data.name}"
         with (
             torch.enable_grad(),
-            guards.own_randomness(),
+            own_randomness(),
             guards.memory_errors(),
             guards.lost_processes(folder.path),
             guards.stop_signals() as signals,
@@ -191,7 +197,7 @@ class Trainer:
 
     def take_step(self, step: int) -> None:
         # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout.
-        guards.seed_all((self.config.seed * 1_000_003 + step + dist.rank() * 2**40) % 2**63, self.device)
+        seed_all((self.config.seed * 1_000_003 + step + dist.rank() * 2**40) % 2**63, self.device)
         if self.rows is not None:
             self.rows.send(step)
         if self.replay is not None:
@@ -214,10 +220,10 @@ class Trainer:
             if self.exchange is None:
                 loss = self.method.objective(embeddings)
             else:
-                embeddings, batch = self.exchange.whole(embeddings, batch)
+                embeddings, batch = self.exchange.gather_batch(embeddings, batch)
                 loss = self.exchange.loss(embeddings)
             rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
-            with self.beside():
+            with self.side_stream():
                 samples = None if self.exchange is None else self.exchange.samples
                 self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr, samples)
 
@@ -233,7 +239,7 @@ class Trainer:
                     (parameter for _, parameter in self.method.trained_parameters()), self.config.clip
                 )
             set_learning_rate(self.optimizer, rate)
-            self.move_weights()
+            self.optimizer_step()
             self.clock += 1
             self.method.update(embeddings, self.clock / self.total_steps)
             self.join()
@@ -248,10 +254,10 @@ class Trainer:
             return embeddings
 
         def prepare(z: Tensor) -> None:
-            with self.beside(), torch.autocast(self.device.type, enabled=False):
+            with self.side_stream(), torch.autocast(self.device.type, enabled=False):
                 self.method.prepare(z)
 
-        embeddings = self.forward(views[0], batch, *views[1:], meanwhile=prepare)
+        embeddings = self.forward(views[0], batch, *views[1:], on_embeddings=prepare)
         self.join()
         return embeddings
 
@@ -259,9 +265,9 @@ class Trainer:
         if self.streams is not None:
             self.streams.join()
 
-    def beside(self) -> AbstractContextManager[None]:
+    def side_stream(self) -> AbstractContextManager[None]:
         """For what can go on while something else does, where the device can do both."""
-        return nullcontext() if self.streams is None else self.streams.beside()
+        return nullcontext() if self.streams is None else self.streams.side_stream()
 
     def forward(self, *inputs: Any, **options: Any) -> Embeddings:
         with self.autocast():
@@ -270,7 +276,7 @@ class Trainer:
     def make_views(self, images: Tensor, position: Tensor, step: Tensor) -> list[Tensor]:
         """[V, N, C, S, S], and small crops [L, N, C, s, s] where there are any."""
         augmenters = [augment for augment in (self.augment, self.small_crops) if augment is not None]
-        return [arranged(augment(images, position, step), self.layout) for augment in augmenters]
+        return [to_memory_format(augment(images, position, step), self.memory_format) for augment in augmenters]
 
     def log(self, stage: Stage) -> None:
         """Write what the observers gathered since the last log point. The only place that waits for the device."""
@@ -298,7 +304,7 @@ class Trainer:
         times = {"step": self.step, "seconds": now - self.started, "images_per_second": speed}
         self.folder.append("timing.jsonl", times)
         place = f"epoch {round(epoch, 1):g}/{self.config.epochs}"
-        line = f"{place} · {sentence(self.watch.metrics)} · {speed:,.0f} images/s"
+        line = f"{place} · {status_line(self.watch.metrics)} · {speed:,.0f} images/s"
         self.folder.log(f"step {self.step} · {line}")
         stage.note(self.step, line)
 
@@ -318,7 +324,7 @@ class Trainer:
         own = extract(
             self.method.encoder if encoder is None else encoder.to(self.device),
             store if shares is None else Part(store, shares.own),
-            self.augment.plain,
+            self.augment.eval_transform,
             device=self.device,
             autocast=self.autocast,
         )
@@ -331,8 +337,8 @@ class Trainer:
             "stem": self.config.stem,
             "channels": self.data.train.images.shape[1],
             "image_size": self.config.image_size,
-            "mean": self.augment.plain.mean.tolist(),
-            "std": self.augment.plain.std.tolist(),
+            "mean": self.augment.eval_transform.mean.tolist(),
+            "std": self.augment.eval_transform.std.tolist(),
         }
 
     def fingerprint(self) -> str:

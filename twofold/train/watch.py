@@ -10,8 +10,8 @@ from twofold.errors import Diverged
 from twofold.evaluate.metrics import effective_rank, eigenvalues, eigenvector_alignment, widened
 from twofold.evaluate.verdict import LASTING, Snapshot, Verdict, by_labels, judge, not_finite, snapshots
 from twofold.models import DirectPredictor
+from twofold.runs.folder import RunFolder
 from twofold.train.observers import Observers
-from twofold.train.record import RunFolder
 
 ONLINE_EPOCHS = (1, 2, 3, 5, 7)  # and ten, a hundred, … times these: when the online probe meets held-out images
 

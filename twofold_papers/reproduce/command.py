@@ -13,11 +13,11 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from twofold.cli.common import Quiet, app, display_of, names, polite
+from twofold.cli.common import Quiet, app, display_of, handle_interrupts, names
 from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
-    from twofold.train.progress import Display
+    from twofold.display import Display
     from twofold_papers.reproduce.record import Record
     from twofold_papers.reproduce.runner import Outcome
     from twofold_papers.reproduce.show import Line
@@ -99,7 +99,7 @@ def reproduce(
     recorded = {job.name for job in jobs} & read_records(*folders).keys()
     if recorded:
         display.say(f"{len(recorded)} of {len(jobs)} have records already, and are not run again")
-    with polite(), Budget(budget) as time_left, helpers(parallel - 1, out):
+    with handle_interrupts(), Budget(budget) as time_left, helpers(parallel - 1, out):
         outcome = carry_out(
             jobs,
             out=out,
@@ -155,7 +155,7 @@ def matching(table: "Table", patterns: list[str]) -> "list[Row]":
 def user_settings(words: list[str], tables: "list[Table]", data_dir: str | None) -> dict[str, str]:
     """Settings that at least one of the tables' methods knows."""
     from twofold.config import RUN_KEYS
-    from twofold.keys import parse_overrides
+    from twofold.config.keys import parse_overrides
     from twofold.methods import CATALOG, schema
 
     user = parse_overrides(words) | ({} if data_dir is None else {"data_dir": data_dir})

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.report import pictures
-from twofold.train.record import RunFolder
+from twofold.runs.folder import RunFolder
 from twofold_papers.reproduce.svg import GAP, legend, sheet, text
 
 GRID = 999  # whole numbers that a coordinate is rounded to

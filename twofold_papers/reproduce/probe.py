@@ -5,12 +5,12 @@ from pathlib import Path
 
 from torch import nn
 
-from twofold.api import Run, read_data
-from twofold.data.seen import own_source
 from twofold.data.sources import open_source
+from twofold.display import Display
 from twofold.evaluate.probes import linear_accuracy
-from twofold.train.progress import Display
-from twofold.train.record import RunFolder
+from twofold.runs.folder import RunFolder
+from twofold.runs.provenance import own_source
+from twofold.runs.run import Run, read_data
 from twofold.train.trainer import Trainer
 from twofold_papers.reproduce.table import Probe
 

@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from twofold.config import flat, resolve
+from twofold.config.keys import shown
 from twofold.data.sources import defaults_of
 from twofold.evaluate.metrics import dimensions_above, shannon_entropy
-from twofold.keys import shown
+from twofold.files import write_atomically
 from twofold.methods import CATALOG, schema
-from twofold.train.checkpoint import write_atomically
+from twofold.runs.folder import RunFolder
 from twofold.train.observers import log_spaced
-from twofold.train.record import RunFolder
 from twofold_papers.reproduce.maps import kept_map
 
 Record = dict[str, Any]

@@ -19,13 +19,14 @@ from pathlib import Path
 
 import torch
 
-import twofold
-from twofold import api
+from twofold.device import choose_device, device_name
+from twofold.display import Display
 from twofold.errors import Diverged, Interrupted, TwofoldError
-from twofold.train.device import choose_device, device_name
+from twofold.files import hold
 from twofold.train.guards import ask_to_stop
-from twofold.train.progress import Display
-from twofold.train.record import hold
+from twofold.verbs import pretrain
+from twofold.verbs.resume import resume
+from twofold.version import __version__
 from twofold_papers.reproduce.probe import probed
 from twofold_papers.reproduce.record import (
     Record,
@@ -136,18 +137,18 @@ def carried_out(job: Job, path: Path, display: Display, machine: str, commit: st
     """The record of a run, which is begun or resumed here."""
     try:
         if can_go_on(path):
-            api.resume(path, display=display)
+            resume(path, display=display)
         else:
             put_aside(path, display)
-            config, source = api.configure(overrides=job.keys, display=display)
-            api.start(config, source, out=path, display=display)
+            config, source = pretrain.configure(overrides=job.keys, display=display)
+            pretrain.start(config, source, out=path, display=display)
     except Diverged as error:
         display.say(f"failed   {error}")
         results = {
             "date": datetime.now(UTC).date().isoformat(),
             "device": device_name(choose_device("auto")),
             "versions": {
-                "twofold": twofold.__version__,
+                "twofold": __version__,
                 "torch": torch.__version__,
                 "python": platform.python_version(),
             },

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twofold.config import Config, flat, resolve
+from twofold.config.keys import coerce
 from twofold.data.sources import defaults_of, location_of
 from twofold.errors import TwofoldError
-from twofold.keys import coerce
 from twofold.methods import find, schema
-from twofold.plan import warm_up
+from twofold.verbs.choose import warm_up
 from twofold_papers.reproduce.readings import Column
 from twofold_papers.reproduce.record import Record, record_name
 

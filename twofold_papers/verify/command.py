@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from twofold.cli.common import Quiet, app, display_of, polite
+from twofold.cli.common import Quiet, app, display_of, handle_interrupts
 
 
 @app.command()
@@ -22,14 +22,14 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Compute the papers' statements numerically: both sides of each, and the printed form where it is wrong."""
-    from twofold.train.outputs import refuse_unwritable
+    from twofold.files import refuse_unwritable
     from twofold_papers.verify.claim import PAPERS, check, claims
     from twofold_papers.verify.figure import figures
     from twofold_papers.verify.page import counts, picture, row, write_page
 
     display = display_of(quiet)
     page = out or (Path("theory.html") if report else None)
-    with polite():
+    with handle_interrupts():
         if page is not None:
             refuse_unwritable(page)
         wanted = claims(paper)

@@ -13,18 +13,18 @@ import torch
 from typer.testing import CliRunner
 
 from standard_files import cifar10_contents
-from twofold import api
 from twofold.cli import app
 from twofold.config import dump, flat, resolve
-from twofold.data.held_out import hold_out
+from twofold.config.keys import coerce
 from twofold.data.sources import NAMES, defaults_of
+from twofold.data.split import hold_out
+from twofold.display import Display
 from twofold.errors import Interrupted, TwofoldError
 from twofold.evaluate.probes import linear_accuracy
-from twofold.keys import coerce
 from twofold.methods import CATALOG, schema
-from twofold.train.progress import Display
-from twofold.train.record import RunFolder
-from twofold.train.weights import load_encoder
+from twofold.runs.folder import RunFolder
+from twofold.runs.weights import load_encoder
+from twofold.verbs import pretrain
 from twofold_papers.reproduce import runner
 from twofold_papers.reproduce.measured import lines_of_measurements
 from twofold_papers.reproduce.readings import (
@@ -99,7 +99,7 @@ def test_a_run_is_what_is_printed_and_its_name_is_its_records(table: Table, row:
     """What the library resolves for a run, down to the last key: nothing between table and training may change it."""
     job = job_of(table, row, row.epochs or table.epochs, 3, {})
     assert not job.refused
-    config, _ = api.configure(overrides=dict(job.keys) | {"data_dir": cifar10})
+    config, _ = pretrain.configure(overrides=dict(job.keys) | {"data_dir": cifar10})
     saved = json.loads(dump(config))
     assert record_name(saved) == job.name
     known, values = schema(row.method), saved["values"]

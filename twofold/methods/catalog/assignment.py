@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from twofold import objectives
 from twofold.config import Head
+from twofold.config.keys import Bounds, Count, NonNegative, Positive, Probability, Widths
 from twofold.errors import TwofoldError
-from twofold.keys import Bounds, Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry

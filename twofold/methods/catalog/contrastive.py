@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from twofold import objectives
-from twofold.keys import Count, NonNegative, Positive, Probability, Widths
+from twofold.config.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import SOLO_LARS, SYMMETRIC, SYMMETRIC_WEAK
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry

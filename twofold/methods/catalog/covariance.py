@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from twofold import objectives
+from twofold.config.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.errors import TwofoldError
-from twofold.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, STRONG_COLOUR
 from twofold.methods.method import Method, OfMoments, Parts
 from twofold.methods.registry import entry

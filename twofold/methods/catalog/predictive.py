@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from twofold import objectives
+from twofold.config.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.errors import TwofoldError
-from twofold.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC_WEAK
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry

@@ -2,7 +2,7 @@
 
 from twofold import objectives
 from twofold.config import Graph
-from twofold.keys import Positive, Widths
+from twofold.config.keys import Positive, Widths
 from twofold.methods.catalog.recipes import SOLO_LARS
 from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry

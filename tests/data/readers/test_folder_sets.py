@@ -1,0 +1,161 @@
+"""The sets of the papers, as small files in the layouts in which they are distributed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from twofold.data.readers import folder_sets
+from twofold.data.sources import load, open_source
+from twofold.errors import TwofoldError
+from twofold.verbs import pretrain
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
+
+
+def draw(path: Path, side: int = 64) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(RNG.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(path)
+
+
+def stl10(data_dir: Path) -> dict[str, np.ndarray]:
+    """Images [n, H, W, C], written as the set has them: red, green, blue, and each of them column by column."""
+    folder = data_dir / "stl10_binary"
+    folder.mkdir(parents=True)
+    images = {
+        name: RNG.integers(0, 256, (count, 96, 96, 3), dtype=np.uint8)
+        for name, count in (("train", 4), ("test", 3), ("unlabeled", 5))
+    }
+    for name, pixels in images.items():
+        (folder / f"{name}_X.bin").write_bytes(
+            b"".join(
+                bytes(image[:, column, channel]) for image in pixels for channel in range(3) for column in range(96)
+            )
+        )
+    (folder / "train_y.bin").write_bytes(bytes([1, 2, 3, 1]))
+    (folder / "test_y.bin").write_bytes(bytes([3, 3, 2]))
+    (folder / "class_names.txt").write_text("airplane\nbird\ncar\n")
+    return images
+
+
+def test_stl10_trains_on_all_images_and_knows_the_labels_of_some(tmp_path: Path) -> None:
+    images = stl10(tmp_path)
+    source = open_source("stl10", data_dir=tmp_path)
+    assert source.chosen["image_size"] == 96
+    data = load(source, image_size=96, channels=3, test_fraction=0.2)
+    assert data.train.labels.tolist() == [0, 1, 2, 0, -1, -1, -1, -1, -1]
+    assert (data.test.labels.tolist(), data.classes) == ([2, 2, 1], ("airplane", "bird", "car"))
+    everything = np.concatenate([images["train"], images["unlabeled"]])
+    np.testing.assert_array_equal(data.train.images.permute(0, 2, 3, 1), everything)
+    np.testing.assert_array_equal(data.test.images.permute(0, 2, 3, 1), images["test"])
+    assert len(data.train.labelled()) == 4
+
+
+def test_stl10_has_the_stem_and_the_blur_of_the_papers(tmp_path: Path) -> None:
+    stl10(tmp_path)
+    config, _ = pretrain.configure("stl10", "isoloss", {"data_dir": str(tmp_path)})
+    assert (config.encoder, config.stem, config.image_size, config.augment.blur) == ("resnet18", "large", 96, 0.5)
+
+
+@pytest.mark.parametrize(
+    "file, content, message",
+    [
+        ("train_X.bin", b"x" * 5000, "whole images"),
+        ("train_y.bin", bytes([1, 2, 3]), "label from 1 to 3"),
+        ("test_y.bin", bytes([0, 1, 2]), "label from 1 to 3"),
+    ],
+)
+def test_damaged_files_of_stl10_are_named(tmp_path: Path, file: str, content: bytes, message: str) -> None:
+    stl10(tmp_path)
+    (tmp_path / "stl10_binary" / file).write_bytes(content)
+    with pytest.raises(TwofoldError, match=rf"{file}.*{message}"):
+        open_source("stl10", data_dir=tmp_path)
+
+
+def tiny_imagenet(data_dir: Path) -> Path:
+    root = data_dir / "tiny-imagenet-200"
+    for name in ("n01443537", "n01629819"):
+        for number in range(3):
+            draw(root / f"train/{name}/images/{name}_{number}.JPEG")
+        (root / f"train/{name}/{name}_boxes.txt").write_text(f"{name}_0.JPEG\t0\t10\t63\t58\n")
+    for number in range(4):
+        draw(root / f"val/images/val_{number}.JPEG")
+        draw(root / f"test/images/test_{number}.JPEG")
+    rows = [(0, "n01629819"), (1, "n01443537"), (2, "n01443537"), (3, "n01629819")]
+    (root / "val/val_annotations.txt").write_text("".join(f"val_{n}.JPEG\t{name}\t0\t32\t44\t62\n" for n, name in rows))
+    (root / "wnids.txt").write_text("n01443537\nn01629819\n")
+    return root
+
+
+def test_tiny_imagenet_has_the_labels_of_its_annotations(tmp_path: Path) -> None:
+    root = tiny_imagenet(tmp_path)
+    for data in ("tiny-imagenet", root):
+        source = open_source(data, data_dir=tmp_path)
+        assert source.classes == ("n01443537", "n01629819")
+        assert source.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+        assert source.test.files == tuple(f"val/images/val_{number}.JPEG" for number in range(4))
+        assert source.test.labels.tolist() == [1, 0, 0, 1]
+        assert (source.chosen["image_size"], source.chosen["stem"]) == (64, "small-pool")
+    (root / "val/val_annotations.txt").write_text("val_0.JPEG\tn01629819\n")
+    with pytest.raises(TwofoldError, match=r"val_annotations.txt does not name the class of .*val_1"):
+        open_source(root)
+
+
+def imagenet(data_dir: Path, classes: list[str]) -> Path:
+    root = data_dir / "imagenet"
+    for name in classes:
+        draw(root / f"train/{name}/{name}_1.JPEG", 100)
+        draw(root / f"train/{name}/{name}_2.JPEG", 100)
+        draw(root / f"val/{name}/ILSVRC2012_val_{name}.JPEG", 100)
+    return root
+
+
+def test_imagenet_and_the_hundred_classes_of_it(tmp_path: Path) -> None:
+    hundred = folder_sets.FOLDER_SETS["imagenet100"].classes
+    assert len(set(hundred)) == 100
+    root = imagenet(tmp_path, [*hundred[:2], "n00000001"])
+    whole = open_source("imagenet", data_dir=tmp_path)
+    assert (len(whole.train), len(whole.test), len(whole.classes)) == (6, 3, 3)
+    with pytest.raises(TwofoldError, match="98 of the 100 classes"):
+        open_source("imagenet100", data_dir=tmp_path)
+    (tmp_path / "classes.txt").write_text("\n".join(hundred[:2]) + "\n\n")
+    part = open_source(root, class_list=tmp_path / "classes.txt")
+    assert part.classes == tuple(sorted(hundred[:2]))
+    assert all(name.split("/")[1] in hundred[:2] for name in (*part.train.files, *part.test.files))
+    assert part.train.labels.tolist() == [0, 0, 1, 1]
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TwofoldError, match=r"tiny-imagenet-200.*zip"):
+        open_source("tiny-imagenet", data_dir=tmp_path)
+    with pytest.raises(TwofoldError, match=r"train_X.bin.*stl10_binary.tar.gz"):
+        open_source("stl10", data_dir=tmp_path)
+    root = imagenet(tmp_path, ["n1", "n2"])
+    for path in root.glob("val/*/*"):
+        path.rename(root / "val" / path.name)
+    with pytest.raises(TwofoldError, match="val needs a folder for each class"):
+        open_source("imagenet", data_dir=tmp_path)
+    for content, message in (("", "names no class"), ("n1\nn7\n", "no images of n7")):
+        (tmp_path / "classes.txt").write_text(content)
+        with pytest.raises(TwofoldError, match=message):
+            open_source(root / "train", class_list=tmp_path / "classes.txt")
+    with pytest.raises(TwofoldError, match="cannot be read"):
+        open_source(root, class_list=tmp_path / "none.txt")
+
+
+def test_a_class_list_is_remembered_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = imagenet(tmp_path, ["n1", "n2", "n3"])
+    (tmp_path / "classes.txt").write_text("n1\nn3\n")
+    monkeypatch.chdir(tmp_path)
+    config, source = pretrain.configure(root, None, {"class_list": "classes.txt"})
+    assert config.class_list == str(tmp_path / "classes.txt")
+    assert source.classes == ("n1", "n3")
+    np.save(tmp_path / "a.npy", np.zeros((4, 8, 8), np.uint8))
+    with pytest.raises(TwofoldError, match="class_list is for folders"):
+        pretrain.configure("a.npy", None, {"class_list": "classes.txt"})

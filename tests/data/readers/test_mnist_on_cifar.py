@@ -1,0 +1,84 @@
+"""Pictures with a digit of their label in the fourth channel, and how the two are augmented."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from standard_files import CLASSES, cifar10_contents, idx
+from twofold.data.readers.mnist_on_cifar import partners
+from twofold.data.sources import open_source
+from twofold.errors import TwofoldError
+from twofold.verbs import pretrain
+
+DIGIT_LABELS = {"train": np.repeat(np.arange(10), 9), "t10k": np.arange(10).repeat(2)}
+
+
+def digits(labels: np.ndarray) -> np.ndarray:
+    """Every digit is an image of its own: its row number in the first corner, its label elsewhere."""
+    images = np.broadcast_to(labels[:, None, None] + 100, (len(labels), 28, 28)).astype(np.uint8)
+    images[:, :14, :14] = np.arange(len(labels))[:, None, None]
+    return images
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    for name, record in cifar10_contents().items():
+        (tmp_path / name).write_bytes(pickle.dumps(record))
+    for part, labels in DIGIT_LABELS.items():
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx(digits(labels)))
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels.astype(np.uint8)))
+    return tmp_path
+
+
+def test_each_picture_has_a_digit_of_its_label(data_dir: Path) -> None:
+    source = open_source("mnist-on-cifar", data_dir=data_dir)
+    pictures = open_source("cifar10", data_dir=data_dir)
+    assert source.classes == tuple(CLASSES)
+    assert source.chosen == {"image_size": 32, "channels": 4, "stem": "small"}
+    for split, plain, part in ((source.train, pictures.train, "train"), (source.test, pictures.test, "t10k")):
+        np.testing.assert_array_equal(split.images[..., :3], plain.images)
+        np.testing.assert_array_equal(split.labels, plain.labels)
+        channel = split.images[..., 3]
+        np.testing.assert_array_equal(channel[:, -1, -1], 100 + split.labels)
+        rows = channel[:, 0, 0].astype(int)
+        np.testing.assert_array_equal(DIGIT_LABELS[part][rows], split.labels)
+        enlarged = Image.fromarray(digits(DIGIT_LABELS[part])[rows[0]]).resize((32, 32), Image.Resampling.BILINEAR)
+        np.testing.assert_allclose(channel[0], np.asarray(enlarged), atol=1)
+
+
+def test_no_digit_twice_while_others_of_its_label_are_left() -> None:
+    labels = np.array([0, 1] * 10 + [0] * 15)
+    chosen = partners(labels, np.repeat(np.arange(2), [10, 20]), "train")
+    zeros, ones = chosen[labels == 0], chosen[labels == 1]
+    assert sorted(zeros[:10]) == list(range(10))
+    np.testing.assert_array_equal(zeros[10:20], zeros[:10])
+    assert len(set(ones)) == 10
+    assert set(ones) <= set(range(10, 30))
+    assert list(ones) != sorted(ones)  # in no order of theirs
+    other = partners(labels, np.repeat(np.arange(2), [10, 20]), "test")
+    assert list(other) != list(chosen)
+
+
+def test_a_label_without_digits_is_refused() -> None:
+    with pytest.raises(TwofoldError, match=r"no digit 2 among MNIST's test images"):
+        partners(np.array([0, 2]), np.array([0, 1]), "test")
+
+
+def test_masked_the_digit_is_black_and_all_else_the_same(data_dir: Path) -> None:
+    shown, masked = (open_source(f"mnist-on-cifar{kind}", data_dir=data_dir) for kind in ("", "-masked"))
+    for split, other in ((shown.train, masked.train), (shown.test, masked.test)):
+        np.testing.assert_array_equal(split.images[..., :3], other.images[..., :3])
+        np.testing.assert_array_equal(split.labels, other.labels)
+        assert (split.images[..., 3].max(), other.images[..., 3].max()) > (0, 0)
+        assert other.images[..., 3].max() == 0
+
+
+def test_the_digit_is_augmented_as_the_paper_says(data_dir: Path) -> None:
+    config, _ = pretrain.configure("mnist-on-cifar", "diet", {"data_dir": str(data_dir)})
+    augment = config.augment
+    assert (augment.crop_scale, augment.flip, augment.grayscale) == ((0.08, 1.0), 0.5, 0.2)
+    assert (augment.extra_scale, augment.extra_blur > 0) == ((0.75, 1.0), True)
+    assert (config.channels, config.encoder, config.stem) == (4, "resnet18", "small")

@@ -1,0 +1,285 @@
+import gzip
+import os
+import pickle
+import re
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from standard_files import CLASSES, cifar10_contents, cifar100_contents, idx, mnist_contents
+from twofold import config
+from twofold.config import keys
+from twofold.data.readers import folder_sets, named_sets
+from twofold.data.readers.named_sets import read_cifar10, read_cifar100, read_digits, read_fashion_mnist, read_mnist
+from twofold.data.sources import open_source
+from twofold.errors import TwofoldError
+
+
+def test_defaults_are_valid_configuration() -> None:
+    folders = (known.defaults for known in folder_sets.FOLDER_SETS.values())
+    for defaults in (*(given for _, given in named_sets.NAMED.values()), *folders, folder_sets.STL10_DEFAULTS):
+        # Sizes are keys of methods; a source may set them for those that have them.
+        widths = {"projector": keys.Widths, "predictor_width": int, "prototypes": int, "queue": int}
+        known = config.RUN_KEYS | {name: keys.Key(name, hint, None, "") for name, hint in widths.items()}
+        resolved = config.flat(config.resolve(known, {"data source": defaults}))
+        assert {key: resolved[key] for key in defaults} == defaults
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    train, test, classes = read_digits()
+    reference = load_digits()
+    np.testing.assert_allclose(train.images[..., 0] / 255 * 16, reference.images, atol=16 / 255 / 2)
+    assert (train.images.min(), train.images.max(), train.images.dtype) == (0, 255, np.uint8)
+    np.testing.assert_array_equal(train.labels, reference.target)
+    assert (test, classes) == (None, tuple("0123456789"))
+
+
+def as_bytes(record: dict[str, object]) -> dict[bytes, object]:
+    """Keys and texts as bytes, as they are after a round trip through Python 3 with encoding="bytes"."""
+    encoded = {key.encode(): value for key, value in record.items()}
+    for key in (b"label_names", b"fine_label_names"):
+        if key in encoded:
+            encoded[key] = [name.encode() for name in encoded[key]]
+    return encoded
+
+
+def python2_pickle(record: dict[str, object]) -> bytes:
+    """The opcodes that Python 2 wrote into the original files: byte strings, and arrays from numpy.core."""
+
+    def text(value: bytes) -> bytes:
+        return b"T" + struct.pack("<i", len(value)) + value
+
+    def integer(value: int) -> bytes:
+        return b"J" + struct.pack("<i", value)
+
+    def put(value: object) -> bytes:
+        if isinstance(value, str):
+            return text(value.encode())
+        if isinstance(value, int):
+            return integer(value)
+        if isinstance(value, list):
+            return b"](" + b"".join(map(put, value)) + b"e"
+        assert isinstance(value, np.ndarray)
+        empty = (
+            b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + integer(0) + b"\x85" + text(b"b") + b"\x87R"
+        )
+        kind = b"cnumpy\ndtype\n" + text(b"u1") + integer(0) + integer(1) + b"\x87R"
+        state = b"(" + integer(3) + text(b"|") + b"NNN" + integer(-1) + integer(-1) + integer(0) + b"tb"
+        shape = integer(value.shape[0]) + integer(value.shape[1]) + b"\x86"
+        return empty + b"(" + integer(1) + shape + kind + state + b"\x89" + text(value.tobytes()) + b"tb"
+
+    return b"\x80\x02}(" + b"".join(put(key) + put(value) for key, value in record.items()) + b"u."
+
+
+WRITERS = {
+    "protocol 2 by Python 2": python2_pickle,
+    "protocol 2": lambda record: pickle.dumps(record, protocol=2),
+    "protocol 4": lambda record: pickle.dumps(record, protocol=4),
+    "bytes keys": lambda record: pickle.dumps(as_bytes(record), protocol=4),
+}
+
+
+@pytest.mark.parametrize("folder", ["cifar-10-batches-py", "."])
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
+def test_cifar10_files(tmp_path: Path, folder: str, writer) -> None:
+    contents = cifar10_contents()
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for name, record in contents.items():
+        (tmp_path / folder / name).write_bytes(writer(record))
+    train, test, classes = read_cifar10(tmp_path, download=False)
+    assert classes == tuple(CLASSES)
+    data = np.concatenate([contents[f"data_batch_{number}"]["data"] for number in range(1, 6)])
+    np.testing.assert_array_equal(train.images.transpose(0, 3, 1, 2).reshape(20, 3072), data)
+    labels = [label for number in range(1, 6) for label in contents[f"data_batch_{number}"]["labels"]]
+    assert train.labels.tolist() == labels
+    np.testing.assert_array_equal(test.images[..., 2].reshape(4, -1), contents["test_batch"]["data"][:, 2048:])
+    assert test.labels.tolist() == contents["test_batch"]["labels"]
+
+
+def test_the_folder_of_a_named_set_is_told_by_its_name(tmp_path: Path) -> None:
+    """Whoever gives the folder in place of the name: the folder itself, or one above."""
+    for file in ("cifar-10-batches-py/data_batch_1", "f/FashionMNIST/raw/train-images-idx3-ubyte.gz"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path, tmp_path / "cifar-10-batches-py"):
+        with pytest.raises(
+            TwofoldError, match=rf"files of cifar10: train on cifar10, data_dir={re.escape(str(tmp_path))}$"
+        ):
+            open_source(folder)
+    with pytest.raises(TwofoldError, match=r"files of fashion-mnist: train on fashion-mnist, data_dir=.*/f$"):
+        open_source(tmp_path / "f/FashionMNIST/raw")
+    with pytest.raises(TwofoldError, match=r"no images in .*tiff .*webp$"):
+        open_source(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("folder", ["cifar-100-python", "."])
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
+def test_cifar100_files_with_fine_labels(tmp_path: Path, folder: str, writer) -> None:
+    contents = cifar100_contents()
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for name, record in contents.items():
+        (tmp_path / folder / name).write_bytes(writer(record))
+    train, test, classes = read_cifar100(tmp_path, download=False)
+    assert classes == ("apple", "beaver", "cup")
+    for split, name in ((train, "train"), (test, "test")):
+        planes = split.images.transpose(0, 3, 1, 2).reshape(len(split), 3072)
+        np.testing.assert_array_equal(planes, contents[name]["data"])
+        assert split.labels.tolist() == contents[name]["fine_labels"]
+
+
+@pytest.mark.parametrize(
+    "name, change",
+    [
+        ("train", lambda record: record.pop("fine_labels")),
+        ("train", lambda record: record.update(fine_labels=[0, 1, 2, 3, 0, 1, 2])),
+        ("test", lambda record: record.update(data=record["data"][:3])),
+        ("meta", lambda record: record.pop("fine_label_names")),
+        ("meta", lambda record: record.update(fine_label_names=3)),
+        ("train", lambda record: record.update(data=Evil(os.getcwd))),
+    ],
+)
+def test_cifar100_files_with_other_content(tmp_path: Path, name: str, change) -> None:
+    contents = cifar100_contents()
+    change(contents[name])
+    for file, record in contents.items():
+        (tmp_path / file).write_bytes(pickle.dumps(record, protocol=4))
+    with pytest.raises(TwofoldError, match=str(tmp_path / name)):
+        read_cifar100(tmp_path, download=False)
+
+
+class Evil:
+    def __init__(self, function: object, *arguments: str) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> tuple[object, tuple[str, ...]]:
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("function", [os.system, eval, getattr, np.load, pickle.loads], ids=lambda f: f.__name__)
+def test_a_pickle_cannot_run_code(tmp_path: Path, protocol: int, function: object) -> None:
+    for name, record in cifar10_contents().items():
+        (tmp_path / name).write_bytes(pickle.dumps(record, protocol=4))
+    evil = Evil(function, f"touch {tmp_path / 'ran'}")
+    (tmp_path / "data_batch_3").write_bytes(pickle.dumps({"data": evil}, protocol=protocol))
+    with pytest.raises(TwofoldError, match=r"data_batch_3 cannot be read: it asks for") as caught:
+        read_cifar10(tmp_path, download=False)
+    assert not (tmp_path / "ran").exists()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.update(data=record["data"].astype(np.int64)),
+        lambda record: record.update(data=record["data"][:, :100]),
+        lambda record: record.update(data=[1, 2, 3]),
+        lambda record: record.update(labels=record["labels"][1:]),
+        lambda record: record.update(labels=[0, 1, 2, 3]),
+        lambda record: record.update(labels=["a", "b", "c", "d"]),
+        lambda record: record.pop("labels"),
+    ],
+)
+def test_cifar10_files_with_other_content(tmp_path: Path, change) -> None:
+    contents = cifar10_contents()
+    change(contents["data_batch_2"])
+    for name, record in contents.items():
+        (tmp_path / name).write_bytes(pickle.dumps(record, protocol=4))
+    with pytest.raises(TwofoldError, match="data_batch_2"):
+        read_cifar10(tmp_path, download=False)
+
+
+def test_truncated_cifar10_files(tmp_path: Path) -> None:
+    contents = {name: pickle.dumps(record, protocol=4) for name, record in cifar10_contents().items()}
+    for name in ("data_batch_4", "batches.meta"):
+        for length in (0, 1, 30, len(contents[name]) - 1):
+            for other, content in contents.items():
+                (tmp_path / other).write_bytes(content[:length] if other == name else content)
+            with pytest.raises(TwofoldError, match=name):
+                read_cifar10(tmp_path, download=False)
+
+
+@pytest.mark.parametrize("folder", ["MNIST/raw", "mnist", "."])
+@pytest.mark.parametrize("packed", [False, True])
+def test_mnist_files(tmp_path: Path, folder: str, packed: bool) -> None:
+    contents = mnist_contents()
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        path = tmp_path / folder / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(content) if packed else content)
+    train, test, classes = read_mnist(tmp_path, download=False)
+    assert train.images.tobytes() == contents["train-images-idx3-ubyte"][16:]
+    assert (train.images.shape, test.images.shape) == ((6, 28, 28, 1), (3, 28, 28, 1))
+    assert (train.labels.tolist(), test.labels.tolist()) == ([5, 0, 4, 1, 9, 2], [7, 2, 1])
+    assert classes == tuple("0123456789")
+
+
+@pytest.mark.parametrize("folder", ["FashionMNIST/raw", "fashion-mnist"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_fashion_mnist_files_are_not_taken_for_mnist(tmp_path: Path, folder: str, packed: bool) -> None:
+    digits, clothes = mnist_contents(), mnist_contents()
+    (tmp_path / folder).mkdir(parents=True)
+    for name, content in digits.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(TwofoldError, match=r"fashion-mnist needs train-images-idx3-ubyte.*FashionMNIST/raw"):
+        read_fashion_mnist(tmp_path, download=False)
+    for name, content in clothes.items():
+        path = tmp_path / folder / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(content) if packed else content)
+    train, test, classes = read_fashion_mnist(tmp_path, download=False)
+    assert train.images.tobytes() == clothes["train-images-idx3-ubyte"][16:]
+    assert test.images.tobytes() == clothes["t10k-images-idx3-ubyte"][16:]
+    assert (train.labels.tolist(), test.labels.tolist()) == ([5, 0, 4, 1, 9, 2], [7, 2, 1])
+    assert (len(classes), classes[0], classes[5], classes[9]) == (10, "T-shirt/top", "Sandal", "Ankle boot")
+    assert read_mnist(tmp_path, download=False)[0].images.tobytes() == digits["train-images-idx3-ubyte"][16:]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content[:-1],
+        lambda content: content + b"\0",
+        lambda content: content[:7],
+        lambda _: b"",
+        lambda content: b"\0\0\x0d\x03" + content[4:],
+        lambda _: idx(np.zeros((5, 28, 28), np.uint8)),
+    ],
+)
+def test_damaged_mnist_files(tmp_path: Path, change) -> None:
+    contents = mnist_contents()
+    contents["train-images-idx3-ubyte"] = change(contents["train-images-idx3-ubyte"])
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(TwofoldError, match="train-images-idx3-ubyte"):
+        read_mnist(tmp_path, download=False)
+
+
+def test_a_damaged_gzip_file(tmp_path: Path) -> None:
+    for name, content in mnist_contents().items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
+    path = tmp_path / "t10k-images-idx3-ubyte.gz"
+    whole = path.read_bytes()
+    for content in (whole[:-20], whole[:200] + b"\0\0\0\0\0" + whole[205:], b"no gzip"):
+        path.write_bytes(content)
+        with pytest.raises(TwofoldError, match=r"t10k-images-idx3-ubyte\.gz"):
+            read_mnist(tmp_path, download=False)
+
+
+def test_missing_files_are_named_with_place_address_and_remedy(tmp_path: Path) -> None:
+    with pytest.raises(TwofoldError) as caught:
+        read_cifar10(tmp_path, download=False)
+    message = str(caught.value)
+    for part in ("data_batch_1", "batches.meta", str(tmp_path / "cifar-10-batches-py"), "download=true"):
+        assert part in message
+    assert "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz" in message
+    assert "\n" not in message
+    contents = mnist_contents()
+    for name in list(contents)[:3]:
+        (tmp_path / name).write_bytes(contents[name])
+    with pytest.raises(TwofoldError, match=r"t10k-labels-idx1-ubyte.*mnist/t10k-labels-idx1-ubyte\.gz") as caught:
+        read_mnist(tmp_path, download=False)
+    assert "images" not in str(caught.value)

@@ -1,0 +1,434 @@
+"""Rows on disk after a kill, a loss of power or a full disk: as they were at a mark, at whatever moment it happens."""
+
+import errno
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from twofold.errors import TwofoldError
+from twofold.models import SampleHead
+from twofold.models.sample_head import row_store
+
+ROWS, DIM, BATCH = 12, 3, 4
+SCHEDULE = [0.01] * 40
+
+
+class Stopped(BaseException):
+    """Nothing after this happens, as after a kill."""
+
+
+class Disk:
+    """What reaches a file, call by call. It stops the process at the call of that number, or is full from then on.
+
+    On a loss of power any of the writes that were not synced may be missing, whatever their order; `lose` takes them
+    back. The creation and removal of files are taken as done, which is what syncing the folder is for.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, stop_at: int | None = None, full_from: int | None = None):
+        self.calls, self.stop_at, self.full_from = 0, stop_at, full_from
+        self.unsynced: dict[str, list[tuple[int, int, bytes]]] = {}  # of each file: offset, size, what was there before
+        self.real = {name: getattr(os, name) for name in ("pwrite", "write", "fdatasync")}
+        for name in self.real:
+            monkeypatch.setattr(row_store.os, name, getattr(self, name))
+
+    def name(self, file: int) -> str:
+        return os.readlink(f"/proc/self/fd/{file}")
+
+    def call(self, half: Callable[[], object]) -> None:
+        self.calls += 1
+        if self.full_from is not None and self.calls >= self.full_from:
+            half()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.calls == self.stop_at:
+            half()
+            raise Stopped
+
+    def noted(self, file: int, offset: int, data: memoryview) -> None:
+        before = os.pread(file, len(data), offset)
+        self.unsynced.setdefault(self.name(file), []).append((offset, len(data), before))
+
+    def pwrite(self, file: int, data: memoryview, offset: int) -> int:
+        data = memoryview(data)
+        self.noted(file, offset, data)
+        self.call(lambda: self.real["pwrite"](file, data[: len(data) // 2], offset))
+        return self.real["pwrite"](file, data, offset)
+
+    def write(self, file: int, data: memoryview) -> int:
+        data = memoryview(data)
+        self.noted(file, os.fstat(file).st_size, data)
+        self.call(lambda: self.real["write"](file, data[: len(data) // 2]))
+        return self.real["write"](file, data)
+
+    def fdatasync(self, file: int) -> None:
+        self.call(lambda: None)
+        self.unsynced.pop(self.name(file), None)
+
+    def lose(self, chance: random.Random) -> None:
+        for name, writes in self.unsynced.items():
+            for offset, size, before in reversed(writes):
+                if os.path.exists(name) and chance.random() < 0.5:
+                    # What was appended is there in part, with zeros where pages are missing.
+                    kept = 0 if before else chance.randrange(size)
+                    with open(name, "r+b") as file:
+                        file.seek(offset + kept)
+                        file.write(before or bytes(size - kept))
+
+
+def open_head(path: Path, **options: object) -> SampleHead:
+    return SampleHead(ROWS, DIM, path=path, schedule=SCHEDULE, dtype=torch.float64, **options)
+
+
+def work(head: SampleHead, until: int, marks: tuple[int, ...]) -> None:
+    """Steps whose gradients follow from the rows and the step: the same whenever they are done."""
+    while head.steps < until:
+        index = torch.randperm(ROWS, generator=torch.Generator().manual_seed(head.steps))[:BATCH]
+        head.step(index, head.take(index) + head.steps)
+        if head.steps in marks:
+            head.mark()
+
+
+def truth(steps: int) -> Tensor:
+    head = SampleHead(ROWS, DIM, schedule=SCHEDULE, dtype=torch.float64)
+    work(head, steps, ())
+    return head.dense()
+
+
+@pytest.fixture(autouse=True)
+def rows_reach_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_store, "BUFFER_BYTES", 2 * BATCH * (8 + 3 * DIM * 8))
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power"])
+def test_stopped_at_every_moment(power: bool, tmp_path: Path) -> None:
+    """In the middle of every write; then both marks can be returned to, and the work ends as if nothing had happened.
+
+    With power lost, also writes before it may be missing.
+    """
+    begun = tmp_path / "begun"
+    head = open_head(begun)
+    work(head, 8, marks=(3,))  # marks 0 and 3 are there, and rows written after the second
+    head.forget_older()
+    head.mark()
+    head.close()
+    expected, finished = {step: truth(step) for step in (8, 13)}, truth(20)
+    for moment in itertools.count(1):
+        path = tmp_path / str(moment)
+        shutil.copytree(begun, path)
+        head = open_head(path)
+        with pytest.MonkeyPatch.context() as patch:
+            disk = Disk(patch, stop_at=moment)
+            try:
+                work(head, 20, marks=(13,))
+                done = True
+            except Stopped:
+                done = False
+            head.close()
+        if done:
+            break
+        if power:
+            disk.lose(random.Random(moment))
+        copy = tmp_path / f"{moment}-older"
+        shutil.copytree(path, copy)
+        again = open_head(path)
+        assert again.steps in (8, 13)
+        assert torch.equal(again.dense(), expected[again.steps]), moment
+        work(again, 20, marks=(13,))
+        assert torch.equal(again.dense(), finished), moment
+        again.close()
+        older = open_head(copy, step=8)  # the checkpoint of step 13 was never written
+        assert torch.equal(older.dense(), expected[8]), moment
+        older.close()
+    assert moment > 40
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_returning_may_itself_be_stopped(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_store, "PAGE", 8)
+    heads = open_shares(tmp_path / "head", count)
+    work_together(heads, 10, marks=(5,))
+    close(heads)
+    for moment in itertools.count(1):
+        path = tmp_path / str(moment)
+        shutil.copytree(tmp_path / "head", path)
+        with pytest.MonkeyPatch.context() as patch:
+            Disk(patch, stop_at=moment)
+            try:
+                open_head(path, step=0).close()
+                break
+            except Stopped:
+                pass
+        assert torch.equal(open_head(path, step=0).dense(), truth(0)), moment
+    assert moment > 10
+
+
+def open_shares(path: Path, count: int, step: int | None = 0) -> list[SampleHead]:
+    """As several processes do it, but all in this one."""
+    whole = open_head(path, step=step)
+    whole.close()
+    return [open_head(path, step=whole.steps, share=(number, count)) for number in range(count)]
+
+
+def work_together(heads: list[SampleHead], until: int, marks: tuple[int, ...]) -> None:
+    """As `work`, each with its own rows."""
+    while heads[0].steps < until:
+        index = torch.randperm(ROWS, generator=torch.Generator().manual_seed(heads[0].steps))[:BATCH]
+        for head in heads:
+            own = index[(index >= head.own.start) & (index < head.own.stop)]
+            head.step(own, head.take(own) + head.steps)
+        if heads[0].steps in marks:
+            for head in heads:
+                head.mark()
+
+
+def close(heads: list[SampleHead]) -> None:
+    for head in heads:
+        head.close()
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power"])
+def test_several_processes_stopped_at_every_moment(
+    power: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then others, of another number, return to the mark of the checkpoint, whoever had made the one after it."""
+    monkeypatch.setattr(row_store, "PAGE", 8)
+    monkeypatch.setattr(row_store, "BUFFER_BYTES", 1)  # a batch
+    begun = tmp_path / "begun"
+    heads = open_shares(begun, 3)
+    assert [len(head.own) for head in heads] == [ROWS // 3] * 3
+    work_together(heads, 8, marks=(3, 8))
+    for head in heads[1:]:  # the first was stopped before it forgot
+        head.forget_older()
+    close(heads)
+    expected, finished, partly_marked = {step: truth(step) for step in (8, 13)}, truth(16), 0
+    for moment in itertools.count(1):
+        path = tmp_path / str(moment)
+        shutil.copytree(begun, path)
+        heads = open_shares(path, 2, step=8)
+        with pytest.MonkeyPatch.context() as patch:
+            disk = Disk(patch, stop_at=moment)
+            try:
+                work_together(heads, 16, marks=(13,))
+                done = True
+            except Stopped:
+                done = False
+            close(heads)
+        if done:
+            break
+        if power:
+            disk.lose(random.Random(moment))
+        marked = {path.name for path in path.glob("undo-13*.bin")}
+        partly_marked += len(marked) == 1
+        copy = tmp_path / f"{moment}-older"
+        shutil.copytree(path, copy)
+        newest = open_head(path)
+        assert newest.steps == (13 if len(marked) == 2 else 8)
+        assert torch.equal(newest.dense(), expected[newest.steps]), moment
+        newest.close()
+        heads = open_shares(copy, 3, step=8)  # the checkpoint of step 13 was never written
+        assert torch.equal(torch.cat([head.dense() for head in heads]), expected[8]), moment
+        work_together(heads, 16, marks=())
+        assert torch.equal(torch.cat([head.dense() for head in heads]), finished), moment
+        close(heads)
+    assert moment > 40
+    assert partly_marked > 1
+
+
+def test_no_two_processes_write_to_one_page() -> None:
+    for rows, record, count in ((1_000_000, 6152, 8), (1438, 200, 3), (50_000, 4096, 7), (34, 104, 2), (1, 8, 4)):
+        edges = row_store.edges(rows, record, count)
+        assert (edges[0], edges[-1], len(edges)) == (0, rows, count + 1)
+        assert edges == sorted(edges)
+        assert all(edge == rows or edge * record % row_store.PAGE == 0 for edge in edges)
+        shares = [end - start for start, end in itertools.pairwise(edges)]
+        assert max(shares) - rows / count <= row_store.PAGE
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    for moment in range(1, 40, 5):
+        path = tmp_path / str(moment)
+        head = open_head(path)
+        work(head, 5, marks=(5,))
+        with pytest.MonkeyPatch.context() as patch:
+            Disk(patch, full_from=moment)
+            with pytest.raises(TwofoldError, match=r"No space left on device.*make room"):
+                work(head, 40, marks=(13,))
+        stopped_at = head.steps
+        copy = tmp_path / f"{moment}-copy"
+        shutil.copytree(path, copy)
+        work(head, 20, marks=())  # there is room again
+        assert torch.equal(head.dense(), truth(20))
+        head.close()
+        for left in (path, copy):  # both as after a kill, one of them before there was room
+            again = open_head(left)
+            assert again.steps in (5, 13)
+            assert again.steps <= stopped_at
+            assert torch.equal(again.dense(), truth(again.steps))
+
+
+def test_flush_is_where_rows_are_after_a_kill(tmp_path: Path) -> None:
+    head = open_head(tmp_path / "head")
+    work(head, 6, ())
+    head.flush()
+    work(head, 11, ())
+    del head  # without a word, as a kill
+    again = open_head(tmp_path / "head")
+    assert again.steps == 6
+    assert torch.equal(again.dense(), truth(6))
+    again.close()
+    with pytest.raises(TwofoldError, match="cannot return to step 3"):
+        open_head(tmp_path / "head", step=3)
+    with pytest.raises(TwofoldError, match="has no rows"):
+        open_head(tmp_path / "moved away", step=6)
+    assert not (tmp_path / "moved away").exists()
+
+
+def test_undo_holds_a_row_once_and_unused_rows_by_number(tmp_path: Path) -> None:
+    head = open_head(tmp_path / "head")
+    record = 8 + 3 * DIM * 8
+    work(head, 30, ())
+    assert (tmp_path / "head" / "undo-0.bin").stat().st_size < ROWS * (8 + 32)
+    head.flush()
+    work(head, 40, ())
+    assert ROWS * record <= (tmp_path / "head" / "undo-30.bin").stat().st_size <= ROWS * (record + 8 + 32)
+    assert sorted(path.name for path in (tmp_path / "head").iterdir()) == [
+        "head.json", "rows.bin", "schedule.bin", "undo-30.bin",
+    ]  # fmt: skip
+
+
+def test_rows_of_others_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "head"
+    open_head(path, run="mine").close()
+    for options, message in (
+        ({"run": "yours"}, "of another run"),
+        ({"seed": 3}, "seed=0, not 3"),
+        ({"optimizer": "sgd"}, "optimizer=adamw"),
+        ({"weight_decay": 0.1}, "settings="),
+    ):
+        with pytest.raises(TwofoldError, match=message):
+            open_head(path, **options)
+    for rows, dim in ((ROWS + 1, DIM), (ROWS, DIM + 1)):
+        with pytest.raises(TwofoldError, match="choose another folder"):
+            SampleHead(rows, dim, path=path, schedule=SCHEDULE, dtype=torch.float64)
+    header = json.loads((path / "head.json").read_text())
+    (path / "head.json").write_text(json.dumps(header | {"format": 2}))
+    with pytest.raises(TwofoldError, match="format 1"):
+        open_head(path)
+    (path / "head.json").write_text("{")
+    with pytest.raises(TwofoldError, match="not a sample head"):
+        open_head(path)
+    (path / "head.json").write_text(json.dumps(header))
+    os.truncate(path / "rows.bin", 100)
+    with pytest.raises(TwofoldError, match="damaged"):
+        open_head(path)
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("long")
+    with pytest.raises(TwofoldError, match="other files"):
+        open_head(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_head_that_another_process_uses_is_refused(tmp_path: Path) -> None:
+    open_head(tmp_path / "head").close()
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True)"
+    hold += "; input()"
+    command = [sys.executable, "-c", hold, str(tmp_path / "head" / "rows.bin")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(TwofoldError, match="in use by another process"):
+            open_head(tmp_path / "head")
+        holder.communicate("\n")
+    open_head(tmp_path / "head")
+
+
+def is_locked(path: Path) -> bool:
+    """As another process sees it."""
+    ask = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    command = [sys.executable, "-c", ask, str(path / "rows.bin")]
+    return subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+def test_a_head_that_this_process_uses_is_refused_and_stays_locked(tmp_path: Path) -> None:
+    path, link = tmp_path / "head", tmp_path / "link"
+    link.symlink_to(path)
+    head = open_head(path)
+    for same in (path, link):
+        with pytest.raises(TwofoldError, match=r"is in use in this process already: close\(\) that head first"):
+            open_head(same)
+    assert is_locked(path)
+    head.close()
+    again = open_head(link)
+    del head  # closed already: what it had is another's now
+    with pytest.raises(TwofoldError, match="in this process"):
+        open_head(path)
+    del again  # nobody closes it
+    open_head(path).close()
+    assert not is_locked(path)
+
+
+def test_a_head_that_could_not_be_opened_is_not_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "head"
+    open_head(path).close()
+    with pytest.raises(TwofoldError, match="seed=0") as refused:
+        open_head(path, seed=3)
+    (path / "undo-0.bin").rename(path / "undo-5.bin")
+    (path / "schedule.bin").write_bytes(b"")
+    with pytest.raises(TwofoldError, match="5 steps are done, and only the rates of 0 are known") as unknown:
+        open_head(path, step=5)
+    (path / "undo-5.bin").rename(path / "undo-0.bin")
+    open_head(path).close()
+    assert refused.tb  # which keeps what failed
+    assert unknown.tb
+
+
+def test_ranges_are_locked_each_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of one run share a head; another run is refused as long as any of them lives."""
+    monkeypatch.setattr(row_store, "PAGE", 8)
+    path = tmp_path / "head"
+    open_head(path).close()
+    hold = "import sys, test_row_store as t; t.row_store.PAGE = 8; h = t.open_head(t.Path(sys.argv[1]), share=(1, 2))"
+    command = [sys.executable, "-c", f"{hold}; print('held', flush=True); input()", str(path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as holder:
+        assert holder.stdout.readline() == "held\n"
+        for share in ((0, 1), (1, 2), (2, 3)):
+            with pytest.raises(TwofoldError, match="in use by another process"):
+                open_head(path, share=share)
+        open_head(path, share=(0, 2)).close()
+        holder.communicate("\n")
+    open_head(path).close()
+
+
+def test_processes_that_do_not_see_one_disk_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TwofoldError, match="a disk that all processes see"):
+        open_head(tmp_path / "head", step=0, share=(1, 2))
+    assert not (tmp_path / "head").exists()
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["cut short", "marked"])
+def test_rows_move_from_memory_to_disk(ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And do so again, if no checkpoint followed."""
+    monkeypatch.setattr(row_store, "PAGE", 8)
+    memory = SampleHead(ROWS, DIM, schedule=SCHEDULE, dtype=torch.float64)
+    work(memory, 4, ())
+    for attempt in range(3):
+        whole = open_head(tmp_path / "head", step=0)
+        whole.load_state_dict(memory.state_dict())
+        assert torch.equal(whole.dense(), truth(4))
+        whole.close()
+        heads = [open_head(tmp_path / "head", step=4, share=(number, 3)) for number in range(3)]
+        work_together(heads, 9 + attempt, marks=(7,) if ended else ())
+        assert torch.equal(torch.cat([head.dense() for head in heads]), truth(9 + attempt))
+        close(heads)
+    assert torch.equal(open_head(tmp_path / "head", step=4).dense(), truth(4))

@@ -1,0 +1,94 @@
+"""How images and weights lie in memory: faster with the channels innermost, and nobody's network breaks of it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import running
+import twofold
+from twofold.train.memory_format import choose_memory_format, supports_channels_last, to_memory_format
+
+CPU = torch.device("cpu")
+
+
+class Viewing(nn.Module):
+    """What many write: it asks for activations as they usually lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 6, 3, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x).view(len(x), -1)
+
+
+class Flattening(Viewing):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x).flatten(1)
+
+
+class Gradient(torch.autograd.Function):
+    """Fine forwards; backwards it asks for the usual layout."""
+
+    @staticmethod
+    def forward(_: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_: object, gradient: Tensor) -> Tensor:
+        return gradient.view(-1).view_as(gradient)
+
+
+class ViewingBackwards(Viewing):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(Gradient.apply(self.conv(x)).relu().mean(1, keepdim=True)).mean((2, 3))
+
+
+class Striding(Viewing):
+    """It reads memory without asking what lies there: no error, other numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return y.as_strided((len(y), y[0].numel()), (y[0].numel(), 1))
+
+
+@pytest.mark.parametrize(
+    "network, borne", [(Viewing, False), (Flattening, True), (ViewingBackwards, False), (Striding, False)]
+)
+def test_what_a_network_bears_is_tried_on_a_copy(network: type[nn.Module], borne: bool) -> None:
+    network()(torch.rand(2, 1, 9, 9)).sum().backward()  # as images usually lie, all of them work
+    encoder = network()
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    random = torch.get_rng_state()
+    assert supports_channels_last(encoder, 1, 9) == borne
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+    assert all(value.grad is None and value.is_contiguous() for value in encoder.parameters())
+    expected = torch.channels_last if borne else torch.contiguous_format
+    assert choose_memory_format(encoder, 1, 9, CPU, ours=False) == expected
+    assert choose_memory_format(encoder, 1, 9, CPU, ours=True) == torch.channels_last
+    assert choose_memory_format(encoder, 1, 9, torch.device("mps"), ours=True) == torch.contiguous_format
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 4, 6), (2, 5, 3, 4, 6)])
+def test_arranging_moves_images_and_changes_none(shape: tuple[int, ...]) -> None:
+    images = torch.randn(shape)
+    moved = to_memory_format(images, torch.channels_last)
+    assert torch.equal(moved, images)
+    assert moved.flatten(end_dim=-4).is_contiguous(memory_format=torch.channels_last)
+    assert to_memory_format(images, torch.contiguous_format).is_contiguous()
+
+
+def test_our_encoders_are_trained_with_the_channels_innermost() -> None:
+    trainer = running.trainer("simclr")
+    weights = [weight for weight in trainer.method.encoder.parameters() if weight.ndim == 4 and weight.shape[1] > 1]
+    assert weights
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+
+
+def test_a_network_that_views_its_activations_is_trained(tmp_path: Path) -> None:
+    keys = running.small("simclr", epochs=1)
+    run = twofold.pretrain("digits", method="simclr", out=tmp_path / "run", encoder=Viewing(), **keys)
+    assert run.results is not None

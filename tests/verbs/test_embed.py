@@ -1,0 +1,253 @@
+"""Features as files: what is in them, in which order, and that nothing is held that grows with the set."""
+
+import csv
+import errno
+import shutil
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import twofold
+from running import small
+from twofold.config.keys import Positive
+from twofold.data.decode import decode
+from twofold.errors import TwofoldError
+from twofold.methods import CATALOG, Method, Parts, registry
+from twofold.models import mlp
+from twofold.types import LossTerms
+from twofold.verbs.diagnose import diagnose, read_features
+from twofold.verbs.feature_files import WRITERS, Catalogue, write_npz
+
+
+@pytest.fixture(scope="module")
+def expected(desk: Path) -> dict[str, np.ndarray]:
+    """From the files themselves, one after the other."""
+    files = sorted(str(path.relative_to(desk / "photos")) for path in (desk / "photos").rglob("*.png"))
+    encoder = twofold.load_encoder(desk / "run")
+    pixels = np.stack([decode(desk / "photos" / name, 12, 3) for name in files])
+    with torch.no_grad():
+        features = encoder(encoder.preprocess(torch.from_numpy(pixels))).numpy()
+    return {"files": np.array(files), "features": features, "classes": np.array([name[:4] for name in files])}
+
+
+def test_npz_holds_every_image_in_order_with_what_is_known_of_it(desk: Path, expected: dict[str, np.ndarray]) -> None:
+    out = twofold.embed(desk / "run", desk / "photos", desk / "features.npz")
+    with np.load(out) as file:
+        assert set(file.files) == {"features", "index", "split", "labels", "classes", "files"}
+        assert file["index"].tolist() == list(range(30))
+        assert file["files"].tolist() == expected["files"].tolist()
+        assert file["classes"][file["labels"]].tolist() == expected["classes"].tolist()
+        np.testing.assert_allclose(file["features"], expected["features"], rtol=1e-4, atol=1e-5)
+        assert file["features"].dtype == np.float32
+        held_out = (file["split"] == "test").sum()
+    assert held_out == twofold.Run(desk / "run").results["test_images"] > 0
+
+
+def test_of_other_data_nothing_is_held_out(desk: Path) -> None:
+    with np.load(twofold.embed(desk / "run", desk / "photos" / "..", desk / "other.npz")) as file:
+        assert set(file["split"]) == {"train"}
+
+
+def test_one_image_is_enough_and_keeps_its_label(desk: Path, expected: dict[str, np.ndarray], tmp_path: Path) -> None:
+    pixels = decode(desk / "photos" / expected["files"][0], 12, 3).transpose(1, 2, 0)[None]
+    with np.load(twofold.embed(desk / "run", (pixels, ["ants"]), tmp_path / "one.npz")) as file:
+        np.testing.assert_allclose(file["features"], expected["features"][:1], rtol=1e-4, atol=1e-5)
+        assert file["classes"][file["labels"]].tolist() == ["ants"]
+
+
+def test_what_the_run_held_out_stays_so_when_images_are_added(desk: Path, tmp_path: Path) -> None:
+    def splits(where: Path) -> dict[str, str]:
+        table = np.load(twofold.embed(tmp_path / "run", where, tmp_path / "out.npz"))
+        return dict(zip(table["files"].tolist(), table["split"].tolist(), strict=True))
+
+    shutil.copytree(desk / "photos", tmp_path / "photos")
+    settings = small("frossl", epochs=1, batch_size=8)
+    twofold.pretrain(tmp_path / "photos", out=tmp_path / "run", **settings)
+    before = splits(tmp_path / "photos")
+    shutil.copytree(tmp_path / "photos", tmp_path / "moved")
+    assert splits(tmp_path / "moved") == before  # the same images, wherever they lie
+    for name in ("ants/-1.png", "bees/zz.png"):
+        shutil.copy(desk / "photos" / "ants" / "00.png", tmp_path / "photos" / name)
+    after = splits(tmp_path / "photos")
+    assert {name: split for name, split in after.items() if name in before} == before
+    assert [after["ants/-1.png"], after["bees/zz.png"]] == ["test", "test"]
+    measured = twofold.probe(tmp_path / "run")
+    assert (measured["train_images"], measured["test_images"]) == (
+        sum(split == "train" for split in before.values()),
+        2 + sum(split == "test" for split in before.values()),
+    )
+
+
+def test_a_folder_whose_images_were_all_replaced_is_other_data(desk: Path, tmp_path: Path) -> None:
+    shutil.copytree(desk / "photos", tmp_path / "photos")
+    twofold.pretrain(tmp_path / "photos", out=tmp_path / "run", **small("frossl", epochs=1, batch_size=8))
+    for path in sorted((tmp_path / "photos").glob("*/*.png")):
+        path.rename(path.with_name(f"new-{path.name}"))
+    table = np.load(twofold.embed(tmp_path / "run", tmp_path / "photos", tmp_path / "out.npz"))
+    assert len(table["features"]) == 30
+
+
+def test_images_of_a_program_are_split_as_the_run_split_them(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    data = generator.integers(0, 255, (40, 12, 12, 3), dtype=np.uint8), np.arange(40) % 2
+    run = twofold.pretrain(data, out=tmp_path / "run", **small("frossl", epochs=1, batch_size=8))
+    table = np.load(twofold.embed(run, data, tmp_path / "out.npz"))
+    assert (table["split"] == "test").sum() == 8
+
+
+def test_a_damaged_memory_of_the_images_is_refused(desk: Path, tmp_path: Path) -> None:
+    shutil.copytree(desk / "run", tmp_path / "run")
+    (tmp_path / "run" / "images.npz").write_bytes((desk / "run" / "images.npz").read_bytes()[:100])
+    with pytest.raises(TwofoldError, match=r"images.npz, which says what the run was trained on, cannot be read"):
+        twofold.embed(tmp_path / "run", desk / "photos", tmp_path / "out.npz")
+
+
+def test_an_array_file_that_has_changed_is_not_split_anew(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (40, 12, 12, 3), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", images=images, labels=np.arange(40) % 2)
+    twofold.pretrain(tmp_path / "a.npz", out=tmp_path / "run", **small("frossl", epochs=1, batch_size=8))
+    np.savez(tmp_path / "a.npz", images=images[1:], labels=np.arange(39) % 2)
+    with pytest.raises(TwofoldError, match=r"has changed since .* which of its images were held out is not known"):
+        twofold.probe(tmp_path / "run")
+
+
+def test_csv_has_the_same_numbers(desk: Path, expected: dict[str, np.ndarray]) -> None:
+    out = twofold.embed(desk / "run", desk / "photos", desk / "features.csv")
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"] for row in rows] == expected["files"].tolist()
+    assert [row["class"] for row in rows] == expected["classes"].tolist()
+    assert [int(row["index"]) for row in rows] == list(range(30))
+    assert {row["split"] for row in rows} == {"train", "test"}
+    read = np.array([[float(row[f"f{column}"]) for column in range(256)] for row in rows], np.float32)
+    with np.load(twofold.embed(desk / "run", desk / "photos", desk / "same.npz")) as same:
+        assert np.array_equal(read, same["features"])
+
+
+def test_parquet_has_the_same_numbers(desk: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install pyarrow")
+    out = twofold.embed(desk / "run", desk / "photos", desk / "features.parquet")
+    table = parquet.read_table(out).to_pydict()
+    with np.load(twofold.embed(desk / "run", desk / "photos", desk / "same.npz")) as same:
+        assert np.array_equal(np.array(table["features"], np.float32), same["features"])
+        assert table["file"] == same["files"].tolist()
+        assert table["label"] == same["labels"].tolist()
+        assert table["split"] == same["split"].tolist()
+
+
+def test_without_pyarrow_it_says_what_to_install(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(twofold.TwofoldError, match=r"pip install pyarrow, or choose .npz or .csv"):
+        twofold.embed(desk / "run", desk / "photos", desk / "none.parquet")
+
+
+@pytest.mark.parametrize("name", ["features.txt", "no/features.npz", "features"])
+def test_other_endings_and_missing_folders_are_refused_first(desk: Path, name: str) -> None:
+    with pytest.raises(twofold.TwofoldError, match=r"written as .npz, .parquet, .csv .*a folder that exists"):
+        twofold.embed(desk / "run", "nowhere", desk / name)
+
+
+@pytest.mark.parametrize("ending", sorted(WRITERS))
+def test_what_is_stopped_leaves_nothing_behind(desk: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pyarrow")
+    out = desk / f"kept{ending}"
+    out.write_text("what was there before")
+    before = sorted(desk.iterdir())
+
+    def stopped(*_: object, **__: object) -> object:
+        yield torch.zeros(2, 3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("twofold.verbs.embed.stream", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        twofold.embed(desk / "run", desk / "photos", out)
+    assert sorted(desk.iterdir()) == before
+    assert out.read_text() == "what was there before"
+
+
+def test_what_the_disk_refuses_is_said(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "features.npz")
+
+    monkeypatch.setattr(Path, "replace", read_only)
+    with pytest.raises(twofold.TwofoldError, match=rf"could not be written into {desk} \(Read-only file system\)"):
+        twofold.embed(desk / "run", desk / "photos", desk / "refused.npz")
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    with pytest.raises(twofold.TwofoldError, match=f"the folder {desk} cannot be written"):
+        twofold.embed("no run, which is looked for later", desk / "photos", desk / "refused.npz")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_tables_can_be_diagnosed(desk: Path, ending: str) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pyarrow")
+    table = twofold.embed(desk / "run", desk / "photos", desk / f"table{ending}")
+    arrays = twofold.embed(desk / "run", desk / "photos", desk / "table.npz")
+    assert torch.equal(read_features(table), read_features(arrays))
+    assert diagnose(table)["measures"] == diagnose(arrays)["measures"]
+
+
+def test_other_parquet_files_are_refused(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "x.parquet"
+    for columns in ({"age": [1, 2]}, {"features": [1.0, 2.0]}, {"features": [[1.0], [1.0, 2.0]]}):
+        parquet.write_table(arrow.table(columns), path)
+        with pytest.raises(twofold.TwofoldError, match="cannot be read: embeddings are a column of lists"):
+            diagnose(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(twofold.TwofoldError, match="cannot be read"):
+        diagnose(path)
+
+
+def test_names_that_are_no_utf8_leave_a_table_that_is(tmp_path: Path) -> None:
+    names = ["caf\udce9.png", 'ü,"b".png']  # the first as Python reads a byte that is no UTF-8
+    images = Catalogue(np.arange(2), np.zeros(2, bool), None, names, None)
+    blocks = [np.eye(2, 3, dtype=np.float32)]
+    for ending, write in WRITERS.items():
+        if ending != ".parquet":
+            write(tmp_path / f"x{ending}", images, iter(blocks))
+    with np.load(tmp_path / "x.npz") as file:
+        assert file["files"].tolist() == names
+    with (tmp_path / "x.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["file"] for row in csv.DictReader(file)] == [r"caf\udce9.png", names[1]]
+
+
+def test_memory_does_not_grow_with_the_features(tmp_path: Path) -> None:
+    count, width, block = 40_000, 512, 500
+    images = Catalogue(np.arange(count), np.zeros(count, bool), None, None, None)
+    tracemalloc.start()
+    write_npz(tmp_path / "x.npz", images, (np.full((block, width), i, np.float32) for i in range(count // block)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * block * width * 4  # of 80 MB in all
+    with np.load(tmp_path / "x.npz") as file:
+        features = file["features"]
+    assert features.shape == (count, width)
+    assert np.array_equal(features[::block, 0], np.arange(count // block))
+
+
+def test_a_run_of_a_method_that_is_not_registered_here_is_good_for_all_but_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mine(parts: Parts, *, weight: Positive = 2.0) -> Method:
+        return Method(parts, mlp(parts.features, (8,)), lambda e: LossTerms(weight * e.z.square().mean(), {}))
+
+    monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", mine, "own", "", "", {}))
+    run = twofold.pretrain("digits", method="mine", out=tmp_path / "run", epochs=1, weight=3.0, encoder="conv")
+    known = twofold.embed(run, "digits", tmp_path / "known.npz")
+    monkeypatch.delitem(CATALOG, "mine")
+    found = twofold.embed(run.path, "digits", tmp_path / "found.npz")
+    with np.load(known) as first, np.load(found) as second:
+        np.testing.assert_array_equal(first["features"], second["features"])
+    assert twofold.knn(run.path)["k"] == 20
+    assert twofold.resume(run.path).path == run.path  # it is finished
+    for name in ("results.json", "encoder.safetensors"):
+        (run.path / name).unlink()
+    with pytest.raises(TwofoldError, match="trained with 'mine', a method that is not registered here: import"):
+        twofold.resume(run.path)

@@ -1,0 +1,318 @@
+"""Twofold among scikit-learn's estimators: its contract, checked by scikit-learn itself, and the features it gives."""
+
+import copy
+import os
+import pickle
+import tempfile
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+import twofold
+from running import Own
+from twofold.verbs import pretrain
+
+DIGITS = load_digits()
+IMAGES = (DIGITS.images[:120] / 16).astype(np.float32)
+SMALL = {"batch_size": 16, "projector": (16, 8)}
+
+# Checks of scikit-learn that make tables of their own, which are no images.
+NO_IMAGE = "its rows have 1, 2, 3, 5 or 10 numbers, and no image has so many pixels, unless image_shape says so"
+TOO_BRIGHT = "its numbers go beyond 1, the brightest pixel"
+NOT_IMAGES = dict.fromkeys(
+    [
+        "check_fit_score_takes_y",
+        "check_estimators_overwrite_params",
+        "check_dont_overwrite_parameters",
+        "check_estimators_fit_returns_self",
+        "check_readonly_memmap_input",
+        "check_estimators_dtypes",
+        "check_dtype_object",
+        "check_pipeline_consistency",
+        "check_estimators_nan_inf",
+        "check_estimators_pickle",
+        "check_f_contiguous_array_estimator",
+        "check_transformer_data_not_an_array",
+        "check_transformer_general",
+        "check_methods_sample_order_invariance",
+        "check_methods_subset_invariance",
+        "check_dict_unchanged",
+        "check_fit_idempotent",
+        "check_fit_check_is_fitted",
+        "check_n_features_in",
+        "check_fit2d_predict1d",
+    ],
+    NO_IMAGE,
+) | {"check_n_features_in_after_fitting": TOO_BRIGHT}
+
+
+class OnTables(twofold.Twofold):
+    """Makes images of any table: numbers squeezed between 0 and 1, columns as the first pixels of 8 x 8."""
+
+    def _images(self, X: np.ndarray) -> np.ndarray:
+        pixels = np.zeros((len(X), 64))
+        pixels[:, : X.shape[1]] = 1 / (1 + np.exp(-np.asarray(X, np.float64)))[:, :64]
+        return pixels.reshape(len(X), 8, 8)
+
+
+def outcomes(estimator: twofold.Twofold, expected: dict[str, str]) -> dict[str, set[str]]:
+    """What came of each check, by its name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of checks that are skipped, and of those that are expected to fail
+        results = check_estimator(estimator, expected_failed_checks=expected, on_skip=None)
+    found: dict[str, set[str]] = {}
+    for result in results:
+        found.setdefault(result["status"], set()).add(result["check_name"])
+    return found
+
+
+def test_scikit_learns_checks_pass_where_their_tables_are_images() -> None:
+    found = outcomes(twofold.Twofold(epochs=1, overrides=SMALL), NOT_IMAGES)
+    assert found["xfail"] == set(NOT_IMAGES)
+    assert set(found) <= {"passed", "skipped", "xfail"}
+    assert len(found["passed"]) >= 20
+
+
+@pytest.mark.full
+def test_scikit_learns_checks_pass_once_their_tables_are_made_images() -> None:
+    found = outcomes(OnTables(epochs=1, overrides=SMALL | {"batch_size": 8}), {})
+    assert set(found) <= {"passed", "skipped"}
+    assert found["passed"] >= set(NOT_IMAGES)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> twofold.Twofold:
+    return twofold.Twofold(epochs=1, overrides=SMALL, random_state=3).fit(IMAGES)
+
+
+def test_features_are_those_of_the_run_with_the_same_settings(fitted: twofold.Twofold, tmp_path: Path) -> None:
+    run = twofold.pretrain(IMAGES, method="frossl", epochs=1, seed=3, out=tmp_path / "run", **SMALL)
+    encoder = twofold.load_encoder(run)
+    pixels = np.rint(IMAGES * 255).astype(np.uint8)[:, None]
+    with torch.no_grad():
+        expected = encoder(encoder.preprocess(torch.from_numpy(pixels))).numpy()
+    found = fitted.transform(IMAGES)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert fitted.metrics_ == run.metrics
+    assert fitted.config_.seed == 3
+    assert list(fitted.get_feature_names_out()[:2]) == ["twofold0", "twofold1"]
+    assert len(fitted.get_feature_names_out()) == found.shape[1] == 256
+
+
+def test_every_layout_of_the_same_images_gives_the_same_features(fitted: twofold.Twofold) -> None:
+    expected = fitted.transform(IMAGES)
+    same = {
+        "rows": IMAGES.reshape(120, 64),
+        "bytes": np.rint(IMAGES * 255).astype(np.uint8),
+        "channel last": IMAGES[..., None],
+        "double": IMAGES.astype(np.float64),
+    }
+    for name, images in same.items():
+        if images.ndim != 2:
+            assert np.array_equal(fitted.transform(images), expected), name
+        other = clone(fitted).fit_transform(images)
+        np.testing.assert_array_equal(other, expected, err_msg=name)
+
+
+def test_colour_in_rows_needs_its_shape() -> None:
+    pixels = np.random.default_rng(0).random((20, 12, 12, 3))
+    rows = pixels.reshape(20, -1)
+    for shape, given in (((12, 12, 3), rows), ((3, 12, 12), pixels.transpose(0, 3, 1, 2).reshape(20, -1))):
+        found = twofold.Twofold(epochs=1, image_shape=shape, overrides=SMALL | {"batch_size": 4}).fit_transform(given)
+        expected = twofold.Twofold(epochs=1, overrides=SMALL | {"batch_size": 4}).fit_transform(pixels)
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="give the shape of an image as image_shape"):
+        twofold.Twofold().fit(rows)
+    with pytest.raises(twofold.TwofoldError, match=r"rows of 432 pixels, and an image of shape \(5, 5\)"):
+        twofold.Twofold(image_shape=(5, 5)).fit(rows)
+
+
+def test_a_pipeline_is_the_classifier_on_the_features() -> None:
+    labels = DIGITS.target[:120]
+    step = twofold.Twofold(epochs=1, overrides=SMALL)
+    pipeline = make_pipeline(step, LogisticRegression(max_iter=200)).fit(IMAGES[:100], labels[:100])
+    features = clone(step).fit(IMAGES[:100])
+    alone = LogisticRegression(max_iter=200).fit(features.transform(IMAGES[:100]), labels[:100])
+    assert np.array_equal(pipeline.predict(IMAGES[100:]), alone.predict(features.transform(IMAGES[100:])))
+    assert pipeline.score(IMAGES[100:], labels[100:]) > 0.5
+    pipeline.set_params(twofold__epochs=2, twofold__method="simclr")
+    assert pipeline.get_params()["twofold__method"] == "simclr"
+    assert clone(pipeline)[0].epochs == 2
+
+
+def test_one_image_can_be_transformed_and_a_pickle_gives_the_same(fitted: twofold.Twofold) -> None:
+    again = pickle.loads(pickle.dumps(fitted))
+    one = fitted.transform(IMAGES[7:8])
+    assert one.shape == (1, 256)
+    assert np.array_equal(again.transform(IMAGES[7:8]), one)
+
+
+def test_the_random_state_decides() -> None:
+    def features(random_state: Any) -> np.ndarray:
+        return twofold.Twofold(epochs=1, overrides=SMALL, random_state=random_state).fit_transform(IMAGES[:40])
+
+    assert np.array_equal(features(0), features(0))
+    assert not np.array_equal(features(0), features(1))
+    assert np.array_equal(features(np.random.RandomState(5)), features(np.random.RandomState(5)))
+
+
+def test_nothing_is_left_behind_unless_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path)
+    estimator = twofold.Twofold(epochs=1, overrides=SMALL).fit(IMAGES[:40])
+    assert not hasattr(estimator, "run_")
+    assert os.listdir(tmp_path / "temporary") == []
+    assert os.listdir(tmp_path) == ["temporary"]
+    assert capfd.readouterr() == ("", "")
+    estimator.set_params(out=tmp_path / "runs").fit(IMAGES[:40]).fit(IMAGES[:40])
+    assert sorted(os.listdir(tmp_path / "runs")) == ["frossl-1", "frossl-2"]
+    assert estimator.run_.report.exists()
+    assert not hasattr(estimator.set_params(out=None).fit(IMAGES[:40]), "run_")  # that was of another fit
+
+
+def test_a_name_that_another_fit_takes_meanwhile_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = pretrain.read_data
+
+    def read_slowly(*arguments: Any) -> Any:
+        (tmp_path / "runs" / "frossl-1").mkdir(parents=True)
+        return read(*arguments)
+
+    monkeypatch.setattr(pretrain, "read_data", read_slowly)
+    fitted = twofold.Twofold(epochs=1, overrides=SMALL, out=tmp_path / "runs").fit(IMAGES[:40])
+    assert fitted.run_.path.name == "frossl-2"
+
+
+def test_a_fit_that_fails_leaves_the_one_before_it(tmp_path: Path) -> None:
+    estimator = twofold.Twofold(epochs=1, overrides=SMALL, out=tmp_path).fit(IMAGES[:40].reshape(40, 64))
+    before, features = dict(vars(estimator)), estimator.transform(IMAGES[:3].reshape(3, 64))
+    for broken in ({"method": "simcrl"}, {"overrides": {"batchsize": 3}}, {"overrides": SMALL | {"lr": 1e30}}):
+        with pytest.raises(ValueError, match=r"simcrl|batchsize|not finite"):
+            estimator.set_params(**broken).fit(IMAGES[:40, :6, :6].reshape(40, 36))
+        estimator.set_params(method="frossl", overrides=SMALL)
+        assert vars(estimator) == before
+    np.testing.assert_array_equal(estimator.transform(IMAGES[:3].reshape(3, 64)), features)
+
+
+def test_a_module_of_ones_own_stays_as_it_was_given() -> None:
+    module = Own()
+    before = module.linear.weight.detach().clone()
+    estimator = twofold.Twofold(epochs=1, overrides=SMALL | {"encoder": module}).fit(IMAGES[:40])
+    assert torch.equal(module.linear.weight, before)
+    assert not torch.equal(estimator.encoder_.linear.weight.cpu(), before)
+    assert estimator.transform(IMAGES[:3]).shape == (3, 20)
+
+
+def test_refusals_are_value_errors_that_say_what_to_do() -> None:
+    with pytest.raises(ValueError, match="scale them to 0 to 1"):
+        twofold.Twofold().fit(DIGITS.images)
+    with pytest.raises(ValueError, match="unknown method 'simcrl', did you mean 'simclr'"):
+        twofold.Twofold(method="simcrl").fit(IMAGES)
+    with pytest.raises(ValueError, match="unknown key 'batchsize', did you mean 'batch_size'"):
+        twofold.Twofold(overrides={"batchsize": 3}).fit(IMAGES)
+    with pytest.raises(ValueError, match="overrides are a list: give keys and their values, such as"):
+        twofold.Twofold(overrides=["batch_size=3"]).fit(IMAGES)
+    for shape in (64, (64,), (8, 8.0), (-8, -8)):
+        with pytest.raises(ValueError, match=r"image_shape=.*: give \(H, W\), \(H, W, C\) or \(C, H, W\), such as"):
+            twofold.Twofold(image_shape=shape).fit(IMAGES.reshape(120, 64))
+    with pytest.raises(ValueError, match="unknown method 'None'"):
+        twofold.Twofold(method=None).fit(IMAGES)
+    elsewhere = {"data": "the images are X", "epochs": "a parameter", "method": "a parameter", "seed": "random_state"}
+    for key, place in elsewhere.items():
+        with pytest.raises(ValueError, match=f"overrides hold '{key}': .*{place}"):
+            twofold.Twofold(overrides={key: 3}).fit(IMAGES)
+    with pytest.raises(ValueError, match="Twofold does not look at y"):
+        twofold.Twofold("supervised").fit(IMAGES, DIGITS.target[:120])
+    for blank in (np.zeros_like(IMAGES), IMAGES / 1000):  # of the latter no byte is above 0
+        with pytest.raises(ValueError, match="all pixels of all images are alike"):
+            twofold.Twofold(epochs=1).fit(blank)
+
+
+def test_pictures_of_every_mode_are_the_pixels_that_a_file_of_them_would_be(fitted: twofold.Twofold) -> None:
+    grey = [Image.fromarray((255 * image).astype(np.uint8)) for image in IMAGES[:6]]
+    expected = fitted.transform(np.stack([np.asarray(picture) for picture in grey]))
+    np.testing.assert_array_equal(fitted.transform(grey), expected)
+    for mode in ("RGB", "RGBA", "LA", "P"):  # their arrays are something else, of a palette its numbers
+        np.testing.assert_allclose(fitted.transform([picture.convert(mode) for picture in grey]), expected, atol=0.02)
+    with pytest.raises(ValueError, match=r"pictures of \(4, 4\) and of \(8, 8\) pixels: bring them to one size"):
+        fitted.transform([grey[0], grey[1].resize((4, 4))])
+    for paths in ("photos", ["a.png", "b.png"]):
+        with pytest.raises(ValueError, match=r"twofold\.pretrain, which takes paths"):
+            fitted.transform(paths)
+
+
+def test_images_of_other_sizes_and_layouts_are_taken_and_rows_of_other_lengths_are_not() -> None:
+    generator = np.random.default_rng(0)
+    estimator = twofold.Twofold(epochs=1, overrides=SMALL).fit(generator.random((20, 8, 12, 3)))
+    for shape in ((5, 8, 30, 3), (5, 16, 12, 3), (5, 3, 8, 12)):
+        assert estimator.transform(generator.random(shape)).shape == (5, 256)
+    pixels = torch.rand(5, 3, 8, 12, requires_grad=True)
+    np.testing.assert_array_equal(estimator.transform(pixels), estimator.transform(pixels.detach().numpy()))
+    rows = twofold.Twofold(epochs=1, overrides=SMALL).fit(generator.random((20, 64)))
+    with pytest.raises(ValueError, match="X has 81 features, but Twofold is expecting 64"):
+        rows.transform(generator.random((3, 81)))
+
+
+def test_rows_after_images_need_their_shape(fitted: twofold.Twofold) -> None:
+    rows = IMAGES[:5].reshape(5, 64)
+    with pytest.raises(
+        ValueError, match=r"rows of 64 pixels, and this was fitted on images of shape \(8, 8\): give im"
+    ):
+        fitted.transform(rows)
+    shaped = copy.copy(fitted).set_params(image_shape=(8, 8))
+    np.testing.assert_array_equal(shaped.transform(rows), fitted.transform(IMAGES[:5]))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_tensors_of_half_precision_are_floats(fitted: twofold.Twofold, kind: torch.dtype) -> None:
+    images = torch.from_numpy(IMAGES[:5]).to(kind)  # sixteenths, which both can hold
+    np.testing.assert_array_equal(fitted.transform(images), fitted.transform(IMAGES[:5]))
+
+
+@pytest.mark.parametrize("fitted, given", [(3, 4), (4, 3), (4, 1)])
+def test_images_of_other_channels_are_refused(fitted: int, given: int) -> None:
+    generator = np.random.default_rng(0)
+    estimator = twofold.Twofold(epochs=1, overrides=SMALL).fit(generator.random((20, 10, 10, fitted)))
+    with pytest.raises(ValueError, match=f"images of {given} channels, and this was fitted on images of {fitted}"):
+        estimator.transform(generator.random((3, 10, 10, given)))
+
+
+def test_fits_in_threads_give_the_same_features_and_leave_torchs_generator_alone() -> None:
+    def features(_: int = 0) -> np.ndarray:
+        return twofold.Twofold(epochs=2, overrides=SMALL).fit(IMAGES[:40]).transform(IMAGES[:40])
+
+    before, expected = torch.get_rng_state(), features()
+    assert torch.equal(torch.get_rng_state(), before)
+    with ThreadPoolExecutor(3) as threads:
+        for found in threads.map(features, range(9)):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_what_the_caller_has_set_in_torch_does_not_matter_or_is_refused() -> None:
+    def features() -> np.ndarray:
+        return twofold.Twofold(epochs=1, overrides=SMALL).fit(IMAGES[:40]).transform(IMAGES[:3])
+
+    expected = features()
+    for mode in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16)):
+        with mode:
+            np.testing.assert_array_equal(features(), expected)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(ValueError, match=r"set_default_dtype\(torch.float32\) first"):
+            twofold.Twofold(epochs=1, overrides=SMALL).fit(IMAGES[:40])
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -1,0 +1,129 @@
+"""The nearest images: against all similarities computed at once, and what a second search reads."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import twofold
+from running import run, small
+from twofold.display import Display
+from twofold.verbs import search as searching
+
+
+def similarities(desk: Path, tmp_path: Path) -> tuple[np.ndarray, list[str]]:
+    with np.load(twofold.embed(desk / "run", desk / "photos", tmp_path / "all.npz")) as file:
+        features, files = file["features"].astype(np.float64), file["files"].tolist()
+    rows = features / np.linalg.norm(features, axis=1, keepdims=True)
+    return rows @ rows.T, files
+
+
+def test_matches_are_the_nearest_of_all_the_nearest_first(desk: Path, tmp_path: Path) -> None:
+    expected, files = similarities(desk, tmp_path)
+    queries = [desk / "photos" / files[number] for number in (3, 20)]
+    found = twofold.search(desk / "run", desk / "photos", queries, k=7)
+    for matches, values in zip(found, expected[[3, 20]], strict=True):
+        order = np.argsort(-values)[:7]
+        assert [match.file for match in matches] == [files[number] for number in order]
+        assert [match.index for match in matches] == order.tolist()
+        assert [match.name for match in matches] == [files[number][:4] for number in order]
+        np.testing.assert_allclose([match.similarity for match in matches], values[order], atol=1e-5)
+    assert found[0][0].file == files[3]
+    assert found[0][0].similarity == pytest.approx(1, abs=1e-6)
+
+
+def test_no_similarity_is_above_1(desk: Path) -> None:
+    found = twofold.search(desk / "run", desk / "photos", sorted((desk / "photos").rglob("*.png")), k=1)
+    assert max(best.similarity for (best,) in found) <= 1.0
+
+
+def test_more_than_there_are_gives_all(desk: Path) -> None:
+    (matches,) = twofold.search(desk / "run", desk / "photos", desk / "photos" / "ants" / "00.png", k=99)
+    assert sorted(match.index for match in matches) == list(range(30))
+
+
+def test_the_second_search_computes_no_features(desk: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
+    query = desk / "photos" / "bees" / "00.png"
+    first = twofold.search(desk / "run", desk / "photos", query)
+    computed: list[int] = []
+    blocks = searching.Used.blocks
+
+    def counted(used: searching.Used, images: searching.Images, stage: object) -> object:
+        computed.append(len(images))
+        return blocks(used, images, stage)
+
+    monkeypatch.setattr(searching.Used, "blocks", counted)
+    assert twofold.search(desk / "run", desk / "photos", query) == first
+    assert computed == []
+    (features,) = tmp_path.glob("features-*.u8")
+    features.write_bytes(features.read_bytes()[:100])  # as a full disk or a kill might leave it
+    assert twofold.search(desk / "run", desk / "photos", query) == first
+    assert computed == [30]
+
+
+def test_another_encoder_has_features_of_its_own(desk: Path, tmp_path: Path) -> None:
+    query = desk / "photos" / "bees" / "00.png"
+    first = twofold.search(desk / "run", desk / "photos", query)
+    other = twofold.pretrain(
+        desk / "photos", method="simclr", out=tmp_path / "b", **small("simclr", epochs=1, batch_size=8, seed=5)
+    )
+    ((best, second, *_),) = twofold.search(other, desk / "photos", query)
+    assert best.similarity == pytest.approx(1, abs=1e-6)
+    assert second.similarity != first[0][1].similarity
+
+
+def test_arrays_and_pillow_images(desk: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 255, (9, 12, 12, 3), dtype=np.uint8)
+    ((best, *_),) = twofold.search(desk / "run", pixels, Image.fromarray(pixels[4]), k=3)
+    assert (best.index, best.file, best.name) == (4, None, None)
+    assert best.similarity == pytest.approx(1, abs=1e-6)
+
+
+def test_a_query_that_is_no_image_is_named(desk: Path) -> None:
+    with pytest.raises(twofold.TwofoldError, match=r"nowhere.jpg cannot be searched for: No such file"):
+        twofold.search(desk / "run", desk / "photos", ["nowhere.jpg"])
+    with pytest.raises(twofold.TwofoldError, match=r"config.json cannot be searched for: not an image"):
+        twofold.search(desk / "run", desk / "photos", desk / "run" / "config.json")
+    with pytest.raises(twofold.TwofoldError, match="there is no query: give at least one image file"):
+        twofold.search(desk / "run", desk / "photos", [])
+    for k in (0, 2.5):
+        with pytest.raises(twofold.TwofoldError, match=f"k={k} is not a whole number at least 1"):
+            twofold.search(desk / "run", desk / "photos", "x.jpg", k=k)
+    ((*found,),) = twofold.search(desk / "run", desk / "photos", desk / "photos" / "bees" / "00.png", k=2.0)
+    assert len(found) == 2
+
+
+def test_the_command_shows_files_that_can_be_opened(desk: Path) -> None:
+    words = ("photos/bees/00.png", "photos/ants/03.png")
+    result = run("search", "run", "photos", *words, "-k", "2", "--quiet", cwd=desk)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == list(words)
+    assert lines[1].split() == ["1", "1.0000", "photos/bees/00.png", "(bees)"]
+    for line in lines:
+        assert line.startswith("photos") or (desk / line.split()[2]).is_file()
+
+
+def test_other_images_of_the_same_number_have_features_of_their_own(
+    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
+    for seed in (1, 2):
+        pixels = np.random.default_rng(seed).integers(0, 255, (9, 12, 12, 3), dtype=np.uint8)
+        ((best, *_),) = twofold.search(desk / "run", pixels, Image.fromarray(pixels[4]), k=3)
+        assert best.index == 4
+        assert best.similarity == pytest.approx(1, abs=1e-6)
+
+
+def test_images_that_are_normalised_otherwise_have_features_of_their_own(
+    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
+    pixels = np.random.default_rng(1).integers(0, 255, (9, 12, 12, 3), dtype=np.uint8)
+    used = searching.open_encoder(desk / "run")
+    first = searching._bank(used, pixels, Display(quiet=True))[1].clone()
+    used.encoder.preprocess.mean.add_(0.5)
+    assert not torch.equal(searching._bank(used, pixels, Display(quiet=True))[1], first)

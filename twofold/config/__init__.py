@@ -1,0 +1,20 @@
+"""What can be set for a run, and how values are resolved, saved and read. Knows no data and no machine."""
+
+from twofold.config.resolve import refuse_unread, resolve
+from twofold.config.saved import dump, load
+from twofold.config.sections import RUN_KEYS, SECTIONS, Augment, Checkpoint, Config, Graph, Head, flat
+
+__all__ = [
+    "RUN_KEYS",
+    "SECTIONS",
+    "Augment",
+    "Checkpoint",
+    "Config",
+    "Graph",
+    "Head",
+    "dump",
+    "flat",
+    "load",
+    "refuse_unread",
+    "resolve",
+]

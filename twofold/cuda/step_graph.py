@@ -1,0 +1,103 @@
+"""The training step on CUDA: kernels compiled, then recorded as a graph, so that the host only says "again"."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Tensor
+
+from twofold.cuda.streams import CannotRecord, Streams
+from twofold.types import Batch
+
+
+class Sizes(Protocol):
+    def size(self, step: int) -> int: ...
+
+
+class Batches(Protocol):
+    """What a recording needs of a loader."""
+
+    @property
+    def order(self) -> Sizes: ...
+
+    @property
+    def on_device(self) -> bool: ...
+
+    def batch(self, step: int) -> Batch: ...
+    def fill(self, step: int, batch: Batch) -> None: ...
+    def turn_to(self, step: int) -> None: ...
+    def fill_at(self, step: Tensor, batch: Batch) -> None: ...
+
+
+MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # images, positions, step → views, and small crops
+Train = Callable[[Batch, list[Tensor]], None]
+WARM_UP = 3  # steps before the recording: kernels are compiled and chosen, and the optimizer makes its state
+
+
+class Replay:
+    """`replay(step)` trains on the batch of that step, from the fourth time on as a graph.
+
+    The first calls are steps like all others, so nothing has to be undone. While one batch is trained on, the views of
+    the next are made beside it. Batches of another size, and all where the step cannot be recorded, go the plain way;
+    `refused` then says why.
+    """
+
+    def __init__(self, loader: Batches, make_views: MakeViews, train: Train, clock: Tensor, streams: Streams):
+        self.loader, self.make_views, self.train = loader, make_views, train
+        self.clock, self.streams = clock, streams
+        self.recorded: Callable[[], None] | None = None
+        self.calls = 0
+        self.ready: int | None = None  # the step whose views are made
+        self.refused: str | None = None
+        self.batch, self.ahead = loader.batch(0), loader.batch(0)
+        self.views: list[Tensor] = []  # where the graph reads them
+
+    def __call__(self, step: int) -> None:
+        size = self.loader.order.size
+        if self.refused or size(step) != len(self.batch.images):
+            batch = self.loader.batch(step)
+            self.train(batch, self.make_views(batch.images, batch.position, self.clock))
+            return
+        if self.ready != step:
+            self.loader.fill(step, self.batch)
+            self._keep(self.make_views(self.batch.images, self.batch.position, self.clock))
+        full = size(step + 1) == len(self.batch.images)
+        if self.loader.on_device:
+            self.loader.turn_to(step + 1 if full else step)
+        elif full:
+            self.loader.fill(step + 1, self.ahead)
+        self.ready = step + 1 if full else None
+        self.calls += 1
+        if self.calls < WARM_UP:
+            self.streams.first(self._train_and_look_ahead)
+        elif self.calls == WARM_UP:
+            if self.streams.waits(self._train_and_look_ahead):
+                self.refused = "something in it waits for the device"
+        else:
+            if self.recorded is None:
+                self._record()
+            (self.recorded or self._train_and_look_ahead)()
+
+    def _train_and_look_ahead(self) -> None:
+        position, next_clock = self.ahead.position, self.clock + 1
+        with self.streams.side_stream():
+            if self.loader.on_device:
+                self.loader.fill_at(next_clock, self.ahead)
+            views = self.make_views(self.ahead.images, position, next_clock)
+        self.train(self.batch, self.views)
+        self.streams.join()
+        self._keep(views)
+        self.batch.index.copy_(self.ahead.index)
+        if self.batch.labels is not None and self.ahead.labels is not None:
+            self.batch.labels.copy_(self.ahead.labels)
+
+    def _keep(self, views: list[Tensor]) -> None:
+        if not self.views:
+            self.views = [view.clone() for view in views]
+        for kept, view in zip(self.views, views, strict=True):
+            kept.copy_(view)
+
+    def _record(self) -> None:
+        try:
+            self.recorded = self.streams.record(self._train_and_look_ahead)
+        except CannotRecord as error:
+            self.refused = str(error)

@@ -1,0 +1,255 @@
+"""Images that come as arrays: from Python, or from a .npy or .npz file.
+
+n images, H height, W width, C channels. Layouts [n, H, W], [n, H, W, C] and [n, C, H, W]; uint8, or float from 0 to 1.
+"""
+
+import hashlib
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from twofold.data.cache import Decoded, mapped
+from twofold.data.decode import fit_array
+from twofold.data.items import UNKNOWN
+from twofold.data.readers.columns import Cell, cell_of
+from twofold.data.work import Progress
+from twofold.errors import TwofoldError
+
+IMAGE_KEYS = ("images", "x", "x_train", "train_images", "arr_0")
+LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
+TEST_IMAGE_KEYS = ("x_test", "test_images")
+TEST_LABEL_KEYS = ("y_test", "test_labels")
+BLOCK_BYTES = 2**26
+HALF_A_GREY = 1 / 510  # that rounding may have put a float beyond black or white
+BOMB_BYTES, BOMB_RATIO = 2**30, 200  # no member of an archive grows to more, and so many times its size
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySplit:
+    images: np.ndarray  # [n, H, W, C], uint8 or float from 0 to 1; often a view of another layout
+    labels: np.ndarray | None  # int64 [n]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def side(self) -> int:
+        return min(self.images.shape[1:3])
+
+    @property
+    def channels(self) -> int:
+        return self.images.shape[3]
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def groups(self) -> None:
+        return None
+
+    def readable(self) -> np.ndarray:
+        return np.arange(len(self))
+
+    def digest(self) -> bytes:
+        """Of shape, type and every byte: the same wherever the array came from."""
+        state = hashlib.blake2b(repr((self.images.shape, self.images.dtype.str)).encode(), digest_size=16)
+        for block in _blocks(self.images):
+            state.update(block.tobytes())
+        state.update(b"" if self.labels is None else self.labels.tobytes())
+        return state.digest()
+
+    def names(self, rows: np.ndarray) -> None:  # noqa: ARG002 - a file split has names
+        return None
+
+    def decode(self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only files are cached
+        if self.images.dtype == np.uint8 and self.images.shape[1:] == (size, size, channels):
+            planar = self.images.transpose(0, 3, 1, 2)
+            whole = len(rows) == len(self)
+            # A mapped file is used where it lies; an array in memory is copied, since its owner may write to it.
+            images = planar if whole and _is_mapped(planar) else np.ascontiguousarray(planar[rows])
+            _report(progress, len(rows), len(rows))
+            return Decoded(mapped(images), {})
+        images = np.empty((len(rows), channels, size, size), np.uint8)
+        for done, row in enumerate(rows):
+            images[done] = fit_array(to_bytes(self.images[row]), size, channels)
+            _report(progress, done + 1, len(rows))
+        return Decoded(torch.from_numpy(images), {})
+
+
+Splits = tuple[ArraySplit, ArraySplit | None, tuple[str, ...] | None]  # train, test, class names
+
+
+def read_array_file(path: Path) -> Splits:
+    try:
+        if zipfile.is_zipfile(path):
+            _refuse_bomb(path)
+        content = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return from_arrays(str(path), content)
+        with content:
+            names = {name.lower(): name for name in content.files}
+            found = [
+                next((content[names[key]] for key in keys if key in names), None)
+                for keys in (IMAGE_KEYS, LABEL_KEYS, TEST_IMAGE_KEYS, TEST_LABEL_KEYS)
+            ]
+    except TwofoldError:
+        raise
+    except Exception as error:  # numpy and zipfile have many ways to say that a file is damaged
+        # numpy takes whatever is no array for a pickle, and advises to trust it.
+        text = "it holds no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
+        raise TwofoldError(f"{path} cannot be read: {text}; write it with numpy.save or numpy.savez") from error
+    images, labels, test_images, test_labels = found
+    if images is None:
+        raise TwofoldError(
+            f"{path} holds {', '.join(names.values()) or 'nothing'}, and no images; "
+            f"save them under one of: {', '.join(IMAGE_KEYS)}"
+        )
+    return from_arrays(str(path), images, labels, test_images, test_labels)
+
+
+def _refuse_bomb(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.file_size > max(BOMB_BYTES, BOMB_RATIO * member.compress_size):
+                raise TwofoldError(
+                    f"{path} would unpack {member.filename} from {member.compress_size:,} to {member.file_size:,} "
+                    "bytes, which is refused; if that is right, save it with numpy.save"
+                )
+
+
+def from_arrays(
+    where: str,
+    images: np.ndarray,
+    labels: Any = None,
+    test_images: np.ndarray | None = None,
+    test_labels: Any = None,
+) -> Splits:
+    """Checked and brought to one layout; `where` names the source in messages."""
+    train_pixels = _channels_last(where, images)
+    test_pixels = None if test_images is None else _channels_last(f"test of {where}", test_images)
+    train_names = None if labels is None else _label_column(where, labels, len(train_pixels))
+    test_names = None
+    if test_pixels is not None and test_labels is not None:
+        test_names = _label_column(f"test of {where}", test_labels, len(test_pixels))
+    values = _distinct([names for names in (train_names, test_names) if names is not None])
+    train = ArraySplit(train_pixels, _numbers(values, train_names))
+    test = None if test_pixels is None else ArraySplit(test_pixels, _numbers(values, test_names))
+    return train, test, None if values is None else tuple(str(value) for value in values)
+
+
+def to_bytes(pixels: np.ndarray) -> np.ndarray:
+    """uint8 from uint8, or from float between 0 and 1, by a rounding error more or less."""
+    return (
+        np.ascontiguousarray(pixels)
+        if pixels.dtype == np.uint8
+        else np.rint(pixels.astype(np.float64) * 255).clip(0, 255).astype(np.uint8)
+    )
+
+
+def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
+    shape = "x".join(map(str, images.shape))
+    if images.ndim == 3 and images.shape[2] in (1, 3, 4):
+        raise TwofoldError(f"{where} has shape {shape}, which looks like one image; stack them as [n, H, W, C]")
+    if images.ndim == 3:
+        pixels = images[..., None]
+    elif images.ndim == 4:
+        first, last = images.shape[1] in (1, 3), images.shape[3] in (1, 3)
+        if first and last:
+            raise TwofoldError(
+                f"{where} has shape {shape}, which could be [n, H, W, C] or [n, C, H, W]; "
+                "give grey images as [n, H, W], and enlarge images of 3 pixels or less"
+            )
+        if not first and not last:  # other images than grey or coloured ones have fewer channels than pixels in a row
+            first, last = images.shape[1] < min(images.shape[2:]), images.shape[3] < min(images.shape[1:3])
+        if not first and not last:
+            raise TwofoldError(
+                f"{where} has shape {shape}: neither [n, H, W, C] nor [n, C, H, W] with 1 or 3 channels, or with fewer "
+                "channels than rows and columns of pixels; leave out channels, or enlarge the images"
+            )
+        pixels = images if last else images.transpose(0, 2, 3, 1)
+    else:
+        raise TwofoldError(f"{where} has shape {shape}; images are [n, H, W], [n, H, W, C] or [n, C, H, W]")
+    if images.size and images.dtype.kind == "f":
+        low, high = (extreme([extreme(block) for block in _blocks(images)]) for extreme in (np.min, np.max))
+        if np.isnan(low):
+            raise TwofoldError(f"{where} has pixels that are NaN: leave those images out, or mend them")
+        if not (low >= -HALF_A_GREY and high <= 1 + HALF_A_GREY):
+            raise TwofoldError(f"{where} has float pixels from {low:g} to {high:g}; scale them to 0 to 1")
+    elif images.dtype != np.uint8:
+        raise TwofoldError(f"{where} has pixels of type {images.dtype}; give uint8 (0 to 255) or float (0 to 1)")
+    if images.size == 0:
+        raise TwofoldError(f"{where} has shape {shape}: there are no images in it")
+    return pixels
+
+
+def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
+    if np.ma.isMaskedArray(labels):
+        labels = labels.tolist()  # with None where the mask is
+    column = np.asarray(labels)
+    if column.dtype.kind == "U" and not isinstance(labels, np.ndarray):
+        column = np.asarray(labels, dtype=object)  # numpy writes NaN among texts as a text
+    if column.shape == (count, 1):
+        column = column[:, 0]
+    if column.ndim == 2 and len(column) == count:  # one-hot rows, or nothing that is understood
+        column = np.array([cell_of(row, f"row {number} of {where}") for number, row in enumerate(column)])
+    if column.shape != (count,):
+        raise TwofoldError(f"{where} has {count} images and labels of shape {column.shape}; give one label for each")
+    if column.dtype == object:
+        column = _plain(where, [cell_of(label, f"row {row} of {where}") for row, label in enumerate(column)])
+    if column.dtype.kind == "f":
+        column = np.where(np.isnan(column), UNKNOWN, column)
+        column = column.astype(np.int64) if (column == np.rint(column)).all() else column
+    if column.dtype.kind == "S":
+        column = np.char.decode(column, "utf-8", "replace")
+    if column.dtype.kind not in "iubU":
+        raise TwofoldError(
+            f"{where} has labels of type {column.dtype}; give whole numbers, or text: below 0, or empty, where unknown"
+        )
+    return column
+
+
+def _plain(where: str, cells: list[Cell]) -> np.ndarray:
+    """Texts or whole numbers, with an empty text or UNKNOWN where a label is not known."""
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds == {str, int}:
+        raise TwofoldError(f"{where} has labels that are text and labels that are numbers; give one or the other")
+    unknown: Cell = "" if kinds == {str} else UNKNOWN
+    return np.array([unknown if cell is None else cell for cell in cells])
+
+
+def _distinct(columns: list[np.ndarray]) -> np.ndarray | None:
+    if len({column.dtype.kind == "U" for column in columns}) == 2:
+        raise TwofoldError("labels are text in one of training and test set, and numbers in the other")
+    found = [column[_known(column)] for column in columns]
+    return np.unique(np.concatenate(found)) if sum(map(len, found)) else None
+
+
+def _numbers(values: np.ndarray | None, names: np.ndarray | None) -> np.ndarray | None:
+    if values is None or names is None or not _known(names).any():
+        return None
+    return np.where(_known(names), np.searchsorted(values, names), UNKNOWN).astype(np.int64)
+
+
+def _known(column: np.ndarray) -> np.ndarray:
+    """A label below 0 is none, as is an empty text."""
+    return column != "" if column.dtype.kind == "U" else column >= 0
+
+
+def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
+    return (array[start : start + rows] for start in range(0, len(array), rows))
+
+
+def _is_mapped(array: np.ndarray) -> bool:
+    return isinstance(array, np.memmap) and array.flags.c_contiguous
+
+
+def _report(progress: Progress | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(done, total)

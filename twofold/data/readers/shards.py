@@ -1,0 +1,183 @@
+"""Images in tar files, as WebDataset lays them out: what has one name up to its first dot is one sample.
+
+`00017.jpg` with `00017.cls` (a number or name) or `00017.json` (its "label") beside it. The sample's name is what it is
+known by. Members are read where they lie, by their offset: nothing is unpacked, and the files need no order.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from twofold.data.decode import Unreadable, decode, ends_of, extensions, read_header
+from twofold.data.items import Items
+from twofold.data.readers.columns import Cell, cell_of, numbered
+from twofold.data.readers.folder import TEST_FOLDERS, TRAIN_FOLDERS, Splits
+from twofold.data.work import Progress, in_order, quiet_pillow
+from twofold.errors import TwofoldError
+
+SAMPLED_HEADERS = 1024  # images looked at, over all shards, to know their size and kind
+LABEL_BYTES = 2**16
+MOST_BYTES = 2**30  # of one image: it is read whole
+BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+MOST_SHARDS = 100_000
+
+
+@dataclass(frozen=True)
+class Member:
+    shard: Path
+    name: str  # of the sample
+    offset: int
+    size: int
+    label: Cell
+
+
+def is_pattern(data: str) -> bool:
+    return data.endswith(".tar") and BRACES.search(data) is not None
+
+
+def shards_of(path: Path) -> list[Path]:
+    """The tar files that a path stands for: itself, those in a folder, or a pattern with {000..012}."""
+    if path.is_dir():
+        return sorted(path.rglob("*.tar"))
+    match = BRACES.search(str(path))
+    if match is None or path.exists():
+        return [path]
+    first, last = int(match[1]), int(match[2])
+    if last - first >= MOST_SHARDS:
+        raise TwofoldError(f"{path} stands for {last - first + 1} files; give at most {MOST_SHARDS}")
+    before, behind = str(path)[: match.start()], str(path)[match.end() :]
+    return [Path(f"{before}{number:0{len(match[1])}d}{behind}") for number in range(first, last + 1)]
+
+
+def read_shards(path: Path, progress: Progress | None = None) -> Splits:
+    shards = shards_of(path)
+    missing = [shard for shard in shards if not shard.is_file()]
+    if missing or not shards:
+        raise TwofoldError(f"there is no {missing[0] if missing else f'.tar file in {path}'}")
+    parts: dict[bool, list[Member]] = {True: [], False: []}
+    held = _held_out(shards)
+    for done, shard in enumerate(shards, start=1):
+        parts[shard in held] += members(shard)
+        if progress is not None:
+            progress(done, len(shards))
+    train, test = parts[False], parts[True]
+    if not train:
+        raise TwofoldError(f"no images in {path}; endings that count: {' '.join(sorted(extensions()))}")
+    labels, classes = numbered([member.label for member in train], [member.label for member in test])
+    root = path if path.is_dir() else path.parent
+    return _items(root, train, labels[0]), _items(root, test, labels[1]) if test else None, classes
+
+
+def members(shard: Path) -> list[Member]:
+    """The images of a tar file in their order, each with its label."""
+    images: dict[str, tuple[int, int]] = {}
+    labels: dict[str, Cell] = {}
+    try:
+        # "r:" reads plain tar alone: in a compressed one nothing can be found by its offset.
+        with tarfile.open(shard, "r:") as tar, shard.open("rb") as file:
+            behind = 0
+            for member in tar:
+                if member.offset_data < behind or member.size < 0:
+                    raise tarfile.TarError("its members overlap")  # it would lead round in circles
+                behind = member.offset_data + member.size if member.isreg() else member.offset_data
+                name, ending = _split(member.name)
+                if not member.isreg() or member.sparse is not None:
+                    continue
+                if ending.rpartition(".")[2] and f".{ending.rpartition('.')[2]}" in extensions():
+                    images.setdefault(name, (member.offset_data, member.size))
+                elif ending in ("cls", "json") and member.size <= LABEL_BYTES:
+                    file.seek(member.offset_data)
+                    label = _label(f"{shard}, {member.name}", ending, file.read(member.size))
+                    labels[name] = label if label is not None else labels.get(name)
+    except (OSError, tarfile.TarError, ValueError, OverflowError) as error:
+        raise TwofoldError(
+            f"{shard} cannot be read as a tar file: {' '.join(str(error).split())}; compressed ones must be unpacked "
+            "first (gunzip)"
+        ) from None
+    return [Member(shard, name, *place, labels.get(name)) for name, place in images.items()]
+
+
+def _split(member: str) -> tuple[str, str]:
+    folder, slash, file = member.rpartition("/")
+    stem, _, ending = file.partition(".")
+    return folder + slash + stem, ending.lower()
+
+
+def _label(where: str, ending: str, content: bytes) -> Cell:
+    try:
+        text = content.decode()
+        if ending == "cls":
+            return text.strip() or None
+        record = json.loads(text)
+        found = next((record[key] for key in ("label", "cls", "class") if key in record), None)
+    except (ValueError, RecursionError, TypeError):
+        raise TwofoldError(f"{where} holds no label: it is neither text nor JSON") from None
+    return cell_of(found, where)
+
+
+def _held_out(shards: Sequence[Path]) -> set[Path]:
+    """Shards whose name or folder says that they are for the test, where others are for training."""
+
+    def says(shard: Path, words: Sequence[str]) -> bool:
+        return bool({*re.split(r"[^a-z]+", f"{shard.parent.name}/{shard.name}".lower())} & {*words})
+
+    if not any(says(shard, TRAIN_FOLDERS) for shard in shards):
+        return set()
+    return {shard for shard in shards if says(shard, TEST_FOLDERS) and not says(shard, TRAIN_FOLDERS)}
+
+
+def _items(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> Items:
+    def content(member: Member) -> bytes:
+        if member.size > MOST_BYTES:
+            raise Unreadable(f"{member.size} bytes are more than the {MOST_BYTES} allowed")
+        try:
+            with member.shard.open("rb") as file:
+                file.seek(member.offset)
+                found = file.read(member.size)
+        except OSError as error:
+            raise Unreadable(str(error.strerror)) from error
+        if len(found) < member.size:
+            raise Unreadable("the tar file ends before it")
+        return found
+
+    def headers() -> Iterator[tuple[int, bool] | str]:
+        def attempt(member: Member) -> tuple[int, bool] | str:
+            try:
+                header = read_header(content(member))
+            except Unreadable as error:
+                return str(error)
+            return header.side, header.grey
+
+        rows = np.unique(np.linspace(0, len(images) - 1, SAMPLED_HEADERS, dtype=np.int64))
+        return in_order(attempt, [images[row] for row in rows])
+
+    with quiet_pillow():
+        seen = list(headers())
+    found = [header for header in seen if not isinstance(header, str)]
+    if not found:
+        raise TwofoldError(f"no image of {images[0].shard} can be read; {images[0].name}: {seen[0]}")
+    facts = hashlib.blake2b(digest_size=16)
+    for shard in dict.fromkeys(member.shard for member in images):
+        status = shard.stat()
+        facts.update(repr((status.st_size, status.st_mtime_ns, ends_of(shard))).encode())
+    facts.update(repr([(member.offset, member.size) for member in images]).encode())
+    several = len({member.name for member in images}) < len(images)
+    return Items(
+        fetch=lambda row, size, channels: decode(content(images[row]), size, channels),
+        count=len(images),
+        labels=labels,
+        side=int(np.median([side for side, _ in found])),
+        grey=all(grey for _, grey in found),
+        facts=facts.digest(),
+        # Where two shards count from the same number, the shard is part of the name.
+        files=tuple(
+            f"{os.path.relpath(member.shard, root)}/{member.name}" if several else member.name for member in images
+        ),
+    )

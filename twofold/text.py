@@ -1,0 +1,28 @@
+"""Numbers as people read them."""
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def bytes_in_words(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB" if count >= 1e6 else "under 1 MB"
+
+
+def rough_duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {max(round(seconds), 1)} seconds"
+    return f"about {round(seconds / 60)} minutes" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"
+
+
+def duration(seconds: float) -> str:
+    """52 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h" + (f" {minutes % 60} min" if minutes % 60 else "")

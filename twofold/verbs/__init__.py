@@ -1,0 +1,1 @@
+"""What Twofold does, one module for each verb, called by Python and by the command line alike."""

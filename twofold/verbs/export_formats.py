@@ -1,0 +1,141 @@
+"""The formats that an encoder is exported in: how each is written, read again, and loaded by others.
+
+Images [N, C, S, S], normalised → features [N, K].
+"""
+
+import copy
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from twofold.errors import TwofoldError
+from twofold.models.encoders import STEMS, TIMM
+from twofold.runs.weights import save_encoder
+
+Encode = Callable[[Tensor], Tensor]
+Lines = dict[str, list[str]]  # library → lines of Python that make `encoder` of the file
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What is written: the encoder, what it takes to build it again, and an example of its inputs [2, C, S, S]."""
+
+    encoder: nn.Module
+    description: dict[str, Any]
+    example: Tensor
+
+
+@dataclass(frozen=True)
+class Format:
+    ending: str
+    write: Callable[[Exported, Path], None]
+    read: Callable[[Exported, Path], Encode | None]  # None where it cannot be run here
+    how_to_load: Callable[[Exported, str], Lines]
+
+
+def write_safetensors(exported: Exported, path: Path) -> None:
+    save_encoder(path, exported.encoder, exported.description)
+
+
+def read_safetensors(exported: Exported, path: Path) -> Encode:
+    network = copy.deepcopy(exported.encoder)
+    network.load_state_dict(load_file(path))
+    return network
+
+
+def load_safetensors(exported: Exported, name: str) -> Lines:
+    """For each library that has this network. The classifier there (fc) is left out: we have none."""
+    kind, channels = exported.description["encoder"], exported.description["channels"]
+    weights = [
+        "from safetensors.torch import load_file",
+        f"encoder.load_state_dict(load_file({name!r}))",
+        "encoder = encoder.eval()",
+    ]
+    lines = {"twofold": ["import twofold", f"encoder = twofold.load_encoder({name!r})"]}
+    if kind.startswith("resnet"):
+        stem = stem_lines(exported.description["stem"], channels)
+        vision = ["import torch", "import torchvision", f"encoder = torchvision.models.{kind}()"]
+        lines["torchvision"] = [*vision, "encoder.fc = torch.nn.Identity()", *stem, *weights]
+        models = ["import timm", "import torch", f"encoder = timm.create_model({kind!r}, num_classes=0)"]
+        lines["timm"] = [*models, *stem, *weights]
+    elif kind.startswith(TIMM):
+        size = f", img_size={exported.description['image_size']}" if hasattr(exported.encoder, "patch_embed") else ""
+        asked = f"{kind.removeprefix(TIMM)!r}, num_classes=0, in_chans={channels}{size}"
+        lines["timm"] = ["import timm", f"encoder = timm.create_model({asked})", *weights]
+    return lines
+
+
+def stem_lines(stem: str, channels: int) -> list[str]:
+    """What makes a library's ResNet one with our first layers; nothing for `large` and colour, which is theirs."""
+    side, stride, padding, pooled = STEMS[stem]
+    convolution = f"encoder.conv1 = torch.nn.Conv2d({channels}, 64, {side}, {stride}, {padding}, bias=False)"
+    lines = [] if stem == "large" and channels == 3 else [convolution]
+    return lines if pooled else [*lines, "encoder.maxpool = torch.nn.Identity()"]
+
+
+def write_torchscript(exported: Exported, path: Path) -> None:
+    buffer = io.BytesIO()  # torch's own writing to a full disk ends the process
+    torch.jit.save(torch.jit.trace(exported.encoder, exported.example), buffer)
+    path.write_bytes(buffer.getvalue())
+
+
+def read_torchscript(exported: Exported, path: Path) -> Encode:  # noqa: ARG001 — the file is all it takes
+    return torch.jit.load(path)
+
+
+def load_torchscript(exported: Exported, name: str) -> Lines:  # noqa: ARG001
+    return {"torch": ["import torch", f"encoder = torch.jit.load({name!r})"]}
+
+
+def write_onnx(exported: Exported, path: Path) -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise TwofoldError(
+            f"the format onnx needs onnx and onnxscript, which cannot be imported here ({error}): "
+            "pip install onnx onnxscript onnxruntime"
+        ) from None
+    torch.onnx.export(
+        exported.encoder,
+        (exported.example,),
+        str(path),
+        dynamo=True,
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        input_names=["images"],
+        output_names=["features"],
+        external_data=False,
+        verbose=False,
+    )
+
+
+def read_onnx(exported: Exported, path: Path) -> Encode | None:  # noqa: ARG001
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(session.run(["features"], {"images": images.numpy()})[0])
+
+
+def load_onnx(exported: Exported, name: str) -> Lines:  # noqa: ARG001
+    return {
+        "onnxruntime": [
+            "import onnxruntime",
+            f"session = onnxruntime.InferenceSession({name!r})",
+            "encoder = lambda images: session.run(['features'], {'images': images})[0]",
+        ]
+    }
+
+
+FORMATS = {
+    "safetensors": Format(".safetensors", write_safetensors, read_safetensors, load_safetensors),
+    "torchscript": Format(".pt", write_torchscript, read_torchscript, load_torchscript),
+    "onnx": Format(".onnx", write_onnx, read_onnx, load_onnx),
+}

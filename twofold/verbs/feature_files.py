@@ -1,0 +1,183 @@
+"""Features with what is known of their images, written block by block (.npz, .csv, .parquet), and read again.
+
+n images, K feature dimension.
+"""
+
+import csv
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from twofold.errors import TwofoldError
+from twofold.files import refuse_unwritable
+
+ROWS = 4096  # of a column that is turned into an array at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """What is known of n images; a column that is None is not written."""
+
+    index: np.ndarray  # int64 [n], numbers in the source
+    held_out: np.ndarray  # bool [n]: in the test split
+    labels: np.ndarray | None  # int64 [n], −1 where unknown
+    files: list[str] | None  # "" where there is none
+    classes: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def row(self, number: int) -> dict[str, Any]:
+        """One image, in words."""
+        known: dict[str, Any] = {} if self.files is None else {"file": self.files[number]}
+        known |= {"index": int(self.index[number]), "split": "test" if self.held_out[number] else "train"}
+        if self.labels is not None:
+            label = int(self.labels[number])
+            known |= {"label": label, "class": self.classes[label] if self.classes and label >= 0 else ""}
+        return known
+
+
+Blocks = Iterator[np.ndarray]  # float32 [rows, K], n rows in all
+Writer = Callable[[Path, Catalogue, Blocks], None]
+
+
+def write_npz(path: Path, images: Catalogue, blocks: Blocks) -> None:
+    """As `numpy.savez` would, without ever holding a whole column of features or names."""
+    first = next(blocks)
+    count = len(images)
+    splits = (np.where(part, "test", "train") for part in _parts(images.held_out))
+    columns: dict[str, tuple[np.dtype, tuple[int, ...], Iterable[np.ndarray]]] = {
+        "features": (np.dtype(np.float32), (count, first.shape[1]), chain([first], blocks)),
+        "index": (images.index.dtype, (count,), [images.index]),
+        "split": (np.dtype("<U5"), (count,), splits),
+    }
+    if images.labels is not None:
+        columns["labels"] = (images.labels.dtype, (count,), [images.labels])
+    if images.classes is not None:
+        names = np.array(images.classes)
+        columns["classes"] = (names.dtype, names.shape, [names])
+    if images.files is not None:
+        text = np.dtype(f"<U{max(1, *map(len, images.files))}")
+        columns["files"] = (text, (count,), (np.array(part, text) for part in _parts(images.files)))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, (dtype, shape, parts) in columns.items():
+            # Its size is not known to the archive when it begins, so room is made for more than 4 GiB.
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                _write_header(member, dtype, shape)
+                for part in parts:
+                    member.write(np.ascontiguousarray(part, dtype).tobytes())
+
+
+def write_csv(path: Path, images: Catalogue, blocks: Blocks) -> None:
+    """A line for each image: what is known of it, then f0, f1, …, in as many digits as a float32 has."""
+    # File names are bytes; one that is no UTF-8 would make the whole table unreadable to other programs.
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        writer = csv.writer(file)
+        number = 0
+        for block in blocks:
+            if number == 0:
+                writer.writerow([*images.row(0), *(f"f{column}" for column in range(block.shape[1]))])
+            for values in block.tolist():
+                writer.writerow([*images.row(number).values(), *(f"{value:.9g}" for value in values)])
+                number += 1
+
+
+def write_parquet(path: Path, images: Catalogue, blocks: Blocks) -> None:
+    """A row group for each block; the features are one column, of lists of K numbers."""
+    arrow, parquet = _pyarrow()
+    writer = None
+    done = 0
+    try:
+        for block in blocks:
+            rows = [images.row(number) for number in range(done, done + len(block))]
+            columns = {name: arrow.array([_valid(row[name]) for row in rows]) for name in rows[0]}
+            flat = arrow.array(np.ascontiguousarray(block, np.float32).ravel())
+            columns["features"] = arrow.FixedSizeListArray.from_arrays(flat, block.shape[1])
+            table = arrow.table(columns)
+            writer = writer or parquet.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+            done += len(block)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+WRITERS: dict[str, Writer] = {".npz": write_npz, ".parquet": write_parquet, ".csv": write_csv}
+
+
+def writer_for(out: Path) -> Writer:
+    """Refuses what cannot be written before any work is done."""
+    if out.suffix not in WRITERS or not out.resolve().parent.is_dir() or out.is_dir():
+        raise TwofoldError(
+            f"--out {out}: embeddings are written as {', '.join(WRITERS)} (by the name's ending), "
+            "into a folder that exists"
+        )
+    refuse_unwritable(out)
+    if out.suffix == ".parquet":
+        _pyarrow()
+    return WRITERS[out.suffix]
+
+
+def read_csv(path: Path) -> np.ndarray:
+    """The features of a table as `write_csv` makes it, float32 [n, K]; ValueError where a line is not complete."""
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file)
+        heading = next(reader, [])
+        columns = [place for place, name in enumerate(heading) if re.fullmatch(r"f\d+", name)]
+        if not columns:
+            raise ValueError("a table of embeddings has columns f0, f1, …, as `twofold embed` writes them")
+        rows = []
+        for row in reader:
+            if len(row) != len(heading):
+                raise ValueError(f"line {reader.line_num} has {len(row)} cells, and the heading {len(heading)}")
+            rows.append(np.array([row[place] for place in columns], np.float32))
+    return np.array(rows, np.float32).reshape(-1, len(columns))
+
+
+def read_parquet(path: Path) -> np.ndarray:
+    """The features of a table as `write_parquet` makes it, [n, K]."""
+    arrow, parquet = _pyarrow()
+    try:
+        file = parquet.ParquetFile(path)
+        kinds = {column.name: column.type for column in file.schema_arrow}
+        if not arrow.types.is_fixed_size_list(kinds.get("features", arrow.null())):
+            raise ValueError("embeddings are a column of lists called features, as `twofold embed` writes it")
+        column = file.read(columns=["features"])["features"].combine_chunks()
+        return column.flatten().to_numpy(zero_copy_only=False).reshape(-1, kinds["features"].list_size)
+    except arrow.ArrowException as error:
+        raise ValueError(str(error)) from None
+
+
+READERS: dict[str, Callable[[Path], np.ndarray]] = {".csv": read_csv, ".parquet": read_parquet}
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise TwofoldError(
+            f".parquet needs pyarrow, which cannot be imported here ({error}): "
+            "pip install pyarrow, or choose .npz or .csv"
+        ) from None
+    return pyarrow, parquet
+
+
+def _valid(value: Any) -> Any:
+    """Parquet's text is UTF-8 without exception; file names need not be."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _parts(column: Any) -> Iterator[Any]:
+    return (column[start : start + ROWS] for start in range(0, len(column), ROWS))
+
+
+def _write_header(member: IO[bytes], dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    description = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(member, description)

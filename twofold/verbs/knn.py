@@ -1,0 +1,37 @@
+"""`twofold knn` and `twofold.knn`: the vote of the nearest training images."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from twofold.config.keys import Count, Positive, checked
+from twofold.display import Display
+from twofold.evaluate.probes import Scores, knn_ranked, scores
+from twofold.runs.run import Run
+from twofold.verbs.probing import described, load_probe_data, measured
+
+
+def knn(
+    run: str | Path | Run,
+    data: Any = None,
+    *,
+    k: int = 20,
+    temperature: float = 0.07,
+    layer: str = "pre",
+    encoder: nn.Module | None = None,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """The vote of the k nearest training images, by cosine similarity s and with weight exp(s/temperature)."""
+    k, temperature = checked("k", k, Count), checked("temperature", temperature, Positive)
+    display = display or Display(quiet=True)
+    subject = load_probe_data(run, data, layer, encoder, display)
+
+    def measure(train: Tensor, test: Tensor) -> dict[str, Any]:
+        named = knn_ranked(train, subject.train_labels, test, k=k, temperature=temperature)
+        found: Scores = scores(named, subject.test_labels, classes=len(subject.classes))
+        return dataclasses.asdict(found)
+
+    rows = measured(subject, "finding neighbours", measure, display)
+    return {"k": k, "temperature": temperature} | described(run, subject, layer, rows)

@@ -1,0 +1,69 @@
+"""`twofold resume` and `twofold.resume`: continue a run from its last checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from twofold import dist
+from twofold.config import Config
+from twofold.data.sources import ARRAY, DATASET, Source, find_again, open_source
+from twofold.display import Display
+from twofold.errors import TwofoldError
+from twofold.methods import refuse_unregistered
+from twofold.models import has_name
+from twofold.precision import own_modes
+from twofold.report.page import write_anew
+from twofold.runs import initial_weights, provenance
+from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
+from twofold.runs.run import Run, read_data
+from twofold.train.trainer import Trainer
+from twofold.verbs.training import train_and_report
+
+
+def resume(
+    run: str | Path | Run,
+    *,
+    data: Any = None,
+    encoder: nn.Module | None = None,
+    quiet: bool = True,
+    display: Display | None = None,
+) -> Run:
+    """Continue a run from its last checkpoint, as if it had never stopped.
+
+    What a run got from Python is needed again: arrays as `data`, a module as `encoder`, whatever its weights are now.
+    """
+    with dist.joined(), own_modes():
+        display = display or Display(quiet=quiet or not dist.is_first())
+        return continue_run(Path(run), Run(run).config, None, display, encoder, data)
+
+
+def continue_run(
+    path: Path, config: Config, source: Source | None, display: Display, encoder: nn.Module | None, data: Any = None
+) -> Run:
+    folder = RunFolder.open(path) if dist.is_first() else ReadOnlyRunFolder(path)
+    if (path / "results.json").exists():
+        if not (path / "report.html").exists() and dist.is_first():  # it was stopped between the two
+            write_anew(folder, display)
+        display.say(f"{path} is finished; its report is {path / 'report.html'}")
+        return Run(path)
+    refuse_unregistered(config.method, path, folder.config_values())
+    if source is None and data is None and config.data in (ARRAY, DATASET):
+        raise TwofoldError(f"{path} was trained on arrays or a Dataset: twofold.resume(run, data=...) needs them again")
+    if encoder is None and not has_name(config.encoder):
+        raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
+    if source is None:
+        source = (
+            find_again(config)
+            if data is None
+            else open_source(data, data_dir=config.data_dir, class_list=config.class_list)
+        )
+    weights = None if config.init is None else initial_weights.kept(path)
+    with folder.held():
+        module = None if encoder is None else initial_weights.as_begun(path, encoder)
+        trainer = Trainer(config, read_data(config, source, display), display, module, weights)
+        trainer.restore(folder)
+        if dist.is_first() and not provenance.is_remembered(path):  # it was killed before it could
+            provenance.remember(path, source, config.test_fraction, trainer.data)
+        display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
+        return train_and_report(trainer, folder, display)

@@ -1,0 +1,124 @@
+"""What `pretrain` and `resume` share: train what is left, then evaluate and write the report."""
+
+import dataclasses
+import json
+import platform
+import time
+from datetime import UTC, datetime
+from functools import partial
+
+import torch
+
+from twofold import dist
+from twofold.data.sources import ARRAY, DATASET
+from twofold.device import device_name, peak_memory, process_memory
+from twofold.display import Display
+from twofold.evaluate.features import pixels
+from twofold.evaluate.probes import Row, compare
+from twofold.methods.relations import file_coverage
+from twofold.report.page import write_report
+from twofold.report.pictures import record_trainer
+from twofold.runs import provenance
+from twofold.runs.folder import RunFolder
+from twofold.runs.run import Run
+from twofold.runs.weights import save_encoder
+from twofold.text import plural
+from twofold.train.trainer import Trainer
+from twofold.verbs.explain import command, labels_in_words, shape_in_words
+from twofold.version import __version__
+
+
+def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str, copies: str) -> None:
+    """Say what is about to happen, and what was decided for the user."""
+    config, data = trainer.config, trainer.data
+    where = str(trainer.device) if dist.count() == 1 else f"{dist.count()} × {trainer.device.type}"
+    held_out = f", {len(data.test):,} held out" if data.test is not None else ""
+    labels = labels_in_words(config, data.classes)
+    lines = [
+        f"run      {folder.path}",
+        f"data     {data.name}: {len(data.train):,} images{held_out}, {shape_in_words(config)}, {labels}",
+        f"method   {config.method}, encoder {config.encoder}, {where}",
+        f"training {plural(config.epochs, 'epoch')} of {plural(trainer.loader.steps_per_epoch, 'step')}, "
+        f"batch {config.batch_size}, {config.optimizer}, learning rate {config.scaled_lr:g}",
+    ]
+    if copies:
+        hint = "" if config.data in (ARRAY, DATASET) else f"; `twofold duplicates {folder.path}` will list them"
+        lines.insert(2, f"copies   {copies}{hint}")
+    if remark:
+        lines.insert(2, f"note     {remark}")
+    if config.init is not None:
+        lines.insert(-1, f"weights  {config.init}")
+    graph = config.parameters.get("graph")
+    covered = "" if graph is None else file_coverage(graph, data.train, data.test)
+    if covered:
+        lines.append(f"graph    {covered}")
+    if trainer.rows is not None:
+        lines.append(f"head     {trainer.rows}")
+    for line in lines:
+        display.say(line)
+        folder.log(line)
+
+
+def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
+    """Train what is left, then evaluate and report."""
+    if trainer.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(trainer.device)  # of an earlier run in this process
+    trainer.train(folder)
+    memory = peak_memory(trainer.device)  # before evaluation, which is the same for all methods
+    if dist.is_first():
+        save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
+    rows = evaluate(trainer, display)
+    accuracies = {row.name: row.linear_accuracy for row in rows}
+    results = {
+        "verdict": trainer.watch.final(accuracies).record(),
+        "table": [dataclasses.asdict(row) for row in rows],
+        "train_images": len(trainer.data.train),
+        "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
+        "test_images_trained_on": provenance.trained_on(folder.path, trainer.data.test)
+        if trainer.data.test is not None
+        else 0,
+        "train_labelled": trainer.data.train.labels_known,
+        "test_labelled": trainer.data.test.labels_known if trainer.data.test is not None else 0,
+        "seconds": time.monotonic() - trainer.started,
+        "memory": memory,
+        "process_memory": process_memory(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": command(trainer.config, folder.path),
+        "device": device_name(trainer.device),
+        "processes": dist.count(),
+        "versions": {"twofold": __version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    folder.write("results.json", json.dumps(results, indent=2) + "\n")
+    if dist.is_first():
+        record_trainer(folder, trainer, display)
+        write_report(folder)
+    return Run(folder.path)
+
+
+def evaluate(trainer: Trainer, display: Display) -> list[Row]:
+    """Linear probe and kNN of the trained encoder, beside raw pixels and the encoder as it was before training."""
+    train, test, classes = trainer.data.train.labelled(), trainer.data.test, trainer.data.classes
+    test = None if test is None else test.labelled()
+    if test is None or classes is None or train.labels is None or test.labels is None:
+        return []
+    with display.stage("evaluating", 3) as stage:
+        representations = {"trained": (trainer.features(train), trainer.features(test))}
+        stage(1)
+        representations["untrained"] = (
+            trainer.features(train, trainer.untrained),
+            trainer.features(test, trainer.untrained),
+        )
+        if trainer.before is not None:
+            representations["before training"] = (
+                trainer.features(train, trainer.before),
+                trainer.features(test, trainer.before),
+            )
+        representations["raw pixels"] = (pixels(train), pixels(test))
+        stage(2)
+        tasks = [
+            partial(compare, {name: pair}, train.labels, test.labels, classes=len(classes))
+            for name, pair in representations.items()
+        ]
+        rows = [row for rows in dist.spread(tasks) for row in rows]
+        stage(3)
+    return rows
