@@ -63,7 +63,8 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     )
     batch = watched.loader.batch(0)
     with torch.no_grad():
-        embeddings = watched.forward(watched.make_views(batch.images, batch.position, watched.clock)[0], batch)
+        (views,) = watched.make_views(batch.images, batch.position, watched.clock)
+        embeddings = watched.train_step.forward(views, batch)
         loss = watched.method.objective(embeddings)
 
     def observe(trainer: Trainer) -> float:

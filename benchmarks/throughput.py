@@ -22,11 +22,14 @@ from torch import nn
 
 from benchmarks.results import Table, keep
 from twofold.config import RUN_KEYS
+from twofold.cuda.bf16_weights import Bf16Weights
+from twofold.cuda.step_graph import StepGraph
 from twofold.data import store
 from twofold.display import Display
 from twofold.precision import tf32_products
 from twofold.runs.run import read_data
 from twofold.train.memory_format import to_memory_format
+from twofold.train.sample_rows import NoRows
 from twofold.train.trainer import Trainer
 from twofold.verbs.pretrain import configure
 from twofold_papers.reproduce.runner import forget
@@ -79,16 +82,17 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
     optimizer = torch.optim.SGD(parameters, lr=torch.tensor(1e-4, device=device), momentum=0.9, fused=True)
     batch = trainer.loader.batch(0)
     optimizer_step: Callable[[], None] = optimizer.step
-    if trainer.replay is not None:
+    if isinstance(trainer.run_step, StepGraph):
         from twofold.cuda.fused_optimizer import FusedStep
 
-        optimizer_step = FusedStep(optimizer, trainer.narrow)
+        copies = trainer.train_step.weight_copies
+        optimizer_step = FusedStep(optimizer, copies if isinstance(copies, Bf16Weights) else None)
 
     def step() -> None:
         optimizer.zero_grad()
-        with tf32_products(trainer.bf16):
+        with tf32_products(trainer.train_step.bf16):
             with trainer.autocast():
-                embeddings = (trainer.narrow or method)(views, batch)
+                embeddings = trainer.train_step.weight_copies(views, batch)
             output = embeddings.z if embeddings.prediction is None else embeddings.prediction
             output = output.float()
             if isinstance(method.head, nn.Linear):
@@ -135,7 +139,7 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     trainer = build(method, options, **options.override)
     views = trainer.config.views * trainer.config.batch_size
     # In its first epoch a head for samples draws its rows.
-    warm_up = WARM_UP if trainer.rows is None else max(WARM_UP, trainer.loader.steps_per_epoch)
+    warm_up = WARM_UP if isinstance(trainer.rows, NoRows) else max(WARM_UP, trainer.loader.steps_per_epoch)
     if warm_up + options.steps * options.rounds > trainer.total_steps:
         raise SystemExit(f"a run has {trainer.total_steps} steps: lower --steps or --rounds, or raise epochs")
     trainer.method.train()
@@ -150,7 +154,7 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     while trainer.step < warm_up:
         step()
     memory = torch.cuda.max_memory_allocated() / 2**20 if options.device == "cuda" else None
-    refused = trainer.replay and trainer.replay.refused
+    refused = trainer.run_step.refused if isinstance(trainer.run_step, StepGraph) else None
     if refused:
         print(f"{method}: the step could not be recorded: {refused}")
     if options.profile:

@@ -14,7 +14,7 @@ import twofold
 from running import run, small, start
 from twofold.cli import app, main
 from twofold.cli.arguments import split_words
-from twofold.cli.results import accuracy_table, comparison
+from twofold.cli.results import comparison, results_table
 from twofold.errors import TwofoldError
 from twofold.methods import CATALOG, schema
 from twofold_papers.reproduce.tables import TABLES
@@ -192,7 +192,7 @@ def test_the_table_has_no_column_of_few_labels_where_they_are_all_labels() -> No
     row = {"name": "trained", "linear_accuracy": 0.9, "knn_accuracy": 0.8}
     few = row | {"few_labels_accuracy": 0.7, "few_labels_sd": 0.01, "labels_per_class": 10}
     none = row | {"few_labels_accuracy": None, "few_labels_sd": None, "labels_per_class": None}
-    columns = [[column.header for column in accuracy_table([each]).columns] for each in (few, none)]
+    columns = [[column.header for column in results_table([each]).columns] for each in (few, none)]
     assert columns == [["", "linear", "linear, 10 labels per class", "kNN"], ["", "linear", "kNN"]]
 
 

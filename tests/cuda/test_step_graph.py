@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import running
-from twofold.cuda import step_graph
+from twofold.cuda import compilation
 from twofold.cuda.bf16_weights import Bf16Weights
 from twofold.cuda.compilation import LEAST_STEPS, worth_compiling
-from twofold.cuda.step_graph import WARM_UP, Replay
+from twofold.cuda.step_graph import WARM_UP, StepGraph
 from twofold.cuda.streams import CannotRecord
 from twofold.data.loader import Loader
 from twofold.errors import TwofoldError
@@ -30,7 +30,7 @@ class AtOnce:
         self.can_record, self.host_waits, self.recordings, self.replays = can_record, waits, 0, 0
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
+    def side_stream(self) -> Iterator[None]:
         yield
 
     def join(self) -> None:
@@ -57,7 +57,7 @@ class AtOnce:
 
 def replaying(streams: AtOnce, **overrides: object) -> Trainer:
     trainer = running.trainer("byol", **overrides)
-    trainer.replay = Replay(trainer.loader, trainer.make_views, trainer.training_step, trainer.clock, streams)
+    trainer.run_step = StepGraph(trainer.loader, trainer.make_views, trainer.train_step, trainer.clock, streams)
     return trainer
 
 
@@ -104,10 +104,10 @@ def test_compiling_is_for_cuda_and_long_runs(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(TwofoldError, match="compile=true needs a CUDA device, not cpu"):
         worth_compiling(True, CPU, 10**9)
     cuda = torch.device("cuda")
-    monkeypatch.setattr(step_graph, "what_is_missing", lambda _: None)
+    monkeypatch.setattr(compilation, "what_is_missing", lambda _: None)
     assert [worth_compiling(None, cuda, steps) for steps in (LEAST_STEPS - 1, LEAST_STEPS)] == [False, True]
     assert [worth_compiling(wanted, cuda, 1) for wanted in (True, False)] == [True, False]
-    monkeypatch.setattr(step_graph, "what_is_missing", lambda _: "a compiler")
+    monkeypatch.setattr(compilation, "what_is_missing", lambda _: "a compiler")
     assert not worth_compiling(None, cuda, LEAST_STEPS)
     with pytest.raises(TwofoldError, match="compile=true needs a compiler"):
         worth_compiling(True, cuda, 1)
@@ -117,11 +117,11 @@ def test_what_torch_compile_says_is_passed_on(monkeypatch: pytest.MonkeyPatch) -
     def compiler(*_: object, **__: object) -> None:
         raise RuntimeError("Python.h: no such file\nmuch more")
 
-    monkeypatch.setattr(step_graph.importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda _: object())
     monkeypatch.setattr(torch, "compile", compiler)
-    assert step_graph.what_is_missing(torch.device("cuda")) == "what torch.compile needs (Python.h: no such file)"
-    monkeypatch.setattr(step_graph.importlib.util, "find_spec", lambda _: None)
-    assert "Triton" in str(step_graph.what_is_missing(torch.device("cuda")))
+    assert compilation.what_is_missing(torch.device("cuda")) == "what torch.compile needs (Python.h: no such file)"
+    monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda _: None)
+    assert "Triton" in str(compilation.what_is_missing(torch.device("cuda")))
 
 
 def test_compile_is_refused_on_a_cpu_before_anything_is_written() -> None:
@@ -146,31 +146,31 @@ def test_narrow_weights_are_those_of_autocast() -> None:
         return {name: parameter.grad for name, parameter in network.named_parameters()}
 
     expected = {name: None if grad is None else grad.clone() for name, grad in gradients(network).items()}
-    narrow = Bf16Weights(network, [network], torch.bfloat16)
-    narrow.collect_gradients()  # of nothing: they may have been collected before
+    copies = Bf16Weights(network, [network], torch.bfloat16)
+    copies.collect_gradients()  # of nothing: they may have been collected before
     for _ in range(2):  # nothing is left from one step for the next
-        for name, gradient in gradients(narrow).items():
+        for name, gradient in gradients(copies).items():
             assert (gradient is None) == (expected[name] is None) == name.startswith("1.")
             assert gradient is None or torch.equal(gradient, expected[name])
 
 
 def test_copies_that_an_optimizer_wrote_are_good_until_torch_changes_the_weight() -> None:
     linear = nn.Linear(3, 2, bias=False)
-    narrow = Bf16Weights(linear, [linear], torch.bfloat16)
-    copy, x = narrow.copy_of(linear.weight), torch.eye(3, dtype=torch.bfloat16)
+    copies = Bf16Weights(linear, [linear], torch.bfloat16)
+    copy, x = copies.copy_of(linear.weight), torch.eye(3, dtype=torch.bfloat16)
     assert copy is not None
-    assert torch.equal(narrow(x), linear.weight.T.bfloat16())
+    assert torch.equal(copies(x), linear.weight.T.bfloat16())
     copy.grad = torch.ones_like(copy)
     copy.detach().view(torch.int16).numpy()[:] = 0  # as a kernel does that torch does not know of
-    assert torch.equal(narrow(x), linear.weight.T.bfloat16())
+    assert torch.equal(copies(x), linear.weight.T.bfloat16())
     copy.detach().view(torch.int16).numpy()[:] = 0
-    narrow.moved()
+    copies.moved()
     assert copy.grad is None
-    assert not narrow(x).any()
+    assert not copies(x).any()
     with torch.no_grad():
         linear.weight.mul_(2)
-    assert torch.equal(narrow(x), linear.weight.T.bfloat16())
-    assert narrow.copy_of(nn.Parameter(linear.weight.data)) is None
+    assert torch.equal(copies(x), linear.weight.T.bfloat16())
+    assert copies.copy_of(nn.Parameter(linear.weight.data)) is None
 
 
 def gradients(method: str, **overrides: object) -> Tensor:
@@ -182,7 +182,7 @@ def gradients(method: str, **overrides: object) -> Tensor:
     trainer.method.train()
     for step in range(WARM_UP + 2):
         trainer.take_step(step)
-    assert trainer.replay is None or trainer.replay.refused is None
+    assert not isinstance(trainer.run_step, StepGraph) or trainer.run_step.refused is None
     return torch.cat([state["momentum_buffer"].double().flatten() for state in trainer.optimizer.state.values()])
 
 
@@ -204,8 +204,8 @@ def test_a_step_that_waits_for_the_device_is_not_recorded_but_taken() -> None:
     trainer.method.train()
     for step in range(WARM_UP + 3):
         trainer.take_step(step)
-    assert trainer.replay is not None
-    assert trainer.replay.refused
+    assert isinstance(trainer.run_step, StepGraph)
+    assert trainer.run_step.refused
     assert trainer.observers.means.read()["loss"] == pytest.approx(0, abs=10)
 
 
@@ -217,11 +217,12 @@ def test_copies_follow_their_weights_through_replays_and_short_batches(keys: dic
     trainer.method.train()
     for step in range(3 * trainer.loader.steps_per_epoch):
         trainer.take_step(step)
-    assert trainer.replay is not None
-    assert trainer.replay.refused is None
-    assert trainer.narrow is not None
-    for name in trainer.narrow.trained:
-        assert torch.equal(trainer.narrow.narrow[name], trainer.narrow.wide[name].bfloat16()), name
+    assert isinstance(trainer.run_step, StepGraph)
+    assert trainer.run_step.refused is None
+    copies = trainer.train_step.weight_copies
+    assert isinstance(copies, Bf16Weights)
+    for name in copies.trained:
+        assert torch.equal(copies.copies[name], copies.masters[name].bfloat16()), name
     assert trainer.observers.means.read()["loss"] == pytest.approx(0, abs=10)
 
 
@@ -263,23 +264,23 @@ def after_steps(
     config = running.trainer(optimizer=optimizer, weight_decay=weight_decay, decay_all=True).config
     steady = layers.parts[2]
     built = optim.build_optimizer(config, list(layers.named_parameters()), torch.device("cpu"), steady)
-    step, narrow = own_step(built, layers)
+    step, copies = own_step(built, layers)
     for number in range(4):
         if number == 1 and device == "cuda":
             move(layers, built)
-            step, narrow = fused_step(built, layers)
+            step, copies = fused_step(built, layers)
         layers.zero_grad()
         for weight in layers.parameters():
-            copy = narrow.copy_of(weight)
+            copy = copies.copy_of(weight)
             target = weight if copy is None else copy
             target.grad = torch.randn(weight.shape).to(target).contiguous()
         if number == 3 and optimizer in ("lars", "sgd"):
             layers.parts[2].bias.grad = torch.ones_like(layers.parts[2].bias)
         optim.set_learning_rate(built, torch.tensor(0.3 / (number + 1)))
         step()
-        assert all(copy.grad is None for copy in narrow.narrow.values())
-        for name, copy in narrow.narrow.items():
-            assert torch.equal(copy, narrow.wide[name].bfloat16())
+        assert all(copy.grad is None for copy in copies.copies.values())
+        for name, copy in copies.copies.items():
+            assert torch.equal(copy, copies.masters[name].bfloat16())
     assert device == "cpu" or step._plans  # else the kernels had nothing to do with it
     moments = [value for state in built.state.values() for value in state.values()]
     return [tensor.detach().double().cpu() for tensor in (*layers.parameters(), *moments)]
@@ -297,25 +298,25 @@ def move(layers: nn.Module, built: torch.optim.Optimizer) -> None:
 def fused_step(built: torch.optim.Optimizer, layers: nn.Module) -> tuple[Callable[[], None], Bf16Weights]:
     from twofold.cuda.fused_optimizer import FusedStep
 
-    narrow = copies_of(layers)
-    return FusedStep(built, narrow), narrow
+    copies = copies_of(layers)
+    return FusedStep(built, copies), copies
 
 
 def own_step(built: torch.optim.Optimizer, layers: nn.Module) -> tuple[Callable[[], None], Bf16Weights]:
-    narrow = copies_of(layers)
+    copies = copies_of(layers)
 
     def step() -> None:
-        narrow.collect_gradients()
+        copies.collect_gradients()
         built.step()
-        narrow.refresh(narrow.trained)
+        copies.refresh(copies.trained)
 
-    return step, narrow
+    return step, copies
 
 
 def copies_of(layers: nn.Module) -> Bf16Weights:
-    narrow = Bf16Weights(layers, [layers], torch.bfloat16)
-    narrow.refresh(list(narrow.wide))
-    return narrow
+    copies = Bf16Weights(layers, [layers], torch.bfloat16)
+    copies.refresh(list(copies.masters))
+    return copies
 
 
 @CUDA
@@ -357,15 +358,15 @@ def test_the_first_convolution_as_a_product(channels: int) -> None:
 def test_looking_ahead_brings_the_numbers_of_the_images_too() -> None:
     """DIET's label is the image's number, and so are the keys of queues and graphs."""
     fast, plain = running.trainer("diet", batch_size=256), running.trainer("diet", batch_size=256)
-    fast.replay = Replay(fast.loader, fast.make_views, fast.training_step, fast.clock, AtOnce())
+    fast.run_step = StepGraph(fast.loader, fast.make_views, fast.train_step, fast.clock, AtOnce())
     expected = weights_after(plain, list(range(6)))
     assert all(torch.equal(expected[name], value) for name, value in weights_after(fast, list(range(6))).items())
 
 
 def test_gradients_of_several_passes_are_added_up() -> None:
     linear = nn.Linear(3, 2, bias=False)
-    narrow = Bf16Weights(linear, [linear], torch.bfloat16)
+    copies = Bf16Weights(linear, [linear], torch.bfloat16)
     for _ in range(2):
-        narrow(torch.eye(3, dtype=torch.bfloat16)).sum().backward()
-        narrow.collect_gradients()
+        copies(torch.eye(3, dtype=torch.bfloat16)).sum().backward()
+        copies.collect_gradients()
     assert torch.equal(linear.weight.grad, torch.full((2, 3), 2.0))

@@ -18,7 +18,7 @@ from twofold.display import Display
 from twofold.methods import CATALOG, schema
 from twofold.models.sample_head import row_store
 from twofold.runs import checkpoint
-from twofold.train.sample_rows import SampleRows
+from twofold.train.sample_rows import NoRows, SampleRows
 from twofold.train.trainer import Trainer
 from twofold.types import LossTerms
 from twofold.verbs import pretrain
@@ -94,7 +94,7 @@ def train(case: str, dtype: torch.dtype, short_steps: bool) -> dict[str, Any]:
         "gradients": gradients,
         "state": state,
         "observed": observed | {"features": features},
-        "rows": torch.empty(0) if made.rows is None else own_rows(made.rows),
+        "rows": torch.empty(0) if isinstance(made.rows, NoRows) else own_rows(made.rows),
     }
 
 

@@ -22,7 +22,7 @@ from twofold.display import Display
 from twofold.models import build_encoder
 from twofold.runs import initial_weights
 from twofold.train.trainer import Trainer
-from twofold.verbs import pretrain
+from twofold.verbs import pretrain, training
 
 PICTURES = np.random.default_rng(0).integers(0, 255, (24, 32, 32, 3), dtype=np.uint8)
 
@@ -104,7 +104,7 @@ def test_the_table_tells_new_weights_from_those_before_training(
         compared.update(representations)
         return []
 
-    monkeypatch.setattr(pretrain, "compare", compare)
+    monkeypatch.setattr(training, "compare", compare)
     pixels = np.rint(DIGITS.images[:100] * 15).astype(np.uint8)
     values = small("frossl", batch_size=32, test_fraction=0.2)
     run = twofold.pretrain((pixels, DIGITS.target[:100]), init=first.path, out=tmp_path / "run", **values)

@@ -6,16 +6,16 @@ import signal
 import pytest
 import torch
 
-from twofold.cuda import step_graph
+from twofold.cuda import compilation
 from twofold.errors import TwofoldError
-from twofold.train import dry_run, guards
+from twofold.train import guards, objective_check, setup
 from twofold.types import LossTerms
 
 
 def test_one_blank_channel_of_several_is_no_reason_to_refuse() -> None:
-    guards.refuse_blank(torch.tensor([1 / 255, 0.2, 0.3]))
+    setup.refuse_blank(torch.tensor([1 / 255, 0.2, 0.3]))
     with pytest.raises(TwofoldError, match="alike"):
-        guards.refuse_blank(torch.full((3,), 1 / 255))
+        setup.refuse_blank(torch.full((3,), 1 / 255))
 
 
 def test_too_little_memory_is_said_on_a_cpu_too() -> None:
@@ -32,7 +32,7 @@ def test_too_little_memory_is_said_on_a_cpu_too() -> None:
 def test_a_loss_of_shape_1_is_refused(name: str) -> None:
     values = {"total": torch.zeros(()), "part": torch.zeros(())} | {name: torch.zeros(1)}
     with pytest.raises(TwofoldError, match=f"'{name}' that is no tensor of one number, of shape"):
-        dry_run.check_loss("mine", LossTerms(values["total"], {"part": values["part"]}))
+        objective_check.check_loss("mine", LossTerms(values["total"], {"part": values["part"]}))
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:
@@ -70,6 +70,6 @@ def test_the_first_signal_is_remembered_and_the_second_is_the_callers(number: si
 def test_compiled_code_stays_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    step_graph.keep_compiled_code()
+    compilation.keep_compiled_code()
     assert os.environ["TRITON_CACHE_DIR"] == "mine"
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith(os.path.join("compiled", "inductor"))

@@ -10,7 +10,7 @@ import running
 import twofold
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.train.micro_batches import Pieces
+from twofold.train.micro_batches import MicroBatches
 from twofold.train.trainer import Trainer
 from twofold.types import Batch, Embeddings
 from twofold.verbs import pretrain
@@ -55,7 +55,7 @@ def one_step(made: Trainer) -> tuple[dict[str, Tensor], dict[str, float]]:
     torch.manual_seed(5)
     batch = made.loader.batch(0)
     views = [view.to(next(made.method.encoder.parameters()).dtype) for view in views_of(made, batch)]
-    made.training_step(batch, views)
+    made.train_step(batch, views)
     slopes = {name: weight.grad for name, weight in made.method.trained_parameters() if weight.grad is not None}
     return slopes, made.observers.means.read()
 
@@ -141,7 +141,6 @@ def test_a_gradient_of_the_features_goes_through_the_pieces_too() -> None:
     expected = encoder.weight.grad.clone()
     encoder.zero_grad()
     projector.zero_grad()
-    pieces = Pieces(3, forward, [encoder, projector], torch.channels_last)
-    loss(pieces.embed([views], batch)).backward()
-    pieces.backward()
+    parts = MicroBatches(3, forward, [encoder, projector], torch.channels_last)
+    parts.backward(loss(parts.embed([views], batch)))
     torch.testing.assert_close(encoder.weight.grad, expected)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import running
 import twofold
 from twofold.config import Config, Head, dump
-from twofold.cuda.step_graph import Replay
+from twofold.cuda.step_graph import StepGraph
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.models import BatchRows
@@ -188,7 +188,7 @@ def test_a_recorded_step_finds_every_batch_in_one_place() -> None:
     """What a CUDA graph needs, on a CPU: the tensors that the step reads and writes stay where they are."""
 
     class Recording:
-        def beside(self) -> Any:
+        def side_stream(self) -> Any:
             return nullcontext()
 
         def join(self) -> None:
@@ -205,7 +205,8 @@ def test_a_recorded_step_finds_every_batch_in_one_place() -> None:
             return step
 
     plain, recorded = (running.trainer("s-diet", **small()) for _ in range(2))
-    recorded.replay = Replay(recorded.loader, recorded.make_views, recorded.training_step, recorded.clock, Recording())
+    parts = recorded.loader, recorded.make_views, recorded.train_step, recorded.clock
+    recorded.run_step = StepGraph(*parts, Recording())
     places = set()
     for step in range(8):
         for trainer in (plain, recorded):
@@ -300,7 +301,8 @@ def test_every_switch_moves_the_rows_that_are_used(overrides: dict[str, Any]) ->
 
 def start(run: Path, rows: Path) -> subprocess.Popen[str]:
     program = "import sys, test_sample_rows as t; t.train(t.Path(sys.argv[1]), **{t.DISK: sys.argv[2], t.OFTEN: 0.05})"
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    places = [str(Path(__file__).parent), *sys.path]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(places)}
     command = [sys.executable, "-c", program, str(run), str(rows)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 

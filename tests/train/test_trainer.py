@@ -17,6 +17,7 @@ from twofold.errors import Diverged, Interrupted, TwofoldError
 from twofold.runs import checkpoint
 from twofold.runs.folder import RunFolder
 from twofold.train import guards
+from twofold.train import trainer as trainer_module
 from twofold.train.trainer import Trainer
 from twofold.train.watch import is_online_epoch
 
@@ -264,8 +265,8 @@ def test_every_epochs_end_is_logged_and_some_meet_held_out_images(tmp_path: Path
 def test_every_step_of_every_process_draws_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = running.trainer()
     seeds = []
-    monkeypatch.setattr(guards, "seed_all", lambda seed, _: seeds.append(seed))
-    monkeypatch.setattr(trainer, "training_step", lambda *_: None)
+    monkeypatch.setattr(trainer_module, "seed_all", lambda seed, _: seeds.append(seed))
+    monkeypatch.setattr(trainer.run_step, "train_step", lambda *_: None)
     for rank in range(3):
         monkeypatch.setattr(dist, "rank", lambda rank=rank: rank)
         for step in range(5):
@@ -307,6 +308,6 @@ def test_a_resumed_run_is_judged_by_all_of_its_spectra(tmp_path: Path) -> None:
     first.train(folder)
     second = running.trainer(epochs=1)
     second.restore(folder)
-    assert second.watch.seen == first.watch.seen != []
+    assert second.watch.snapshots == first.watch.snapshots != []
     assert second.watch.metrics == first.watch.metrics
     assert second.watch.verdict == first.watch.verdict

@@ -29,7 +29,7 @@ from twofold.methods import schema
 from twofold.runs.folder import RunFolder
 from twofold.runs.weights import Preprocess
 from twofold.train.setup import build_method
-from twofold.verbs import choose, explain, pretrain
+from twofold.verbs import choose, explain, pretrain, training
 
 DIGITS = load_digits()
 PIXELS = np.rint(DIGITS.images * (255 / 16)).astype(np.uint8)
@@ -133,15 +133,15 @@ def test_memory_is_of_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
         held["MiB"] = 9
         return []
 
-    monkeypatch.setattr(pretrain, "peak_memory", lambda device: held["MiB"])  # noqa: ARG005
-    monkeypatch.setattr(pretrain, "evaluate", evaluate)
+    monkeypatch.setattr(training, "peak_memory", lambda device: held["MiB"])  # noqa: ARG005
+    monkeypatch.setattr(training, "evaluate", evaluate)
     run = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl", epochs=1))
     assert run.results["memory"] == 0
 
 
 def test_a_run_that_ends_below_its_start_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Row("trained", 0.4, None, None, None, 0.9), Row("untrained", 0.9, None, None, None, 0.4)]
-    monkeypatch.setattr(pretrain, "evaluate", lambda trainer, display: rows)  # noqa: ARG005
+    monkeypatch.setattr(training, "evaluate", lambda trainer, display: rows)  # noqa: ARG005
     verdict = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl")).results["verdict"]
     assert verdict["kind"] == "worse than before"
     assert "linear accuracy 40.0 %, 90.0 % before" in verdict["sentence"]

@@ -26,10 +26,10 @@ def register_commands() -> None:
     for plugin in PLUGINS:
         if find_spec(plugin) is not None:
             import_module(f"{plugin}.cli")
-    app.registered_commands.sort(key=place_of)
+    app.registered_commands.sort(key=help_position)
 
 
-def place_of(command: CommandInfo) -> int:
+def help_position(command: CommandInfo) -> int:
     name = command.name or getattr(command.callback, "__name__", "")
     return ORDER.index(name) if name in ORDER else len(ORDER)
 

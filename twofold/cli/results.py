@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from twofold.runs.run import Run
 
 
-def accuracy_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
+def results_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
     """Few labels have a column where there were more to choose them from."""
     per_class = rows[0]["labels_per_class"]
     few = [] if per_class is None else [f"linear, {per_class} labels per class"]
@@ -43,7 +43,7 @@ def conclude(run: "Run", display: "Display") -> None:
     """The table of numbers and where to look next."""
     results = run.results or {}
     if results.get("table"):
-        display.say(accuracy_table(results["table"]))
+        display.say(results_table(results["table"]))
         display.say(comparison(results))
     say_verdict(results.get("verdict"), display)
     display.say(f"encoder  {run.path / 'encoder.safetensors'}")

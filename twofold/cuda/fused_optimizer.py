@@ -31,13 +31,13 @@ def _entry(blocks, column: tl.constexpr):
 
 
 @triton.jit
-def _wide(blocks, column: tl.constexpr):
+def _float32_block(blocks, column: tl.constexpr):
     """Where the program's part of a float32 tensor begins."""
     return tl.multiple_of(_entry(blocks, column).to(tl.pointer_type(tl.float32)), 16)
 
 
 @triton.jit
-def _narrow(blocks, column: tl.constexpr):
+def _bf16_block(blocks, column: tl.constexpr):
     # 8 bytes of what is more: four numbers a load, as of wide ones, else they would change places between threads.
     return tl.multiple_of(_entry(blocks, column).to(tl.pointer_type(tl.bfloat16)), 8)
 
@@ -63,17 +63,17 @@ def _write(start, at, count, x, FULL: tl.constexpr):
 @triton.jit
 def _slopes(blocks, at, count, FULL: tl.constexpr):
     if _entry(blocks, 7) != 0:
-        g = _read(_narrow(blocks, 1), at, count, FULL)
+        g = _read(_bf16_block(blocks, 1), at, count, FULL)
     else:
-        g = _read(_wide(blocks, 1), at, count, FULL)
+        g = _read(_float32_block(blocks, 1), at, count, FULL)
     return g
 
 
 @triton.jit
 def _set_weights(blocks, at, count, w, FULL: tl.constexpr):
-    _write(_wide(blocks, 0), at, count, w, FULL)
+    _write(_float32_block(blocks, 0), at, count, w, FULL)
     if _entry(blocks, 4) != 0:
-        _write(_narrow(blocks, 4), at, count, w.to(tl.bfloat16), FULL)
+        _write(_bf16_block(blocks, 4), at, count, w.to(tl.bfloat16), FULL)
 
 
 @triton.jit
@@ -88,7 +88,7 @@ def _squares(blocks, sums, total, BLOCK: tl.constexpr):
 @triton.jit
 def _add_squares(blocks, sums, total, count, BLOCK: tl.constexpr, FULL: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    w = _read(_wide(blocks, 0), at, count, FULL)
+    w = _read(_float32_block(blocks, 0), at, count, FULL)
     g = _slopes(blocks, at, count, FULL)
     tl.store(sums + tl.program_id(0), tl.sum(w * w))
     tl.store(sums + total + tl.program_id(0), tl.sum(g * g))
@@ -130,10 +130,10 @@ def _by_momentum(blocks, settings, rates, ratios, momentum, count, BLOCK: tl.con
     at = tl.arange(0, BLOCK)
     weight = _entry(blocks, 6)
     weight_decay, ratio = tl.load(settings + 2 * weight), tl.load(ratios + 2 * weight)
-    w = _read(_wide(blocks, 0), at, count, FULL)
+    w = _read(_float32_block(blocks, 0), at, count, FULL)
     g = _slopes(blocks, at, count, FULL)
-    m = momentum * _read(_wide(blocks, 2), at, count, FULL) + ratio * (g + weight_decay * w)
-    _write(_wide(blocks, 2), at, count, m, FULL)
+    m = momentum * _read(_float32_block(blocks, 2), at, count, FULL) + ratio * (g + weight_decay * w)
+    _write(_float32_block(blocks, 2), at, count, m, FULL)
     _set_weights(blocks, at, count, w - _rate(rates, weight) * m, FULL)
 
 
@@ -181,21 +181,21 @@ def _by_moments(
     weight = _entry(blocks, 6)
     weight_decay = tl.load(settings + 2 * weight)
     rate, unbiased = tl.load(ratios + 2 * weight), tl.load(ratios + 2 * weight + 1)
-    w = _read(_wide(blocks, 0), at, count, FULL)
+    w = _read(_float32_block(blocks, 0), at, count, FULL)
     g = _slopes(blocks, at, count, FULL)
     if DECOUPLED:
         w -= _rate(rates, weight) * weight_decay * w
     else:
         g += weight_decay * w
-    m = beta1 * _read(_wide(blocks, 2), at, count, FULL) + new1 * g
-    v = beta2 * _read(_wide(blocks, 3), at, count, FULL) + new2 * g * g
-    _write(_wide(blocks, 2), at, count, m, FULL)
-    _write(_wide(blocks, 3), at, count, v, FULL)
+    m = beta1 * _read(_float32_block(blocks, 2), at, count, FULL) + new1 * g
+    v = beta2 * _read(_float32_block(blocks, 3), at, count, FULL) + new2 * g * g
+    _write(_float32_block(blocks, 2), at, count, m, FULL)
+    _write(_float32_block(blocks, 3), at, count, v, FULL)
     _set_weights(blocks, at, count, w - rate * m / (tl.sqrt_rn(v) / unbiased + eps), FULL)
 
 
 @dataclass(frozen=True)
-class Part:
+class WeightState:
     """One weight with all that its step reads and writes; tensors that lie in memory as it does."""
 
     weight: Tensor
@@ -227,14 +227,14 @@ class Part:
         ]
 
 
-def count_of_blocks(parts: Sequence[Part]) -> int:
+def count_of_blocks(parts: Sequence[WeightState]) -> int:
     return sum(triton.cdiv(part.weight.numel(), BLOCK) for part in parts)
 
 
 class Plan:
     """Where the numbers of all weights lie, for programs that look it up."""
 
-    def __init__(self, parts: Sequence[Part]):
+    def __init__(self, parts: Sequence[WeightState]):
         """Room for it, which cannot be asked for while a step is recorded."""
         device, weights = parts[0].weight.device, len(parts)
         blocks = count_of_blocks(parts)
@@ -251,10 +251,10 @@ class Plan:
         self.sums = torch.empty(2, blocks, device=device)
         self.ratios = torch.ones(weights, 2, device=device)
 
-    def fits(self, parts: Sequence[Part]) -> bool:
+    def fits(self, parts: Sequence[WeightState]) -> bool:
         return (count_of_blocks(parts), len(parts)) == (len(self.blocks), len(self.spans))
 
-    def tell(self, parts: Sequence[Part]) -> None:
+    def tell(self, parts: Sequence[WeightState]) -> None:
         """Once, on the current stream."""
         blocks: list[tuple[int, ...]] = []
         spans: list[tuple[int, int]] = []
@@ -278,8 +278,8 @@ class FusedStep:
     such as the kernels know.
     """
 
-    def __init__(self, optimizer: Optimizer, narrow: Bf16Weights | None):
-        self.optimizer, self.narrow = optimizer, narrow
+    def __init__(self, optimizer: Optimizer, copies: Bf16Weights | None):
+        self.optimizer, self.copies = optimizer, copies
         self.moments = next((names for kind, names in MOMENTS.items() if isinstance(optimizer, kind)), None)
         self._plans: dict[tuple[int, ...], Plan] = {}  # by where tensors lie, which is often where they lay before
         self._spare: list[Plan] = []  # for a recording
@@ -297,20 +297,20 @@ class FusedStep:
         if parts:
             self._launch(self._plan(parts), len(parts))
         else:
-            if self.narrow is not None:
-                self.narrow.collect_gradients()
+            if self.copies is not None:
+                self.copies.collect_gradients()
             self.optimizer.step()
-            if self.narrow is not None:
-                self.narrow.refresh(self.narrow.trained)
-        if self.narrow is not None:
-            self.narrow.moved()
+            if self.copies is not None:
+                self.copies.refresh(self.copies.trained)
+        if self.copies is not None:
+            self.copies.moved()
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[WeightState]:
         """One for each weight that has a gradient; none where the kernels are not for all of them."""
-        parts: list[Part] = []
+        parts: list[WeightState] = []
         for group in self.optimizer.param_groups:
             for weight in group["params"]:
-                copy = None if self.narrow is None else self.narrow.copy_of(weight)
+                copy = None if self.copies is None else self.copies.copy_of(weight)
                 slope = weight.grad if copy is None or copy.grad is None else copy.grad
                 if slope is None:
                     continue
@@ -322,7 +322,7 @@ class FusedStep:
                 eta = group["eta"] if group.get("adapt") else 0.0
                 slope = slope if same_order(slope, weight) else torch.empty_like(weight, dtype=slope.dtype).copy_(slope)
                 settings = group["lr"], group["weight_decay"], eta
-                parts.append(Part(weight, slope, moments, copy, state.get("step"), *settings))
+                parts.append(WeightState(weight, slope, moments, copy, state.get("step"), *settings))
         aligned = all(address % ALIGNED == 0 for part in parts for address in part.addresses())
         return parts if aligned else []
 
@@ -343,7 +343,7 @@ class FusedStep:
         tables = plan.blocks, plan.settings, plan.rates, plan.ratios
         _move_by_momentum[(blocks,)](*tables, first["momentum"], BLOCK, num_warps=8)
 
-    def _plan(self, parts: Sequence[Part]) -> Plan:
+    def _plan(self, parts: Sequence[WeightState]) -> Plan:
         if torch.cuda.is_current_stream_capturing():
             if not (self._spare and self._spare[0].fits(parts)):
                 raise RuntimeError("the first steps had gradients for other weights than the recorded one")

@@ -17,13 +17,15 @@ from torch import Tensor
 class Norm(Protocol):
     """What a kernel needs of a BatchNorm layer."""
 
-    views: int
     relu: bool
     eps: float
     momentum: float | None
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
+
+    @property
+    def views(self) -> int: ...
 
 
 PROGRAMS = 264  # two for each multiprocessor of a large GPU; with loads ahead of their use they keep its memory busy

@@ -33,8 +33,8 @@ Train = Callable[[Batch, list[Tensor]], None]
 WARM_UP = 3  # steps before the recording: kernels are compiled and chosen, and the optimizer makes its state
 
 
-class Replay:
-    """`replay(step)` trains on the batch of that step, from the fourth time on as a graph.
+class StepGraph:
+    """`graph(step)` trains on the batch of that step, from the fourth time on as a graph.
 
     The first calls are steps like all others, so nothing has to be undone. While one batch is trained on, the views of
     the next are made beside it. Batches of another size, and all where the step cannot be recorded, go the plain way;

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -58,6 +58,15 @@ class Streams:
             raise CannotRecord(str(error).splitlines()[0]) from None
         torch.cuda.synchronize()  # for what was done beside the recording, and is no part of it
         return graph.replay
+
+
+class NoStreams:
+    """In place of `Streams` where work is done in the order in which it is asked for."""
+
+    def side_stream(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def join(self) -> None: ...
 
 
 class CannotRecord(Exception):

@@ -76,7 +76,7 @@ def fit_linear(
     float32 (while choosing: 30 times the tolerance, 100 iterations, float32). It works on `device`, by default that of
     the features, unless the problem is so small that one CPU core is faster.
     """
-    labels = checked(features, labels, classes)
+    labels = probe_labels(features, labels, classes)
     if not penalties or min(penalties) <= 0:
         raise TwofoldError(f"penalties of a linear probe must be above 0, got {list(penalties)}; give at least one")
     dtype = torch.float64 if features.numel() <= DOUBLE else torch.float32
@@ -304,7 +304,7 @@ def fit_sgd(
     Learning rate 0.3, a tenth of it from epoch 60 on and a hundredth from 80; no penalty; weights start at 0. The
     papers augment the training images anew in each epoch; here features are computed once, from images as they are.
     """
-    labels = checked(features, labels, classes)
+    labels = probe_labels(features, labels, classes)
     place = torch.device(device or features.device)
     weight = torch.zeros(features.shape[1], classes, device=place)
     bias = torch.zeros(classes, device=place)
@@ -343,7 +343,7 @@ def agreement(predicted: Tensor, labels: Tensor) -> float:
     return (predicted == labels.to(predicted.device)).double().mean().item()
 
 
-def checked(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+def probe_labels(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """The labels as int64 on the features' device, when both can be probed."""
     if len(features) != len(labels) or len(features) == 0:
         raise TwofoldError(f"a probe needs one label for each row, got {len(features)} rows and {len(labels)} labels")

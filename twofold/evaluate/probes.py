@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from twofold.counter import key
-from twofold.evaluate.linear import SOLVERS, agreement, checked, fit_linear, ranked, shuffled_by_class
+from twofold.evaluate.linear import SOLVERS, agreement, fit_linear, probe_labels, ranked, shuffled_by_class
 from twofold.evaluate.neighbours import nearest, unit
 
 LABELS_PER_CLASS = 10
@@ -128,7 +128,7 @@ def knn_ranked(
     block·(block + 2K + 2k + 3C) numbers.
     """
     classes = int(train_labels.max()) + 1
-    labels = checked(train_features, train_labels, classes)
+    labels = probe_labels(train_features, train_labels, classes)
     named = []
     for queries in test_features.split(block):
         query = unit(queries.to(train_features.device))

@@ -4,12 +4,28 @@ Views lie one after another in a batch [V·N, C, ...]: convolutions and linear l
 the normalisation needs to know where one ends. Parameters and buffers are those of torch's BatchNorm.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError
 from twofold.models.shared_norm import SharedNorm, shared_norm
+
+_views_in_batch = ContextVar("views in a training batch", default=1)
+
+
+@contextmanager
+def views_in_batch(views: int) -> Iterator[None]:
+    """In the block, every BatchNorm takes its training batch for so many views, one after another."""
+    token = _views_in_batch.set(views)
+    try:
+        yield
+    finally:
+        _views_in_batch.reset(token)  # the network may be used by others, who have no views
 
 
 class BatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -18,13 +34,16 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
     In training the statistics are those of each view, as if it had come alone.
     """
 
-    views = 1  # in a training batch; set by `together`
     fused = False  # in one kernel all that one reading of memory can give; for CUDA, set by `fuse`
     shared = False  # statistics of all processes; set by `share_statistics`
 
     def __init__(self, channels: int, *, relu: bool = False, affine: bool = True):
         super().__init__(channels, affine=affine)
         self.relu = relu
+
+    @property
+    def views(self) -> int:
+        return _views_in_batch.get()
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         return self.forked(x, residual)[0]
@@ -68,14 +87,8 @@ def may_go_together(network: nn.Module) -> bool:
 
 def together(network: nn.Module, x_VN: Tensor) -> Tensor:
     """The outputs [V, N, ...] of all views in one pass; for networks that `may_go_together`."""
-    norms = [part for part in network.modules() if isinstance(part, BatchNorm)]
-    try:
-        for norm in norms:
-            norm.views = len(x_VN)
+    with views_in_batch(len(x_VN)):
         return network(x_VN.flatten(0, 1)).unflatten(0, x_VN.shape[:2])
-    finally:
-        for norm in norms:  # the network may be used by others, who have no views
-            norm.views = 1
 
 
 def fuse(network: nn.Module) -> None:
@@ -87,11 +100,15 @@ def fuse(network: nn.Module) -> None:
 
 def share_statistics(network: nn.Module) -> None:
     """In training let statistics be those of all processes' samples from here on, also of torch's own BatchNorm."""
+    places = [(parent, name) for parent in network.modules() for name in parent._modules]
+    made: dict[nn.Module, SharedNorm] = {}  # a layer that is used in two places stays one layer
+    for parent, name in places:
+        part = getattr(parent, name)
+        if type(part) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+            setattr(parent, name, made.setdefault(part, SharedNorm.like(part)))
     for name, part in network.named_modules():
         if isinstance(part, BatchNorm):
             part.shared = True
-        elif type(part) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
-            part.__class__ = SharedNorm  # the same object, which its network and the optimizer know
         elif isinstance(part, nn.modules.batchnorm._BatchNorm) and not isinstance(part, SharedNorm):
             raise TwofoldError(
                 f"{name} is a {type(part).__name__}, whose statistics would be those of each process by itself: use "

@@ -38,7 +38,7 @@ class _Norm(torch.autograd.Function):
         # From deviations of the shares' means: no difference of large numbers.
         variance = (parts * (variances + (means - mean).square())).sum(dim=0)
         scale = (variance + epsilon).rsqrt()
-        shape = _beside(x_VBC)
+        shape = _broadcast_shape(x_VBC)
         slope = scale if weight is None else scale * weight
         shift = -mean * slope if bias is None else bias - mean * slope
         y = torch.empty_like(x)  # not a view, so that a ReLU may be taken in place
@@ -51,7 +51,7 @@ class _Norm(torch.autograd.Function):
     def backward(ctx: Any, by_y: Tensor, *_: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None, None]:
         x, weight, mean, scale, total = ctx.saved_tensors
         x_VBC, dy = x.unflatten(0, (len(mean), -1)), by_y.unflatten(0, (len(mean), -1)).to(mean.dtype)
-        over, shape = [1, *range(3, x_VBC.ndim)], _beside(x_VBC)
+        over, shape = [1, *range(3, x_VBC.ndim)], _broadcast_shape(x_VBC)
         normed = (x_VBC.to(mean.dtype) - mean.view(shape)) * scale.view(shape)
         sums = torch.stack([dy.sum(over), (dy * normed).sum(over)])  # [2, V, C]
         by_bias, by_weight = sums.sum(dim=1) if weight is not None else (None, None)
@@ -61,8 +61,8 @@ class _Norm(torch.autograd.Function):
         return dx.to(x.dtype).flatten(0, 1), by_weight, by_bias, None, None
 
 
-def _beside(x_VBC: Tensor) -> list[int]:
-    """The shape in which [V, C] stands beside x."""
+def _broadcast_shape(x_VBC: Tensor) -> list[int]:
+    """The shape in which [V, C] is broadcast over x."""
     return [x_VBC.shape[0], 1, x_VBC.shape[2], *[1] * (x_VBC.ndim - 3)]
 
 
@@ -83,7 +83,14 @@ def shared_norm(norm: nn.modules.batchnorm._BatchNorm, x: Tensor, views: int = 1
 
 
 class SharedNorm(nn.modules.batchnorm._BatchNorm):
-    """What torch's BatchNorm1d, 2d and 3d become where there are several processes."""
+    """What takes the place of torch's BatchNorm1d, 2d and 3d where there are several processes."""
+
+    @classmethod
+    def like(cls, norm: nn.modules.batchnorm._BatchNorm) -> "SharedNorm":
+        """With the same parameters and buffers, which the optimizer and the state dict may know."""
+        made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        made._parameters, made._buffers = norm._parameters, norm._buffers
+        return made.train(norm.training)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:

@@ -96,7 +96,7 @@ def spectral_contrastive(z: Tensor, *, radius: float = inf) -> LossTerms:
     z' runs over the other views of an image, z⁻ over all views of all other images.
     """
     check_positive("spectral_contrastive", radius=radius)
-    V, N, _ = checked(z).shape
+    V, N, _ = as_views(z).shape
     z = z / (z.norm(dim=-1, keepdim=True) / radius).clamp_min(1)
     attraction = -2 * positive_scores(z, z, V).mean()
     # All products, less those within an image: neither needs a matrix of all rows by all rows where D is small.
@@ -281,7 +281,7 @@ def _pairs(z: Tensor, family: Family, negatives: Negatives, normalize: bool) -> 
         raise TwofoldError(f"negatives={negatives!r} is unknown{nearest(negatives, ['all', 'anchors'])}")
     if isinstance(family, str):
         raise TwofoldError(f"{family!r} is a name: give family({family!r}), whose parameters can be set")
-    anchors = checked(z).shape[0] if negatives == "all" else 1
+    anchors = as_views(z).shape[0] if negatives == "all" else 1
     if normalize:
         query = key = normalized(z)
     else:
@@ -304,7 +304,7 @@ def same_image(pairs_RR: Tensor, samples: int) -> Tensor:
     return pairs_RR.view(views, samples, views, samples).diagonal(dim1=1, dim2=3)
 
 
-def checked(z: Tensor) -> Tensor:
+def as_views(z: Tensor) -> Tensor:
     """z itself, where it holds views to pull together and images to push apart."""
     if z.ndim != 3 or z.shape[0] < 2 or z.shape[1] < 2:
         raise TwofoldError(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from twofold.errors import TwofoldError, nearest
 from twofold.linalg import centred, full_precision, newton_root, normalized, simplex_projection
-from twofold.objectives.contrastive import check_parameters, checked, positive_scores, same_image
+from twofold.objectives.contrastive import as_views, check_parameters, positive_scores, same_image
 from twofold.types import LossTerms
 
 
@@ -34,7 +34,7 @@ def alpha_cl(
     """
     if temperature is not None:
         parameters["temperature"] = temperature
-    V, N, _ = checked(z).shape
+    V, N, _ = as_views(z).shape
     z = normalized(z)
     rows = z.flatten(0, 1)
     with torch.set_grad_enabled(through_importance and torch.is_grad_enabled()):

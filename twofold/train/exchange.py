@@ -15,6 +15,25 @@ from twofold.types import Batch, Embeddings, LossTerms
 Shares = Callable[[int, torch.device], dist.Shares]  # of a batch of this size
 
 
+class NoExchange:
+    """In place of `Exchange` where one process trains, which has the whole batch."""
+
+    samples = None
+
+    def __init__(self, method: Method):
+        self.method = method
+
+    def begin(self, size: int) -> None: ...
+
+    def gather_batch(self, own: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
+        return own, batch
+
+    def loss(self, embeddings: Embeddings) -> LossTerms:
+        return self.method.objective(embeddings)
+
+    def sum_gradients(self) -> None: ...
+
+
 class Exchange:
     """For one step after the other: `begin`, `gather_batch`, `loss`, and after the backward pass `sum_gradients`.
 

@@ -1,4 +1,7 @@
-"""What surrounds the loop: refusals before it, signals, too little memory, and the caller's random numbers."""
+"""What surrounds the training loop: signals that stop it, and errors of memory and of other processes in words.
+
+`Trainer.train` enters these contexts; `ask_to_stop` is for callers that have no signal to send.
+"""
 
 import signal
 import threading
@@ -9,19 +12,9 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from twofold import dist
-from twofold.data.store import LEAST_STD
 from twofold.errors import LostProcess, TwofoldError, how_to_resume
-
-
-def refuse_blank(std: Tensor) -> None:
-    if (std <= LEAST_STD).all():
-        raise TwofoldError(
-            "all pixels of all images are alike, so there is nothing to learn; float pixels are read as 0 to 1, "
-            "those of 16 bits as 0 to 65535"
-        )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How images and weights lie in memory: with the channels innermost, which is faster, where a network bears that."""
+"""Channels-last or contiguous tensors: channels-last is faster, where the encoder supports it."""
 
 import copy
 

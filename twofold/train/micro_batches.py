@@ -1,9 +1,10 @@
-"""A batch that is too large for the device, in pieces: exact, at the price of a second forward pass.
+"""How a batch passes through the networks: at once, or in micro-batches where it is too large for the device.
 
-The objective sees the embeddings of the whole batch, so nothing about it changes. They are first computed without a
-graph; the loss then gives the gradient of each embedding; and a second pass, piece by piece, takes those gradients
-through the networks. Only one piece's activations are ever held. What couples samples inside a network, as BatchNorm
-does, couples those of a piece.
+In micro-batches it is exact, at the price of a second forward pass. The objective sees the embeddings of the whole
+batch, so nothing about it changes. They are first computed without a graph; the loss then gives the gradient of each
+embedding; and a second pass, one micro-batch after another, takes those gradients through the networks. Only the
+activations of one micro-batch are ever held. What couples samples inside a network, as BatchNorm does, couples those of
+a micro-batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,25 +13,60 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from twofold.cuda.streams import NoStreams, Streams
 from twofold.errors import TwofoldError
 from twofold.train.memory_format import to_memory_format
 from twofold.types import Batch, Embeddings
 
 Forward = Callable[..., Embeddings]
+OnEmbeddings = Callable[[Tensor], None]  # is given z
 
 
-class Pieces:
-    """`embed`, then the loss's backward pass, then `backward`."""
+class WholeBatch:
+    """`embed`, then the loss, then `backward`: one pass through the networks."""
 
-    def __init__(self, count: int, forward: Forward, networks: list[nn.Module], memory_format: torch.memory_format):
-        """`networks` are those that the second pass runs again, `memory_format` is that of their images."""
-        self.count, self.forward, self.networks, self.memory_format = count, forward, networks, memory_format
-        self.collect: Callable[[], None] = lambda: None  # what is to be done after each piece's backward pass
+    def __init__(
+        self,
+        forward: Forward,
+        on_embeddings: OnEmbeddings | None,
+        streams: Streams | NoStreams,
+        after_backward: Callable[[], None],
+    ):
+        """`on_embeddings` is called with z before the teacher's pass."""
+        self.forward, self.on_embeddings, self.streams = forward, on_embeddings, streams
+        self.after_backward = after_backward
 
     def embed(self, views: list[Tensor], batch: Batch) -> Embeddings:
-        self.pieces = list(self._split(views, batch))
+        embeddings = self.forward(views[0], batch, *views[1:], on_embeddings=self.on_embeddings)
+        self.streams.join()
+        return embeddings
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+        self.after_backward()
+
+
+class MicroBatches:
+    """`embed`, then the loss, then `backward`: two passes, a part of the batch after the other."""
+
+    def __init__(
+        self,
+        count: int,
+        forward: Forward,
+        networks: list[nn.Module],
+        memory_format: torch.memory_format,
+        on_embeddings: OnEmbeddings | None = None,
+        after_backward: Callable[[], None] = lambda: None,
+    ):
+        """`networks` are those that the second pass runs again, `memory_format` is that of their images.
+        `after_backward` is called for each part."""
+        self.count, self.forward, self.networks, self.memory_format = count, forward, networks, memory_format
+        self.on_embeddings, self.after_backward = on_embeddings, after_backward
+
+    def embed(self, views: list[Tensor], batch: Batch) -> Embeddings:
+        self.parts = list(self._split(views, batch))
         with torch.no_grad(), unchanged(self.networks):
-            found = [self._drawing(number, targets=True) for number in range(len(self.pieces))]
+            found = [self._embed_part(number, targets=True) for number in range(len(self.parts))]
         self.whole = Embeddings(
             features=torch.cat([e.features for e in found], dim=1),
             z=torch.cat([e.z for e in found], dim=1),
@@ -40,17 +76,20 @@ class Pieces:
         )
         for output in _outputs(self.whole):
             output.requires_grad_()
+        if self.on_embeddings is not None:
+            self.on_embeddings(self.whole.z)
         return self.whole
 
-    def backward(self) -> None:
-        """Send what the loss's backward pass left at the embeddings through the networks."""
-        sizes = [len(batch.index) for _, batch in self.pieces]
+    def backward(self, loss: Tensor) -> None:
+        """The gradients of the embeddings first, which then go through the networks."""
+        loss.backward()
+        sizes = [len(batch.index) for _, batch in self.parts]
         slopes = [[] if output.grad is None else output.grad.split(sizes, dim=1) for output in _outputs(self.whole)]
-        for number in range(len(self.pieces)):
-            again = _outputs(self._drawing(number, targets=False))
+        for number in range(len(self.parts)):
+            again = _outputs(self._embed_part(number, targets=False))
             used = [(output, slope[number]) for output, slope in zip(again, slopes, strict=True) if slope]
             torch.autograd.backward([output for output, _ in used], [slope for _, slope in used])
-            self.collect()
+            self.after_backward()
 
     def _split(self, views: list[Tensor], batch: Batch) -> Iterator[tuple[list[Tensor], Batch]]:
         each = [view.tensor_split(self.count, dim=1) for view in views]
@@ -60,9 +99,9 @@ class Pieces:
             part = Batch(*(field[number] for field in rows))  # type: ignore[arg-type]
             yield [to_memory_format(view[number], self.memory_format) for view in each], part
 
-    def _drawing(self, number: int, targets: bool) -> Embeddings:
-        """A piece's embeddings; what its networks draw, such as dropout, is the same in both passes."""
-        views, batch = self.pieces[number]
+    def _embed_part(self, number: int, targets: bool) -> Embeddings:
+        """The embeddings of a part; what its networks draw, such as dropout, is the same in both passes."""
+        views, batch = self.parts[number]
         device = views[0].device
         known = device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # then nothing in them draws
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else [], enabled=not known):

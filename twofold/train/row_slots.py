@@ -15,7 +15,7 @@ from twofold.models import BatchRows, SampleHead
 from twofold.models.sample_head.head import Loaded
 
 
-class Slot(ABC):
+class RowSlot(ABC):
     """Room for the rows of one step; what was loaded stays in it until it has moved.
 
     `fill` and `apply` are for the worker's thread, the rest for the training's.
@@ -75,7 +75,7 @@ class Slot(ABC):
         self.sent.wait()
 
 
-class HostSlot(Slot):
+class HostRowSlot(RowSlot):
     """The worker moves the rows. They go to the device, and their gradient comes back."""
 
     def __init__(self, part: BatchRows):
@@ -113,7 +113,7 @@ class Workbench:
         self.free = Event(device)
 
 
-class DeviceSlot(Slot):
+class DeviceRowSlot(RowSlot):
     """The device moves the rows, beside the steps before and after: the host is too slow for it, and only copies."""
 
     def __init__(self, part: BatchRows, bench: Workbench, streams: tuple[SideStream, SideStream]):
@@ -160,16 +160,16 @@ class DeviceSlot(Slot):
         head.write(self.loaded)
 
 
-def make_slots(count: int, part: BatchRows, head: SampleHead) -> list[Slot]:
+def make_slots(count: int, part: BatchRows, head: SampleHead) -> list[RowSlot]:
     """`head` is one like that whose rows they will hold."""
     if part.rows.device.type != "cuda":
-        return [HostSlot(part) for _ in range(count)]
+        return [HostRowSlot(part) for _ in range(count)]
     return device_slots(count, part, head)
 
 
-def device_slots(count: int, part: BatchRows, head: SampleHead) -> list[Slot]:
+def device_slots(count: int, part: BatchRows, head: SampleHead) -> list[RowSlot]:
     """Two benches, since the rows of one step are caught up while those of the step before are in use."""
     nobody = head.read(np.empty(0, dtype=np.int64), 0)
     benches = Workbench(part, nobody), Workbench(part, nobody)
     streams = SideStream(part.rows.device), SideStream(part.rows.device)
-    return [DeviceSlot(part, benches[number % 2], streams) for number in range(count)]
+    return [DeviceRowSlot(part, benches[number % 2], streams) for number in range(count)]

@@ -20,7 +20,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,38 @@ from twofold.files import write_atomically
 from twofold.models import BatchRows, SampleHead
 from twofold.models.sample_head.row_store import HEADER
 from twofold.train.optim import learning_rates
-from twofold.train.row_slots import Slot, make_slots
+from twofold.train.row_slots import RowSlot, make_slots
 
 SLOTS = 4  # of the step in progress, the two before, whose rows are moved meanwhile, and the one after
 MEMORY_SHARE, MOST_MEMORY = 0.25, 2**30  # of what is free, and bytes at most: each checkpoint writes them all
+
+
+class NoRows:
+    """In place of `SampleRows` where the method has no head with a row for each image."""
+
+    def __str__(self) -> str:
+        return ""
+
+    def send(self, step: int) -> None: ...
+
+    def receive(self, step: int) -> None: ...
+
+    def all_save(self, step: int, wish: bool) -> bool:  # noqa: ARG002 — the signature is that of SampleRows
+        return wish
+
+    def save(self) -> None: ...
+
+    def saved(self) -> None: ...
+
+    def restore(self, state: None) -> None: ...
+
+    def can_return(self, folder: Path) -> bool:  # noqa: ARG002
+        return True
+
+    def refuse_place(self) -> None: ...
+
+    def opened(self, folder: Path) -> AbstractContextManager[None]:  # noqa: ARG002
+        return nullcontext()
 
 
 class SampleRows:
@@ -103,7 +131,7 @@ class SampleRows:
         self._slots[step % SLOTS].receive(self.head)
         self._in_flight.append(step)
 
-    def _ask(self, step: int, beside: tuple[int, ...] = ()) -> Slot:
+    def _ask(self, step: int, beside: tuple[int, ...] = ()) -> RowSlot:
         """Have the rows of a step read, unless they are among those of steps whose gradients are still to come."""
         slot = self._slots[step % SLOTS]
         slot.wait_until_free()
@@ -112,7 +140,7 @@ class SampleRows:
         self._asked = step
         return slot
 
-    def _read(self, step: int, slot: Slot, taken: list[np.ndarray]) -> bool:
+    def _read(self, step: int, slot: RowSlot, taken: list[np.ndarray]) -> bool:
         sorted_R, place_R = self.order.rows(step).sort()
         batch_R = sorted_R.numpy()  # ascending, as a disk likes it; an order has each row once
         ends = np.searchsorted(batch_R, self.head.edges)

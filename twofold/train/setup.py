@@ -1,20 +1,77 @@
-"""A method as a run begins with it."""
+"""Builds the parts of a run from its configuration, and refuses what cannot work before the first file is written.
+
+`Trainer.__init__` calls these functions in this order. Where a run has no need of a part, it gets one that does nothing
+(`NoExchange`, `NoRows`), so that the training step has no cases.
+"""
 
 import copy
-from collections.abc import Mapping
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
+from twofold import dist
 from twofold.config import Config
-from twofold.data.store import ImageStore
+from twofold.cuda.bf16_weights import Bf16Weights, NoCopies
+from twofold.cuda.streams import NoStreams, Streams
+from twofold.data.augment import Augmenter
+from twofold.data.loader import Loader, Order
+from twofold.data.sources import Data
+from twofold.data.store import LEAST_STD, ImageStore
 from twofold.errors import TwofoldError
 from twofold.methods import Method, Parts, find
-from twofold.models import build_encoder, feature_dimension
+from twofold.models import BatchRows, build_encoder, feature_dimension
 from twofold.precision import own_modes
 from twofold.randomness import seeded
 from twofold.runs import initial_weights
+from twofold.train.exchange import Exchange, NoExchange, Shares
 from twofold.train.guards import memory_errors
+from twofold.train.micro_batches import Forward, MicroBatches, OnEmbeddings, WholeBatch
+from twofold.train.observers import Observers
+from twofold.train.sample_rows import NoRows, SampleRows
+from twofold.train.watch import Watch
+
+
+def place(data: Data, device: torch.device) -> Data:
+    """The images on the device, if they fit there."""
+    test = None if data.test is None else data.test.place(device)
+    return dataclasses.replace(data, train=data.train.place(device), test=test)
+
+
+def shares_of(config: Config) -> Shares:
+    """How batches are shared out between processes, by their size."""
+    return functools.cache(functools.partial(dist.Shares, pieces=config.pieces))
+
+
+def build_loader(config: Config, images: ImageStore, shares: Shares) -> Loader:
+    return Loader(
+        images,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        drop_last=config.drop_last,
+        share=None if dist.count() == 1 else lambda size, device: shares(size, device).own,
+    )
+
+
+def build_augmenters(config: Config, images: ImageStore, device: torch.device) -> tuple[Augmenter, Augmenter | None]:
+    """Of the views, and of small crops where there are any; both normalise by the images' mean and deviation."""
+    mean, std = images.statistics()
+    refuse_blank(std)
+    assert config.image_size is not None
+    augment = Augmenter(
+        config.augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed
+    ).to(device)
+    return augment, augment.small_crops()
+
+
+def refuse_blank(std: Tensor) -> None:
+    if (std <= LEAST_STD).all():
+        raise TwofoldError(
+            "all pixels of all images are alike, so there is nothing to learn; float pixels are read as 0 to 1, "
+            "those of 16 bits as 0 to 65535"
+        )
 
 
 def build_method(
@@ -78,3 +135,52 @@ def refuse_unfit_features(encoder: nn.Module, channels: int, image_size: int) ->
             "no gradient comes back through the encoder's features, so it could not learn: look for no_grad() or "
             "detach() in its forward"
         )
+
+
+def build_rows(config: Config, method: Method, order: Order) -> SampleRows | NoRows:
+    """The rows of a head that is outside of the network, and trained next to it."""
+    return SampleRows(config, method.head, order.on_host()) if isinstance(method.head, BatchRows) else NoRows()
+
+
+def build_observers(
+    config: Config, data: Data, method: Method, features: int, width: int, device: torch.device
+) -> Observers:
+    classes = len(data.classes) if data.classes is not None and data.train.labels is not None else None
+    return Observers(features, width, classes, config.online_lr, device, predictor=method.predictor is not None)
+
+
+def build_watch(config: Config, data: Data, method: Method) -> Watch:
+    held_out = None if data.test is None or data.test.labels is None else data.test.labels_known
+    return Watch(method=config.method, few_dimensions=method.few_dimensions, guess=method.guess, held_out=held_out)
+
+
+def build_exchange(config: Config, method: Method, shares: Shares, observers: Observers) -> Exchange | NoExchange:
+    if dist.count() == 1:
+        return NoExchange(method)
+    return Exchange(method, shares, config.batch_size, config.views, observers)
+
+
+def build_flow(
+    config: Config,
+    method: Method,
+    forward: Forward,
+    prepare: OnEmbeddings,
+    weight_copies: Bf16Weights | NoCopies,
+    streams: Streams | NoStreams,
+    memory_format: torch.memory_format,
+) -> WholeBatch | MicroBatches:
+    """How a batch passes through the networks. Several processes prepare the method once they have gathered z."""
+    alone = dist.count() == 1
+    if config.pieces > 1:
+        prepare = method.prepare  # z is there when all parts have passed: nothing is left to do at the same time
+        return MicroBatches(
+            config.pieces,
+            forward,
+            method.trained_networks(),
+            memory_format,
+            prepare if alone else None,
+            weight_copies.collect_gradients,
+        )
+    # A fused optimizer reads gradients where they are; the norm of all of them needs them in one place.
+    after_backward: Callable[[], None] = weight_copies.collect_gradients if config.clip > 0 else lambda: None
+    return WholeBatch(forward, prepare if alone else None, streams, after_backward)

@@ -66,14 +66,14 @@ class Watch:
 
     def __init__(self, **known: Any):
         self.known = known  # of the run, as `judge` takes it
-        self.seen: list[Snapshot] = []
+        self.snapshots: list[Snapshot] = []
         self.metrics: list[Mapping[str, Any]] = []
-        self.verdict = judge(self.seen)
+        self.verdict = judge(self.snapshots)
         self.warned = ""  # of which kind of bad verdict, while it lasts
 
     def restore(self, folder: RunFolder) -> None:
         self.metrics = list(folder.read("metrics.jsonl"))
-        self.seen = snapshots(folder.read("spectrum.jsonl"), self.metrics)
+        self.snapshots = snapshots(folder.read("spectrum.jsonl"), self.metrics)
         self.verdict = self.judged()
         self.warned = self.lasting_kind()
 
@@ -81,7 +81,7 @@ class Watch:
         """A line of metrics, and the embeddings' spectrum where there is one; the verdict if it has just turned bad."""
         self.metrics.append(line)
         if eigenvalues is not None:
-            self.seen.append(Snapshot.of(torch.tensor(eigenvalues), line))
+            self.snapshots.append(Snapshot.of(torch.tensor(eigenvalues), line))
         before = self.warned
         self.verdict = self.judged()
         self.warned = self.lasting_kind()
@@ -89,10 +89,10 @@ class Watch:
 
     def lasting_kind(self) -> str:
         """Of a bad verdict that is more than a first look: at the end of a run the little there is must do."""
-        return self.verdict.kind if self.verdict.bad and len(self.seen) >= LASTING else ""
+        return self.verdict.kind if self.verdict.bad and len(self.snapshots) >= LASTING else ""
 
     def judged(self) -> Verdict:
-        return judge(self.seen, self.metrics, **self.known)
+        return judge(self.snapshots, self.metrics, **self.known)
 
     def final(self, accuracies: Mapping[str, float]) -> Verdict:
         return by_labels(self.verdict, accuracies, self.known["held_out"])

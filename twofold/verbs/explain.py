@@ -28,18 +28,18 @@ MEASURED = ("epochs", "batch_size")  # keys that are chosen by what a machine ca
 
 
 @dataclass(frozen=True)
-class Row:
+class ChosenValue:
     key: str
     value: str
     origin: str  # the layer that set it
     why: str
 
 
-def explained(config: Config, source: Source) -> list[Row]:
+def explained(config: Config, source: Source) -> list[ChosenValue]:
     """Every value that is not the default, with who set it and why."""
     values = flat(config)
     rows = [
-        Row(name, shown(values[name]), layer, _why(name, layer, config, source))
+        ChosenValue(name, shown(values[name]), layer, _why(name, layer, config, source))
         for name, layer in config.origin.items()
         if name in values and name not in ("data", "data_dir", "method")
     ]

@@ -133,7 +133,7 @@ def start(
 ) -> Run:
     """Read the data and build everything before the first file is written: a refusal leaves nothing behind."""
     config, weights = with_weights(config)
-    place = place_of(config, source, out)
+    place = run_place(config, source, out)
     if dist.count() > 1 and dist.restarts() > 0:
         earlier = dist.from_first(lambda: earlier_attempt(config, place))
         if earlier is not None:
@@ -142,8 +142,7 @@ def start(
         dist.from_first(lambda: RunFolder.refuse_existing(place))
     data = read_data(config, source, display)
     trainer = Trainer(config, data, display, encoder, weights)
-    if trainer.rows is not None:
-        trainer.rows.refuse_place()
+    trainer.rows.refuse_place()
     path = Path(dist.from_first(lambda: str(RunFolder.create(place, dump(config)).path)))
     folder = RunFolder(path) if dist.is_first() else ReadOnlyRunFolder(path)
     with folder.held():
@@ -168,7 +167,7 @@ def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
     return dataclasses.replace(config, init=init), weights
 
 
-def place_of(config: Config, source: Source, out: str | Path | Numbered | None) -> Path | Numbered:
+def run_place(config: Config, source: Source, out: str | Path | Numbered | None) -> Path | Numbered:
     if out is None:
         return Numbered(RUNS, f"{config.method}-{source.name}")
     return out if isinstance(out, Numbered) else Path(out)

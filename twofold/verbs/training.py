@@ -52,7 +52,7 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
     covered = "" if graph is None else file_coverage(graph, data.train, data.test)
     if covered:
         lines.append(f"graph    {covered}")
-    if trainer.rows is not None:
+    if str(trainer.rows):
         lines.append(f"head     {trainer.rows}")
     for line in lines:
         display.say(line)

@@ -399,7 +399,7 @@ def test_ranges_are_locked_each_for_itself(tmp_path: Path, monkeypatch: pytest.M
     open_head(path).close()
     hold = "import sys, test_row_store as t; t.row_store.PAGE = 8; h = t.open_head(t.Path(sys.argv[1]), share=(1, 2))"
     command = [sys.executable, "-c", f"{hold}; print('held', flush=True); input()", str(path)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as holder:
         assert holder.stdout.readline() == "held\n"
         for share in ((0, 1), (1, 2), (2, 3)):

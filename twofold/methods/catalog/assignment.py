@@ -102,7 +102,10 @@ def s_diet(
             population=population,
         )
 
-    return Method(parts, network, objective, head=rows, remember=lambda *_: rows.keep_gradient())
+    def keep_gradient(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — the signature is that of `remember`
+        rows.keep_gradient()  # which the trainer takes to the rows, after the step
+
+    return Method(parts, network, objective, head=rows, remember=keep_gradient)
 
 
 @entry(

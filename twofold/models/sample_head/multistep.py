@@ -110,7 +110,7 @@ class LazyAdamW:
         for block in blocks(theta):
             weights, first_moment, second_moment = theta[block], m[block], v[block]
             kept, moved, eps, spread, less_m, less_v = lag[block, :, None].unbind(1)
-            scale = square_root(second_moment).add_(eps)
+            scale = host_sqrt(second_moment).add_(eps)
             direction = _ratio(first_moment, scale)
             direction.mul_(_ratio(spread, scale.square_()).add_(1)).mul_(moved)
             weights.mul_(kept).sub_(direction)
@@ -161,7 +161,7 @@ def blocks(rows: Tensor) -> Iterator[slice]:
     return (slice(at, at + size) for at in range(0, count, size))
 
 
-def square_root(x: Tensor) -> Tensor:
+def host_sqrt(x: Tensor) -> Tensor:
     """By numpy on the host: torch shares this one out to threads however small it is."""
     return torch.from_numpy(np.sqrt(x.numpy())) if x.device.type == "cpu" else x.sqrt()
 

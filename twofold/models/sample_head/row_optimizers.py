@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from twofold.models.sample_head.multistep import LazyAdamW, LazySGD, blocks, multistep_adamw, multistep_sgd, square_root
+from twofold.models.sample_head.multistep import LazyAdamW, LazySGD, blocks, host_sqrt, multistep_adamw, multistep_sgd
 
 
 class RowOptimizer(Protocol):
@@ -62,7 +62,7 @@ class RowAdamW:
             (theta, m, v), gradient = state_RSD[block].unbind(1), gradient_RD[block]
             m.mul_(beta1).add_(gradient, alpha=1 - beta1)
             v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            scale = square_root(v).div_(unbiased).add_(eps)
+            scale = host_sqrt(v).div_(unbiased).add_(eps)
             theta.mul_(1 - lr * weight_decay).addcdiv_(m, scale, value=-rate)
             if self.steps_per_epoch is not None:
                 ahead = multistep_adamw(theta, m, v, self.steps_per_epoch - 1, lr, *self.settings)

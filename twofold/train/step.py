@@ -1,0 +1,135 @@
+"""One training step: from views to moved weights. `TrainingStep.__call__` reads top to bottom.
+
+What a run does without (several processes, CUDA's streams, bf16 copies of weights) is in it as an object that does
+nothing. The objects know nothing of the trainer, so that nothing keeps a trainer alive that is no longer used.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from twofold.config import Config
+from twofold.cuda.bf16_weights import Bf16Weights, NoCopies
+from twofold.cuda.streams import NoStreams, Streams
+from twofold.data.loader import Loader
+from twofold.methods import Method
+from twofold.models import fuse
+from twofold.precision import autocast_of, tf32_products, uses_bf16
+from twofold.train.exchange import Exchange, NoExchange
+from twofold.train.observers import Observers
+from twofold.train.optim import set_learning_rate
+from twofold.train.setup import build_flow
+from twofold.types import Batch, Embeddings
+
+MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # images, positions, step → views, and small crops
+
+
+class TrainingStep:
+    """Entirely on the device: nothing in it asks the host for a value."""
+
+    def __init__(
+        self,
+        config: Config,
+        method: Method,
+        optimizer: Optimizer,
+        rates: Tensor,
+        observers: Observers,
+        exchange: Exchange | NoExchange,
+        clock: Tensor,
+        total_steps: int,
+        memory_format: torch.memory_format,
+        *,
+        compiled: bool,
+    ):
+        self.config, self.method, self.optimizer, self.rates = config, method, optimizer, rates
+        self.observers, self.exchange, self.clock, self.total_steps = observers, exchange, clock, total_steps
+        self.bf16 = uses_bf16(config.precision, clock.device)
+        self.streams: Streams | NoStreams = NoStreams()
+        self.weight_copies: Bf16Weights | NoCopies = NoCopies(method)
+        self.optimizer_step: Callable[[], None] = optimizer.step
+        if compiled:
+            self._compile()
+        self.forward = ForwardPass(self.weight_copies, autocast_of(config.precision, clock.device))
+        prepare = Preparation(method, self.streams, clock.device)
+        self.flow = build_flow(config, method, self.forward, prepare, self.weight_copies, self.streams, memory_format)
+
+    def _compile(self) -> None:
+        """Fused kernels, and streams for work that can go on at the same time."""
+        from twofold.cuda.fused_optimizer import FusedStep  # Triton is there only where CUDA is
+
+        torch.backends.cudnn.benchmark = True
+        fuse(self.method)
+        copies = None
+        if self.bf16:
+            self.weight_copies = copies = Bf16Weights(self.method, self.method.networks(), torch.bfloat16)
+        self.optimizer_step = FusedStep(self.optimizer, copies)
+        self.streams = Streams(self.clock.device)
+
+    def __call__(self, batch: Batch, views: list[Tensor]) -> None:
+        self.optimizer.zero_grad()  # here, so that the last step's gradients do not add to what the network keeps
+        self.weight_copies.zero_grad()
+        with tf32_products(self.bf16):
+            embeddings = self.flow.embed(views, batch)
+            embeddings, batch = self.exchange.gather_batch(embeddings, batch)
+            loss = self.exchange.loss(embeddings)
+            rate = self.rates.take(self.clock)  # indexing with [] would wait for the device
+            with self.streams.side_stream():
+                self.observers.observe(embeddings, loss, batch, rate / self.config.scaled_lr, self.exchange.samples)
+            self.flow.backward(loss.total)
+            self.exchange.sum_gradients()
+            self.clip_gradients()
+            set_learning_rate(self.optimizer, rate)
+            self.optimizer_step()
+            self.clock += 1
+            self.method.update(embeddings, self.clock / self.total_steps)
+            self.streams.join()
+
+    def clip_gradients(self) -> None:
+        if self.config.clip > 0:
+            nn.utils.clip_grad_norm_((parameter for _, parameter in self.method.trained_parameters()), self.config.clip)
+
+
+class ForwardPass:
+    """The method's networks in the run's precision."""
+
+    def __init__(self, weight_copies: Bf16Weights | NoCopies, autocast: Callable[[], AbstractContextManager[Any]]):
+        self.weight_copies, self.autocast = weight_copies, autocast
+
+    def __call__(self, *inputs: Any, **options: Any) -> Embeddings:
+        with self.autocast():
+            return self.weight_copies(*inputs, **options)
+
+
+class Preparation:
+    """Updates the state that the loss needs, at the same time as the teacher's pass where CUDA can do both."""
+
+    def __init__(self, method: Method, streams: Streams | NoStreams, device: torch.device):
+        self.method, self.streams, self.device = method, streams, device
+
+    def __call__(self, z: Tensor) -> None:
+        with self.streams.side_stream(), torch.autocast(self.device.type, enabled=False):
+            self.method.prepare(z)
+
+
+class EagerSteps:
+    """Takes the step of a number: loads its batch, makes its views, and trains on them. `StepGraph` does so on CUDA."""
+
+    def __init__(
+        self,
+        loader: Loader,
+        make_views: MakeViews,
+        train_step: Callable[[Batch, list[Tensor]], None],
+        clock: Tensor,
+        exchange: Exchange | NoExchange,
+    ):
+        self.loader, self.make_views, self.train_step = loader, make_views, train_step
+        self.clock, self.exchange = clock, exchange
+
+    def __call__(self, step: int) -> None:
+        batch = self.loader.batch(step)
+        self.exchange.begin(self.loader.order.batch_size_of(step))
+        self.train_step(batch, self.make_views(batch.images, batch.position, self.clock))
