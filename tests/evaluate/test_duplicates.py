@@ -17,7 +17,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate import duplicates
 from twofold.evaluate.duplicates import RIDGE, Group, levelled, near_duplicates
 from twofold.evaluate.neighbours import pairs_above
-from twofold.runs.weights import Preprocess
+from twofold.runs.preprocess import Preprocess
 from twofold.verbs.duplicates import Levelled, find_duplicates, write_duplicates
 
 

@@ -27,7 +27,7 @@ from twofold.display import Display
 from twofold.evaluate.probes import Row
 from twofold.methods import schema
 from twofold.runs.folder import RunFolder
-from twofold.runs.weights import Preprocess
+from twofold.runs.preprocess import Preprocess
 from twofold.train.setup import build_method
 from twofold.verbs import choose, explain, pretrain, training
 
