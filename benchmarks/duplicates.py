@@ -19,11 +19,10 @@ from torch import Tensor
 
 from benchmarks.results import Table, keep
 from twofold.data.sources import open_source
-from twofold.evaluate.duplicates import BLOCK, whitened
+from twofold.evaluate.duplicates import BLOCK, Levelled, whitened
 from twofold.evaluate.neighbours import pairs_above
 from twofold.runs.run import Run
 from twofold.runs.weights import load_encoder
-from twofold.verbs.duplicates import Levelled
 
 COPIED = 200
 THRESHOLDS = (0.85, 0.9, 0.93, 0.95, 0.975, 0.99)

@@ -18,8 +18,9 @@ from fake_runs import pictured_run
 from twofold.data.sources import load, open_source
 from twofold.display import Display
 from twofold.errors import TwofoldError
+from twofold.evaluate.encoder import Encoder
 from twofold.report.page import render, write_anew
-from twofold.report.pictures import Eye, Sample, gather, others_nearest, read, record_trainer
+from twofold.report.pictures import Sample, gather, others_nearest, read, record_trainer
 from twofold.runs.folder import RunFolder
 
 QUIET = Display(quiet=True)
@@ -142,8 +143,8 @@ class Constant(nn.Module):
 @pytest.mark.parametrize("value", [0.0, 1.0, float("nan")])
 def test_a_collapsed_encoder_has_pictures_too(tmp_path: Path, value: float) -> None:
     trainer = running.trainer()
-    eye = Eye(Constant(value), trainer.augment.eval_transform, trainer.device, trainer.autocast)
-    pictures = gather(trainer.config, trainer.data, eye, [trainer.augment], 50, QUIET)
+    encoder = Encoder(Constant(value), trainer.augment.eval_transform, trainer.device, trainer.autocast)
+    pictures = gather(trainer.config, trainer.data, encoder, [trainer.augment], 50, QUIET)
     assert pictures["map"] is None
     assert (pictures["neighbours"] is None) == (value != value)
     folder = RunFolder.create(tmp_path / "run", json.dumps({"values": {"method": "frossl", "data": "digits"}}))

@@ -1,15 +1,17 @@
-"""A run on a folder of two classes, shared by what is done with runs."""
+"""Runs on a folder of two classes and on digits, shared by what is done with runs."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 
 import twofold
 from running import small
 
 CLASSES = ("ants", "bees")
+BYOL = {"epochs": 2, "lr": 0.01, "batch_size": 64}
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +26,18 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Image.fromarray(pixels).save(here / "photos" / name / f"{number:02d}.png")
     twofold.pretrain(here / "photos", out=here / "run", **small("frossl", epochs=1, batch_size=8))
     return here
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 digits, of which 80 are held out."""
+    path = tmp_path_factory.mktemp("images") / "images.npz"
+    digits = load_digits()
+    np.savez(path, x=(digits.images[:400] * 15).astype(np.uint8), y=digits.target[:400])
+    return path
+
+
+@pytest.fixture(scope="session")
+def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> twofold.Run:
+    out = tmp_path_factory.mktemp("probed") / "run"
+    return twofold.pretrain(images, method="byol", out=out, **small("byol", **BYOL))

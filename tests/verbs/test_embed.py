@@ -4,7 +4,6 @@ import csv
 import errno
 import shutil
 import sys
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,8 @@ from twofold.errors import TwofoldError
 from twofold.methods import CATALOG, Method, Parts, registry
 from twofold.models import mlp
 from twofold.types import LossTerms
-from twofold.verbs.diagnose import diagnose, read_features
-from twofold.verbs.feature_files import WRITERS, Catalogue, write_npz
+from twofold.verbs.diagnose import diagnose
+from twofold.verbs.feature_files import WRITERS, read_features
 
 
 @pytest.fixture(scope="module")
@@ -160,10 +159,10 @@ def test_what_is_stopped_leaves_nothing_behind(desk: Path, ending: str, monkeypa
     before = sorted(desk.iterdir())
 
     def stopped(*_: object, **__: object) -> object:
-        yield torch.zeros(2, 3)
+        yield np.zeros((2, 3), np.float32)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("twofold.verbs.embed.stream", stopped)
+    monkeypatch.setattr("twofold.evaluate.encoder.Encoder.blocks", stopped)
     with pytest.raises(KeyboardInterrupt):
         twofold.embed(desk / "run", desk / "photos", out)
     assert sorted(desk.iterdir()) == before
@@ -190,46 +189,6 @@ def test_tables_can_be_diagnosed(desk: Path, ending: str) -> None:
     arrays = twofold.embed(desk / "run", desk / "photos", desk / "table.npz")
     assert torch.equal(read_features(table), read_features(arrays))
     assert diagnose(table)["measures"] == diagnose(arrays)["measures"]
-
-
-def test_other_parquet_files_are_refused(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    path = tmp_path / "x.parquet"
-    for columns in ({"age": [1, 2]}, {"features": [1.0, 2.0]}, {"features": [[1.0], [1.0, 2.0]]}):
-        parquet.write_table(arrow.table(columns), path)
-        with pytest.raises(twofold.TwofoldError, match="cannot be read: embeddings are a column of lists"):
-            diagnose(path)
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(twofold.TwofoldError, match="cannot be read"):
-        diagnose(path)
-
-
-def test_names_that_are_no_utf8_leave_a_table_that_is(tmp_path: Path) -> None:
-    names = ["caf\udce9.png", 'ü,"b".png']  # the first as Python reads a byte that is no UTF-8
-    images = Catalogue(np.arange(2), np.zeros(2, bool), None, names, None)
-    blocks = [np.eye(2, 3, dtype=np.float32)]
-    for ending, write in WRITERS.items():
-        if ending != ".parquet":
-            write(tmp_path / f"x{ending}", images, iter(blocks))
-    with np.load(tmp_path / "x.npz") as file:
-        assert file["files"].tolist() == names
-    with (tmp_path / "x.csv").open(encoding="utf-8", newline="") as file:
-        assert [row["file"] for row in csv.DictReader(file)] == [r"caf\udce9.png", names[1]]
-
-
-def test_memory_does_not_grow_with_the_features(tmp_path: Path) -> None:
-    count, width, block = 40_000, 512, 500
-    images = Catalogue(np.arange(count), np.zeros(count, bool), None, None, None)
-    tracemalloc.start()
-    write_npz(tmp_path / "x.npz", images, (np.full((block, width), i, np.float32) for i in range(count // block)))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 10 * block * width * 4  # of 80 MB in all
-    with np.load(tmp_path / "x.npz") as file:
-        features = file["features"]
-    assert features.shape == (count, width)
-    assert np.array_equal(features[::block, 0], np.arange(count // block))
 
 
 def test_a_run_of_a_method_that_is_not_registered_here_is_good_for_all_but_training(

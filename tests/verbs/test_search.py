@@ -10,7 +10,9 @@ from PIL import Image
 import twofold
 from running import run, small
 from twofold.display import Display
+from twofold.evaluate.encoder import Encoder, open_run_encoder
 from twofold.verbs import search as searching
+from twofold.verbs.all_images import AllImages, read_all_images
 
 
 def similarities(desk: Path, tmp_path: Path) -> tuple[np.ndarray, list[str]]:
@@ -49,13 +51,13 @@ def test_the_second_search_computes_no_features(desk: Path, monkeypatch: pytest.
     query = desk / "photos" / "bees" / "00.png"
     first = twofold.search(desk / "run", desk / "photos", query)
     computed: list[int] = []
-    blocks = searching.Used.blocks
+    blocks = Encoder.blocks
 
-    def counted(used: searching.Used, images: searching.Images, stage: object) -> object:
+    def counted(encoder: Encoder, images: AllImages, stage: object) -> object:
         computed.append(len(images))
-        return blocks(used, images, stage)
+        return blocks(encoder, images, stage)
 
-    monkeypatch.setattr(searching.Used, "blocks", counted)
+    monkeypatch.setattr(Encoder, "blocks", counted)
     assert twofold.search(desk / "run", desk / "photos", query) == first
     assert computed == []
     (features,) = tmp_path.glob("features-*.u8")
@@ -123,7 +125,13 @@ def test_images_that_are_normalised_otherwise_have_features_of_their_own(
 ) -> None:
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
     pixels = np.random.default_rng(1).integers(0, 255, (9, 12, 12, 3), dtype=np.uint8)
-    used = searching.open_encoder(desk / "run")
-    first = searching._bank(used, pixels, Display(quiet=True))[1].clone()
-    used.encoder.preprocess.mean.add_(0.5)
-    assert not torch.equal(searching._bank(used, pixels, Display(quiet=True))[1], first)
+    config = twofold.Run(desk / "run").config
+    encoder = open_run_encoder(desk / "run", config)
+    images = AllImages(read_all_images(desk / "run", config, pixels, Display(quiet=True)))
+
+    def features() -> torch.Tensor:
+        return searching._features_from_cache(encoder, images, "the images", Display(quiet=True)).clone()
+
+    first = features()
+    encoder.network.preprocess.mean.add_(0.5)
+    assert not torch.equal(features(), first)

@@ -1,6 +1,6 @@
 """`twofold diagnose`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -17,12 +17,9 @@ from twofold.cli.common import (
 )
 from twofold.cli.probing import WORST
 
-if TYPE_CHECKING:
-    pass
 
-
-@app.command()
-def diagnose(
+@app.command("diagnose")
+def diagnose_command(
     what: Annotated[
         str,
         typer.Argument(
@@ -44,17 +41,18 @@ def diagnose(
     quiet: Quiet = False,
 ) -> None:
     """The spectrum of any embeddings or encoder, whether it collapsed, and near-duplicates; no labels needed."""
-    from twofold.verbs import diagnose
+    from twofold.evaluate.spectrum import MEANINGS
+    from twofold.verbs.diagnose import diagnose
 
     display = display_of(quiet)
     with handle_interrupts():
         refuse_unwritable_json(out)
-        found = diagnose.diagnose(what, data, encoder=encoder, image_size=image_size, display=display)
+        found = diagnose(what, data, encoder=encoder, image_size=image_size, display=display)
         display.say(f"{found['rows']:,} rows of {found['dimension']} features: {found['of']}")
         table = Table("measure", "value", "", box=None, header_style="bold")
         for name, value in found["measures"].items():
             shown = "infinite" if value is None else f"{value:.4g}"
-            table.add_row(name.replace("_", " "), shown, diagnose.MEANING[name])
+            table.add_row(name.replace("_", " "), shown, MEANINGS[name])
         if found["measures"]:
             display.say(table)
         say_verdict(found["verdict"], display)

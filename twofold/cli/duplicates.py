@@ -30,7 +30,8 @@ def duplicates(
 ) -> None:
     """List groups of near-identical images: copies, other encodings and sizes, other brightness."""
     from twofold.evaluate.duplicates import THRESHOLD
-    from twofold.verbs.duplicates import as_text, find_duplicates, refuse_unwritable, write_duplicates
+    from twofold.verbs.duplicate_files import as_text, refuse_unwritable, write_duplicates
+    from twofold.verbs.duplicates import find_duplicates
 
     display = display_of(quiet)
     with handle_interrupts():

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from twofold.errors import TwofoldError
 from twofold.evaluate.neighbours import pairs_above
+from twofold.runs.preprocess import Preprocess
 
 # Chosen on digits and CIFAR-10 with planted copies: nothing false above it, and at 0.9 more of both.
 THRESHOLD = 0.95
@@ -102,6 +103,18 @@ def levelled(pixels: Tensor) -> Tensor:
     std = pixels.std(dim=(1, 2, 3), keepdim=True)
     level = (2 * mean - 1) * (std < FLAT)
     return (pixels - mean) / std.clamp(min=FLAT) + level
+
+
+class Levelled:
+    """Pixels as the encoder takes them, after every image was brought to one brightness and contrast."""
+
+    def __init__(self, preprocess: Preprocess):
+        self.preprocess = preprocess
+
+    def __call__(self, images: Tensor) -> Tensor:
+        mean, std = self.preprocess.mean.view(-1, 1, 1), self.preprocess.std.view(-1, 1, 1)
+        level = levelled(self.preprocess(images) * std + mean)
+        return (level * std.mean() + mean.mean() - mean) / std
 
 
 def _link(parent: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:

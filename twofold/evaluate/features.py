@@ -1,35 +1,36 @@
-"""Representations of a whole set of images: an encoder's features, and raw pixels as the baseline.
+"""Representations of all images of a store, batch by batch: how an `Encoder` computes features, and the raw pixels
+that probes compare them with.
 
 n images, C channels, H height, W width, K feature dimension.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from twofold.errors import TwofoldError
-from twofold.models.encoders import ResNet, TinyConv
 
 DEVICE_BYTES = 2**30  # features up to this size stay on their device, larger ones go to the CPU
+BATCH_SIZE = 512  # images that an encoder takes at a time
 PIXEL_SIDE = 32
-MOMENT_NUMBERS = 2**22  # in a block of `moments`
 
 
-class ImageStore(Protocol):
+class ImageRows(Protocol):
+    """Stored images: an `ImageStore`, or what hands over some of one or of several."""
+
     def __len__(self) -> int: ...
 
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """uint8 images `[N, C, H, W]` of these rows, and their labels `[N]` where there are any."""
 
 
-class Part:
+class Subset:
     """Some rows of a store."""
 
-    def __init__(self, store: ImageStore, rows: Tensor):
+    def __init__(self, store: ImageRows, rows: Tensor):
         self.store, self.rows = store, rows
 
     def __len__(self) -> int:
@@ -39,58 +40,7 @@ class Part:
         return self.store.take(self.rows[rows])
 
 
-def extract(
-    encoder: nn.Module,
-    store: ImageStore,
-    preprocess: Callable[[Tensor], Tensor],
-    *,
-    batch_size: int = 512,
-    device: torch.device | str,
-    autocast: Callable[[], AbstractContextManager[object]] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Tensor:
-    """`encoder(preprocess(images))` of all images, in order: float32 `[n, K]`, on the device up to 1 GiB, else the CPU.
-
-    The encoder runs in eval mode without gradients, so its BatchNorm buffers do not change; afterwards every module has
-    the mode it had. `autocast` makes the context of the forward pass; `progress(done, n)` is called after every batch.
-    """
-    return _collect(
-        len(store),
-        stream(encoder, store, preprocess, batch_size=batch_size, device=device, autocast=autocast, progress=progress),
-    )
-
-
-@torch.no_grad()
-def stream(
-    encoder: nn.Module,
-    store: ImageStore,
-    preprocess: Callable[[Tensor], Tensor],
-    *,
-    batch_size: int = 512,
-    device: torch.device | str,
-    autocast: Callable[[], AbstractContextManager[object]] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Tensor]:
-    """The same features batch by batch, for those who do not need them all at once."""
-    context = autocast or nullcontext
-    # A fifth to a third quicker on a CPU; a module of someone's own may not bear it, as `view` does not.
-    ours = isinstance(encoder, ResNet | TinyConv) and torch.device(device).type != "mps"
-    layout = torch.channels_last if ours else torch.contiguous_format
-    modes = [(module, module.training) for module in encoder.modules()]
-    encoder.eval()
-
-    def encode(images: Tensor) -> Tensor:
-        with context():
-            return encoder(preprocess(images.to(device)).contiguous(memory_format=layout))
-
-    try:
-        yield from _batches(store, encode, batch_size, progress)
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def pixels(store: ImageStore, *, batch_size: int = 256) -> Tensor:
+def pixels(store: ImageRows, *, batch_size: int = 256) -> Tensor:
     """Raw pixels from 0 to 1 as float32 `[n, C·H·W]`, placed like features.
 
     Height and width above 32 are first averaged down to 32, so that a probe on pixels stays affordable.
@@ -101,38 +51,17 @@ def pixels(store: ImageStore, *, batch_size: int = 256) -> Tensor:
         height, width = (min(side, PIXEL_SIDE) for side in values.shape[2:])
         return functional.adaptive_avg_pool2d(values, (height, width)).flatten(1)
 
-    return _collect(len(store), _batches(store, flatten, batch_size, None))
+    return collect(len(store), batches(store, flatten, batch_size, None))
 
 
 @torch.no_grad()
-def moments(features: Tensor, progress: Callable[[int, int], None] | None = None) -> tuple[Tensor, Tensor, int]:
-    """Mean `[K]` and unbiased covariance `[K, K]` of rows, in float64 on the CPU, and how many rows are not finite.
-
-    In blocks: the features may lie in a mapped file. Two passes, so that a large mean costs no digits.
-    """
-    size = max(1, MOMENT_NUMBERS // features.shape[1])
-    total = torch.zeros(features.shape[1], dtype=torch.float64)
-    broken = 0
-    for block in features.split(size):
-        total += block.cpu().double().sum(0)
-        broken += int((~block.isfinite()).any(1).sum())
-    mean = total / len(features)
-    products = torch.zeros(len(mean), len(mean), dtype=torch.float64)
-    for number, block in enumerate(features.split(size)):
-        x = block.cpu().double() - mean
-        products.addmm_(x.T, x)
-        if progress is not None:
-            progress(min((number + 1) * size, len(features)), len(features))
-    return mean, products / max(len(features) - 1, 1), broken
-
-
-@torch.no_grad()
-def _batches(
-    store: ImageStore,
+def batches(
+    store: ImageRows,
     represent: Callable[[Tensor], Tensor],
     batch_size: int,
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[Tensor]:
+    """What `represent` makes of the images, in order; `progress(done, n)` is called after every batch."""
     total = len(store)
     if total == 0:
         raise TwofoldError("there are no images to represent: the data set is empty; give one with images")
@@ -143,7 +72,8 @@ def _batches(
             progress(start + len(rows), total)
 
 
-def _collect(total: int, batches: Iterator[Tensor]) -> Tensor:
+def collect(total: int, batches: Iterator[Tensor]) -> Tensor:
+    """The batches as one float32 `[total, K]`, where the first of them is up to 1 GiB, else on the CPU."""
     collected: Tensor | None = None
     done = 0
     for batch in batches:

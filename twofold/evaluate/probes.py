@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from twofold.counter import key
+from twofold.data.sources import Data
+from twofold.data.store import ImageStore
 from twofold.evaluate.linear import SOLVERS, agreement, fit_linear, probe_labels, ranked, shuffled_by_class
 from twofold.evaluate.neighbours import nearest, unit
 
@@ -38,6 +40,25 @@ class Row:
     few_labels_sd: float | None
     labels_per_class: int | None  # of the few
     knn_accuracy: float
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledSplits:
+    """The images that a probe is fitted to and tested on: those of each split that have a label."""
+
+    train: ImageStore
+    test: ImageStore
+    train_labels: Tensor
+    test_labels: Tensor
+    classes: tuple[str, ...]
+
+
+def labelled_splits(data: Data) -> LabelledSplits | None:
+    """None of data that no probe can be fitted to or tested on."""
+    train, test = data.train.labelled(), None if data.test is None else data.test.labelled()
+    if data.classes is None or train.labels is None or test is None or test.labels is None or not len(test):
+        return None
+    return LabelledSplits(train, test, train.labels, test.labels, data.classes)
 
 
 def is_few(labels: Tensor, labels_per_class: int) -> bool:

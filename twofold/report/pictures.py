@@ -5,13 +5,11 @@ anew without them.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from twofold import counter
 from twofold.config import Config
@@ -20,18 +18,17 @@ from twofold.data.augment import Augmenter
 from twofold.data.loader import Order
 from twofold.data.sources import Data, load_as
 from twofold.data.store import ImageStore
-from twofold.device import choose_device
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.evaluate.features import extract, pixels
+from twofold.evaluate.encoder import Encoder, open_run_encoder
+from twofold.evaluate.features import pixels
 from twofold.evaluate.neighbours import nearest, unit
 from twofold.evaluate.projection import FEWEST_POINTS, project
 from twofold.methods import schema_of_run
-from twofold.precision import autocast_of
 from twofold.report.sheets import is_sheet, sheet, squares
 from twofold.runs.folder import RunFolder
+from twofold.runs.preprocess import preprocess_of
 from twofold.runs.provenance import is_own, own_source
-from twofold.runs.weights import load_encoder
 from twofold.train.trainer import Trainer
 
 FILE = "pictures.json"
@@ -77,21 +74,11 @@ class Sample:
         return {"index": self.index[rows].tolist(), "held_out": held_out, "labels": labels, "names": names}
 
 
-@dataclass(frozen=True)
-class Eye:
-    """An encoder, and how images are brought to it."""
-
-    encoder: nn.Module
-    preprocess: Callable[[Tensor], Tensor]
-    device: torch.device
-    autocast: Callable[[], AbstractContextManager[Any]]
-
-
 def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> None:
     """Keep the pictures of a run whose training has just ended."""
-    eye = Eye(trainer.method.encoder, trainer.augment.eval_transform, trainer.device, trainer.autocast)
     augmenters = [augmenter for augmenter in (trainer.augment, trainer.small_crops) if augmenter is not None]
-    _write(folder, gather(trainer.config, trainer.data, eye, augmenters, trainer.config.map_points, display))
+    points = trainer.config.map_points
+    _write(folder, gather(trainer.config, trainer.data, trainer.encoder(), augmenters, points, display))
 
 
 def record_run(folder: RunFolder, points: int | None, display: Display, data: Any = None) -> None:
@@ -100,12 +87,10 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
     source = own_source(folder.path, config, display.say, data)
     if data is not None and not is_own(folder.path, source):
         raise TwofoldError(f"{source.name} has other images than those that {folder.path} was trained on")
-    encoder = load_encoder(folder.path)
+    encoder = open_run_encoder(folder.path, config)
     with display.stage("reading images", len(source)) as stage:
         images = load_as(config, source, stage)
-    device = choose_device("auto")
-    preprocess: Any = encoder.preprocess
-    eye = Eye(encoder.to(device), preprocess, device, autocast_of(config.precision, device))
+    preprocess = preprocess_of(encoder.network)
     assert config.image_size is not None
     augment = Augmenter(
         config.augment,
@@ -117,7 +102,7 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
     )
     augmenters = [augmenter for augmenter in (augment, augment.small_crops()) if augmenter is not None]
     points = config.map_points if points is None else points
-    _write(folder, gather(config, images, eye, augmenters, points, display))
+    _write(folder, gather(config, images, encoder, augmenters, points, display))
 
 
 def read(folder: RunFolder) -> dict[str, Any]:
@@ -140,13 +125,11 @@ def _write(folder: RunFolder, pictures: dict[str, Any]) -> None:
 
 
 def gather(
-    config: Config, data: Data, eye: Eye, augmenters: Sequence[Augmenter], points: int, display: Display
+    config: Config, data: Data, encoder: Encoder, augmenters: Sequence[Augmenter], points: int, display: Display
 ) -> dict[str, Any]:
     sample = Sample(data, BANK)
     with display.stage("features for the report", len(sample)) as stage:
-        features = extract(
-            eye.encoder, sample, eye.preprocess, device=eye.device, autocast=eye.autocast, progress=stage
-        )
+        features = encoder.features(sample, progress=stage)
     pictures = {
         "format": FORMAT,
         "classes": None if data.classes is None else list(data.classes),

@@ -19,7 +19,8 @@ from twofold.data.store import ImageStore
 from twofold.device import choose_device
 from twofold.display import Display, Stage, status_line
 from twofold.errors import Diverged, Interrupted, TwofoldError, how_to_resume
-from twofold.evaluate.features import Part, extract
+from twofold.evaluate.encoder import Encoder
+from twofold.evaluate.features import Subset
 from twofold.methods.relations import file_fingerprint
 from twofold.models import feature_dimension, share_statistics
 from twofold.precision import autocast_of
@@ -217,17 +218,16 @@ class Trainer:
         logits = self.observers.probe.logits(self.features(store).to(self.device))
         return {"online_accuracy": (logits.argmax(dim=1).cpu() == store.labels.cpu()).double().mean().item()}
 
-    def features(self, store: ImageStore, encoder: nn.Module | None = None) -> Tensor:
+    def encoder(self, network: nn.Module | None = None) -> Encoder:
+        """The encoder that is trained, or another network, with the preprocessing and precision of the run."""
+        network = self.method.encoder if network is None else network.to(self.device)
+        return Encoder(network, self.augment.eval_transform, self.device, self.autocast)
+
+    def features(self, store: ImageStore, network: nn.Module | None = None) -> Tensor:
         """Of all images, each taken through the encoder by one of the processes."""
         several = 1 < dist.count() <= len(store)
         shares = dist.Shares(len(store), torch.device("cpu")) if several else None
-        own = extract(
-            self.method.encoder if encoder is None else encoder.to(self.device),
-            store if shares is None else Part(store, shares.own),
-            self.augment.eval_transform,
-            device=self.device,
-            autocast=self.autocast,
-        )
+        own = self.encoder(network).features(store if shares is None else Subset(store, shares.own))
         return own if shares is None else shares.gather(own)
 
     def description(self) -> dict[str, Any]:

@@ -26,11 +26,11 @@ from twofold.data.readers.datasets import of_numpy
 from twofold.data.store import ImageStore
 from twofold.device import choose_device
 from twofold.errors import TwofoldError
-from twofold.evaluate.features import extract
+from twofold.evaluate.encoder import Encoder
 from twofold.methods import find
 from twofold.models import feature_dimension
-from twofold.precision import autocast_of
 from twofold.runs.folder import Numbered
+from twofold.runs.preprocess import preprocess_of
 from twofold.runs.weights import load_encoder
 from twofold.verbs.pretrain import pretrain
 
@@ -115,7 +115,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             )
             own = copy.deepcopy(module) if isinstance(module, nn.Module) else None
             encoder = load_encoder(run, encoder=own)
-            preprocess: Any = encoder.preprocess
+            preprocess = preprocess_of(encoder)
             width = feature_dimension(encoder, preprocess.channels, preprocess.image_size)
             config, metrics = run.config, run.metrics
         # All at once: where anything above fails, an earlier fit stays whole.
@@ -142,7 +142,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         X = validate_data(self, X, reset=False, **ALLOWED) if of_one_length else check_array(X, **ALLOWED)
         with value_errors():
             pixels, *_ = from_arrays("X", self._images(X))
-        preprocess: Any = self.encoder_.preprocess
+        preprocess = preprocess_of(self.encoder_)
         channels = {preprocess.channels, pixels.channels}
         if len(channels) > 1 and not channels <= {1, 3}:
             raise InvalidInput(
@@ -151,14 +151,10 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         rows = np.arange(len(pixels))
         # As training images were: cut and resized to bytes, so that an image has one set of features.
         decoded = pixels.decode(rows, preprocess.image_size, preprocess.channels, "", None)
-        device = choose_device(self.config_.device)
-        features = extract(
-            self.encoder_.to(device),
-            ImageStore(decoded.images, None, torch.from_numpy(rows)),
-            preprocess,
-            device=device,
-            autocast=autocast_of(self.config_.precision, device),
+        encoder = Encoder.on_device(
+            self.encoder_, preprocess, choose_device(self.config_.device), self.config_.precision
         )
+        features = encoder.features(ImageStore(decoded.images, None, torch.from_numpy(rows)))
         return features.cpu().numpy()
 
     def _images(self, X: np.ndarray) -> np.ndarray:

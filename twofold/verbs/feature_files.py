@@ -1,4 +1,6 @@
-"""Features with what is known of their images, written block by block (.npz, .csv, .parquet), and read again.
+"""Files of features: written block by block with what is known of their images (.npz, .csv, .parquet), and read.
+
+`embed` writes them; `diagnose` reads them, and arrays of other programs (.npy, .npz).
 
 n images, K feature dimension.
 """
@@ -6,6 +8,7 @@ n images, K feature dimension.
 import csv
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -13,10 +16,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from torch import Tensor
 
+from twofold.data.cache import mapped
 from twofold.errors import TwofoldError
 from twofold.files import refuse_unwritable
 
+ARRAY_NAMES = ("features", "embeddings", "z", "x", "arr_0")  # in a .npz file, the first that is there
 ROWS = 4096  # of a column that is turned into an array at a time
 
 
@@ -154,7 +160,48 @@ def read_parquet(path: Path) -> np.ndarray:
         raise ValueError(str(error)) from None
 
 
-READERS: dict[str, Callable[[Path], np.ndarray]] = {".csv": read_csv, ".parquet": read_parquet}
+def read_array(path: Path) -> np.ndarray:
+    """Of a .npy file, mapped, or of a .npz file."""
+    content = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(content, np.ndarray):
+        return content
+    with content:
+        key = next((key for key in ARRAY_NAMES if key in content.files), None)
+        if key is None:
+            raise TwofoldError(
+                f"{path} holds {', '.join(content.files) or 'nothing'}: "
+                f"save embeddings under one of {', '.join(ARRAY_NAMES)}"
+            )
+        return content[key]
+
+
+READERS: dict[str, Callable[[Path], np.ndarray]] = {
+    ".npy": read_array,
+    ".npz": read_array,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_features(path: Path) -> Tensor:
+    """Rows of numbers [n, K]; a .npy file stays where it is."""
+    try:
+        content = READERS[path.suffix](path)
+    except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
+        text = "it holds no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
+        raise TwofoldError(f"{path} cannot be read: {text}") from None
+    return as_embeddings(str(path), content)
+
+
+def as_embeddings(where: str, content: np.ndarray) -> Tensor:
+    """The array as a tensor, without a copy. Refuses what cannot be rows of features."""
+    if content.ndim != 2 or content.dtype.kind != "f" or len(content) < 2:
+        shape = "x".join(map(str, content.shape))
+        raise TwofoldError(
+            f"{where} holds {content.dtype} of shape {shape}: "
+            "embeddings are floats [rows, dimensions], two rows or more"
+        )
+    return mapped(content)
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from twofold.config.keys import Count, Positive, checked
 from twofold.display import Display
 from twofold.evaluate.probes import Scores, knn_ranked, scores
 from twofold.runs.run import Run
-from twofold.verbs.probing import described, load_probe_data, measured
+from twofold.verbs.probing import load_probe_data, measure_all, with_description
 
 
 def knn(
@@ -26,12 +26,13 @@ def knn(
     """The vote of the k nearest training images, by cosine similarity s and with weight exp(s/temperature)."""
     k, temperature = checked("k", k, Count), checked("temperature", temperature, Positive)
     display = display or Display(quiet=True)
-    subject = load_probe_data(run, data, layer, encoder, display)
+    probed = load_probe_data(run, data, layer, encoder, display)
+    splits = probed.splits
 
     def measure(train: Tensor, test: Tensor) -> dict[str, Any]:
-        named = knn_ranked(train, subject.train_labels, test, k=k, temperature=temperature)
-        found: Scores = scores(named, subject.test_labels, classes=len(subject.classes))
+        named = knn_ranked(train, splits.train_labels, test, k=k, temperature=temperature)
+        found: Scores = scores(named, splits.test_labels, classes=len(splits.classes))
         return dataclasses.asdict(found)
 
-    rows = measured(subject, "finding neighbours", measure, display)
-    return {"k": k, "temperature": temperature} | described(run, subject, layer, rows)
+    measured = measure_all(probed, "finding neighbours", measure, display)
+    return {"k": k, "temperature": temperature} | with_description(run, probed, layer, measured)

@@ -13,7 +13,7 @@ from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.linear import SOLVERS
 from twofold.evaluate.probes import few_label_accuracy, is_few, linear_scores
 from twofold.runs.run import Run
-from twofold.verbs.probing import described, load_probe_data, measured
+from twofold.verbs.probing import load_probe_data, measure_all, with_description
 
 SUBSETS = 5  # random sets of labelled images over which few labels are averaged
 
@@ -40,14 +40,14 @@ def probe(
     given: Iterable[Any] = [labels_per_class] if one else labels_per_class  # type: ignore[assignment]
     asked = [checked("labels_per_class", count, Count) for count in given]
     display = display or Display(quiet=True)
-    subject = load_probe_data(run, data, layer, encoder, display)
-    classes = len(subject.classes)
-    counts = [count for count in asked if is_few(subject.train_labels, count)]
+    probed = load_probe_data(run, data, layer, encoder, display)
+    splits, classes = probed.splits, len(probed.splits.classes)
+    counts = [count for count in asked if is_few(splits.train_labels, count)]
     for count in sorted(set(asked) - set(counts)):
         display.say(f"{count:,} per class are left out: no class has more labels, so the result is that of all of them")
 
     def measure(train: Tensor, test: Tensor) -> dict[str, Any]:
-        rows = (train, subject.train_labels, test, subject.test_labels)
+        rows = (train, splits.train_labels, test, splits.test_labels)
         found = dataclasses.asdict(linear_scores(*rows, classes=classes, solver=solver))
         few = []
         for count in counts:
@@ -55,4 +55,5 @@ def probe(
             few.append({"labels_per_class": count, "mean": mean, "sd": sd, "subsets": SUBSETS})
         return found | {"few_labels": few}
 
-    return {"solver": solver} | described(run, subject, layer, measured(subject, "fitting probes", measure, display))
+    measured = measure_all(probed, "fitting probes", measure, display)
+    return {"solver": solver} | with_description(run, probed, layer, measured)

@@ -1,6 +1,6 @@
-"""How well a run's encoder tells classes apart: what `twofold probe` and `twofold knn` measure.
+"""What `probe` and `knn` share: the features of a run's encoder, and of what they compare it with.
 
-Every number stands beside the same number for raw pixels and for an untrained encoder of the same shape.
+Every number is also measured of raw pixels and of an untrained encoder of the same shape.
 """
 
 import copy
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from twofold.config import Config, Graph
@@ -18,59 +17,62 @@ from twofold.data.store import ImageStore
 from twofold.device import choose_device
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.evaluate.features import extract, pixels
+from twofold.evaluate.encoder import Encoder
+from twofold.evaluate.features import pixels
+from twofold.evaluate.probes import LabelledSplits, labelled_splits
 from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
-from twofold.precision import autocast_of
 from twofold.randomness import seeded
 from twofold.runs import checkpoint
 from twofold.runs.folder import RunFolder
 from twofold.runs.initial_weights import as_begun
+from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.provenance import own_source, same_images, trained_on
 from twofold.runs.run import Run, read_data
-from twofold.runs.weights import Preprocess, load_encoder
+from twofold.runs.weights import load_encoder
 from twofold.train.setup import build_method
 
 
 @dataclasses.dataclass(frozen=True)
-class Subject:
+class ProbeData:
     """What is measured: representations of the same labelled images, rows aligned."""
 
-    data: Data
-    classes: tuple[str, ...]
-    train_labels: Tensor
-    test_labels: Tensor
+    name: str  # of the images
+    splits: LabelledSplits
     representations: dict[str, tuple[Tensor, Tensor]]  # name → features of training and test images
     trained_on: int  # of the test images
 
 
-def measured(
-    subject: Subject, title: str, measure: Callable[[Tensor, Tensor], dict[str, Any]], display: Display
+def measure_all(
+    probed: ProbeData, title: str, measure: Callable[[Tensor, Tensor], dict[str, Any]], display: Display
 ) -> list[dict[str, Any]]:
+    """What `measure` says of the features of training and test images, for each representation."""
     rows = []
-    with display.stage(title, len(subject.representations)) as stage:
-        for done, (name, (train, test)) in enumerate(subject.representations.items(), start=1):
+    with display.stage(title, len(probed.representations)) as stage:
+        for done, (name, (train, test)) in enumerate(probed.representations.items(), start=1):
             rows.append({"name": name} | measure(train, test))
             stage(done)
     return rows
 
 
-def described(run: Any, subject: Subject, layer: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def with_description(run: Any, probed: ProbeData, layer: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rows, and of which images they are."""
     return {
         "run": str(Path(run)),
-        "data": subject.data.name,
+        "data": probed.name,
         "layer": layer,
-        "train_images": len(subject.train_labels),
-        "test_images": len(subject.test_labels),
-        "test_images_trained_on": subject.trained_on,
-        "classes": list(subject.classes),
+        "train_images": len(probed.splits.train),
+        "test_images": len(probed.splits.test),
+        "test_images_trained_on": probed.trained_on,
+        "classes": list(probed.splits.classes),
         "rows": rows,
     }
 
 
 def load_probe_data(
     run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | None, display: Display
-) -> Subject:
+) -> ProbeData:
+    """`encoder`: the module of a run that trained one of the user's own."""
     if layer not in ("pre", "post"):
         raise TwofoldError(f"--layer {layer}: it is pre (the encoder's features) or post (the projector's output)")
     path = Path(run)
@@ -80,54 +82,45 @@ def load_probe_data(
     read = read_data(config, source, display)
     if data is not None and not finished and not same_images(path, read):
         raise TwofoldError(f"{path} is not finished: until then it is measured on its own images alone")
-    train, test, classes = read.train.labelled(), read.test, read.classes
-    test = None if test is None else test.labelled()
-    if test is None or classes is None or train.labels is None or test.labels is None or not len(test):
-        missing = (
-            "labels of two classes" if classes is None
-            else "labels of training images" if train.labels is None
-            else "images held out for the test"
-        )  # fmt: skip
+    splits = labelled_splits(read)
+    if splits is None:
         raise TwofoldError(
-            f"{read.name} has no {missing}: give DATA with one sub-folder for each class, or a test set"
+            f"{read.name} has no {missing_of(read)}: give DATA with one sub-folder for each class, or a test set"
             + (f" ({source.remark})" if source.remark else "")
         )
-    if seen := trained_on(path, test):
-        display.say(f"{seen:,} of the {len(test):,} test images were trained on, so that accuracies are too high")
+    images = len(splits.train) + len(splits.test)
+    if seen := trained_on(path, splits.test):
+        display.say(
+            f"{seen:,} of the {len(splits.test):,} test images were trained on, so that accuracies are too high"
+        )
     networks, preprocess = networks_of(path, config, read.train, layer, encoder)
     device = choose_device("auto")
-    stores = (train.place(device), test.place(device))
+    train, test = splits.train.place(device), splits.test.place(device)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for name, network in networks.items():
-        with display.stage(f"features, {name}", len(train) + len(test)) as stage:
-            found[name] = features_of(network, stores, preprocess, config, device, stage)
-    found["raw pixels"] = (pixels(stores[0]), pixels(stores[1]))
-    return Subject(read, classes, train.labels, test.labels, found, seen)
+        opened = Encoder.on_device(network, preprocess, device, config.precision)
+        with display.stage(f"features, {name}", images) as stage:
+            found[name] = features_of_both(opened, train, test, stage)
+    found["raw pixels"] = (pixels(train), pixels(test))
+    return ProbeData(read.name, splits, found, seen)
 
 
-def features_of(
-    network: nn.Module,
-    stores: tuple[ImageStore, ImageStore],
-    preprocess: Preprocess,
-    config: Config,
-    device: torch.device,
-    progress: Callable[[int, int], None],
+def missing_of(data: Data) -> str:
+    """What data lack of which `labelled_splits` makes nothing."""
+    if data.classes is None:
+        return "labels of two classes"
+    return "labels of training images" if data.train.labels is None else "images held out for the test"
+
+
+def features_of_both(
+    encoder: Encoder, train: ImageStore, test: ImageStore, progress: Callable[[int, int], None]
 ) -> tuple[Tensor, Tensor]:
-    before, total = 0, sum(len(store) for store in stores)
-    parts = []
-    for store in stores:
-        parts.append(
-            extract(
-                network.to(device),
-                store,
-                preprocess.to(device),
-                device=device,
-                autocast=autocast_of(config.precision, device),
-                progress=lambda done, _, before=before: progress(before + done, total),  # type: ignore[misc]
-            )
-        )
-        before += len(store)
-    return parts[0], parts[1]
+    """Of training and test images, with one progress for both."""
+    total = len(train) + len(test)
+    return (
+        encoder.features(train, progress=lambda done, _: progress(done, total)),
+        encoder.features(test, progress=lambda done, _: progress(len(train) + done, total)),
+    )
 
 
 def networks_of(
@@ -147,26 +140,22 @@ def networks_of(
         refuse_unregistered(config.method, path, RunFolder(path).config_values())
     begun = None if encoder is None else as_begun(path, copy.deepcopy(encoder))
     untrained = initial(config, images, layer, begun)
+    loaded = load_encoder(path, encoder=copy.deepcopy(encoder)) if finished else None
     if saved is None:
-        trained = load_encoder(path, encoder=copy.deepcopy(encoder))
+        assert loaded is not None  # else there would be nothing to measure
+        trained = loaded
     else:
         trained = copy.deepcopy(untrained)
         for part, network in part_names(trained, layer).items():
             state = saved[1]["method"].items()
             network.load_state_dict({name.removeprefix(part): v for name, v in state if name.startswith(part)})
-    if finished:
-        preprocess = preprocess_of(load_encoder(path, encoder=copy.deepcopy(encoder)))
+    if loaded is not None:
+        preprocess = preprocess_of(loaded)
     else:
         mean, std = images.statistics()
         assert config.image_size is not None
         preprocess = Preprocess(config.image_size, images.images.shape[1], mean.tolist(), std.tolist())
     return {"trained": trained, "untrained": untrained}, preprocess
-
-
-def preprocess_of(encoder: nn.Module) -> Preprocess:
-    preprocess = encoder.preprocess
-    assert isinstance(preprocess, Preprocess)
-    return preprocess
 
 
 def part_names(network: nn.Module, layer: str) -> dict[str, nn.Module]:

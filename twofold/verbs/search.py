@@ -18,11 +18,13 @@ from twofold.data import cache
 from twofold.data.decode import Unreadable, decode
 from twofold.display import Display
 from twofold.errors import TwofoldError
+from twofold.evaluate.encoder import Encoder, open_run_encoder
 from twofold.evaluate.neighbours import nearest, unit
 from twofold.models import feature_dimension
+from twofold.runs.preprocess import preprocess_of
 from twofold.runs.run import Run
 from twofold.runs.weights import fingerprint
-from twofold.verbs.embed import Images, Used, open_encoder, read_all
+from twofold.verbs.all_images import AllImages, read_all_images
 
 BLOCK = 2**14  # features compared at a time
 
@@ -53,12 +55,15 @@ def search(
     """
     k = checked("k", k, Count)
     display = display or Display(quiet=quiet)
-    used = open_encoder(run, encoder)
+    path, config = Path(run), Run(run).config
+    opened = open_run_encoder(path, config, encoder)
     asked = [queries] if isinstance(queries, (str, Path, Image.Image)) else list(queries)
     if not asked:
         raise TwofoldError("there is no query: give at least one image file or picture of Pillow's")
-    query = torch.cat([_features_of(used, one) for one in asked])
-    images, bank = _bank(used, data, display)
+    query = torch.cat([_query_features(opened, one) for one in asked])
+    read = read_all_images(path, config, data, display)
+    images = AllImages(read)
+    bank = _features_from_cache(opened, images, read.fingerprint, display)
     similarity, rows = nearest(unit(query), bank, k, BLOCK)
     return [
         [_match(images, *found) for found in zip(values, numbers, strict=True)]
@@ -66,9 +71,9 @@ def search(
     ]
 
 
-def _features_of(used: Used, query: Query) -> Tensor:
+def _query_features(encoder: Encoder, query: Query) -> Tensor:
     """[1, K]. A file is read as files of a source are, so that one of them is found with similarity 1."""
-    preprocess: Any = used.encoder.preprocess
+    preprocess = preprocess_of(encoder.network)
     pixels: Any = query
     if not isinstance(query, (Image.Image, str, Path)):
         raise TwofoldError(f"a query is a file or a picture of Pillow's, not a {type(query).__name__}")
@@ -77,27 +82,25 @@ def _features_of(used: Used, query: Query) -> Tensor:
             pixels = decode(Path(query).expanduser(), preprocess.image_size, preprocess.channels)
         except Unreadable as error:
             raise TwofoldError(f"{query} cannot be searched for: {error}") from None
-    with torch.no_grad(), used.autocast():
-        return used.encoder(preprocess(pixels)).float().cpu()
+    return encoder.encode(pixels)
 
 
-def _bank(used: Used, data: Any, display: Display) -> tuple[Images, Tensor]:
-    """The images and their features [n, K]: mapped from the cache, where they are put the first time."""
-    read = read_all(used.path, used.config, data, display)
-    images = Images(read)
-    preprocess: Any = used.encoder.preprocess
-    width = feature_dimension(used.encoder, preprocess.channels, preprocess.image_size)
-    ingredients = (fingerprint(used.encoder.state_dict()), read.fingerprint, repr(preprocess), str(used.device))
+def _features_from_cache(encoder: Encoder, images: AllImages, fingerprint_of_images: str, display: Display) -> Tensor:
+    """[n, K], mapped from the cache, where they are put the first time."""
+    preprocess = preprocess_of(encoder.network)
+    width = feature_dimension(encoder.network, preprocess.channels, preprocess.image_size)
+    weights = fingerprint(encoder.network.state_dict())
+    ingredients = (weights, fingerprint_of_images, repr(preprocess), str(encoder.device))
     key = "features-" + hashlib.blake2b("|".join(ingredients).encode(), digest_size=16).hexdigest()
     row = (4 * width,)  # bytes of float32
     known = cache.recall(key, row)
     if known is None or len(known.images) != len(images):
         with display.stage("embedding", len(images)) as stage:
-            rows = (features.view("uint8") for block in used.blocks(images, stage) for features in block)
+            rows = (features.view("uint8") for block in encoder.blocks(images, stage) for features in block)
             known = cache.record(key, row, rows)
-    return images, known.images.view(torch.float32)
+    return known.images.view(torch.float32)
 
 
-def _match(images: Images, similarity: float, row: int) -> Match:
+def _match(images: AllImages, similarity: float, row: int) -> Match:
     known = images.catalogue.row(row)
     return Match(similarity, known["index"], known.get("file") or None, known.get("class") or None)

@@ -14,7 +14,7 @@ from twofold.data.sources import ARRAY, DATASET
 from twofold.device import device_name, peak_memory, process_memory
 from twofold.display import Display
 from twofold.evaluate.features import pixels
-from twofold.evaluate.probes import Row, compare
+from twofold.evaluate.probes import Row, compare, labelled_splits
 from twofold.methods.relations import file_coverage
 from twofold.report.page import write_report
 from twofold.report.pictures import record_trainer
@@ -96,27 +96,22 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
 
 
 def evaluate(trainer: Trainer, display: Display) -> list[Row]:
-    """Linear probe and kNN of the trained encoder, beside raw pixels and the encoder as it was before training."""
-    train, test, classes = trainer.data.train.labelled(), trainer.data.test, trainer.data.classes
-    test = None if test is None else test.labelled()
-    if test is None or classes is None or train.labels is None or test.labels is None:
+    """Linear probe and kNN of the trained encoder, compared with raw pixels and with the untrained encoder."""
+    splits = labelled_splits(trainer.data)
+    if splits is None:
         return []
+    networks = {"untrained": trainer.untrained, "before training": trainer.before}
     with display.stage("evaluating", 3) as stage:
-        representations = {"trained": (trainer.features(train), trainer.features(test))}
+        representations = {"trained": (trainer.features(splits.train), trainer.features(splits.test))}
         stage(1)
-        representations["untrained"] = (
-            trainer.features(train, trainer.untrained),
-            trainer.features(test, trainer.untrained),
-        )
-        if trainer.before is not None:
-            representations["before training"] = (
-                trainer.features(train, trainer.before),
-                trainer.features(test, trainer.before),
-            )
-        representations["raw pixels"] = (pixels(train), pixels(test))
+        for name, network in networks.items():
+            if network is not None:
+                pair = trainer.features(splits.train, network), trainer.features(splits.test, network)
+                representations[name] = pair
+        representations["raw pixels"] = (pixels(splits.train), pixels(splits.test))
         stage(2)
         tasks = [
-            partial(compare, {name: pair}, train.labels, test.labels, classes=len(classes))
+            partial(compare, {name: pair}, splits.train_labels, splits.test_labels, classes=len(splits.classes))
             for name, pair in representations.items()
         ]
         rows = [row for rows in dist.spread(tasks) for row in rows]

@@ -7,7 +7,7 @@ from torch import nn
 
 from twofold.data.sources import open_source
 from twofold.display import Display
-from twofold.evaluate.probes import linear_accuracy
+from twofold.evaluate.probes import labelled_splits, linear_accuracy
 from twofold.runs.folder import RunFolder
 from twofold.runs.provenance import own_source
 from twofold.runs.run import Run, read_data
@@ -23,19 +23,10 @@ def probed(path: Path, probe: Probe, display: Display) -> float:
     trainer.restore(RunFolder.open(path))
     if probe.data is not None:
         data = read_data(config, open_source(probe.data, data_dir=config.data_dir), display)
-    assert data.test is not None
-    assert data.classes is not None
-    labelled, held = data.train.labelled(), data.test.labelled()
+    splits = labelled_splits(data)
+    assert splits is not None
     network: nn.Module = trainer.method.encoder
     if probe.projected:
         network = nn.Sequential(network, trainer.method.projector)
-    train, test = trainer.features(labelled, network), trainer.features(held, network)
-    assert labelled.labels is not None
-    assert held.labels is not None
-    return linear_accuracy(
-        train,
-        labelled.labels.to(train.device),
-        test,
-        held.labels.to(test.device),
-        classes=len(data.classes),
-    )
+    train, test = trainer.features(splits.train, network), trainer.features(splits.test, network)
+    return linear_accuracy(train, splits.train_labels, test, splits.test_labels, classes=len(splits.classes))

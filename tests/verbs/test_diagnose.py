@@ -1,0 +1,235 @@
+"""diagnose: independent measures of files, runs and encoders."""
+
+import errno
+import json
+import math
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy.stats import entropy
+from torch import nn
+from typer.testing import CliRunner
+
+import running
+import twofold
+from twofold.cli import app, main
+from twofold.errors import TwofoldError
+from twofold.verbs.diagnose import diagnose
+
+
+def rows_of_rank(rank: int, dimension: int = 64) -> np.ndarray:
+    generator = np.random.default_rng(rank)
+    spread = generator.normal(size=(400, rank)) @ generator.normal(size=(rank, dimension))
+    return (spread + generator.normal(size=dimension)).astype(np.float32)
+
+
+def test_numbers_that_a_full_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    np.save(tmp_path / "z.npy", rows_of_rank(40))
+    monkeypatch.setattr(Path, "write_text", full)
+    words = ["diagnose", str(tmp_path / "z.npy"), "--out", str(tmp_path / "numbers.json")]
+    with pytest.raises(
+        TwofoldError, match=rf"could not be written into {tmp_path} \(No space left on device\): make room"
+    ):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+def test_diagnose_measures_a_file(tmp_path: Path) -> None:
+    x = rows_of_rank(40)
+    np.save(tmp_path / "z.npy", x)
+    found = diagnose(tmp_path / "z.npy")
+    singular = np.linalg.svd(x.astype(float) - x.mean(0, dtype=float), compute_uv=False)
+    measures = found["measures"]
+    assert measures["effective_rank"] == pytest.approx(math.exp(entropy(singular)), rel=1e-4)
+    assert measures["stable_rank"] == pytest.approx((singular**2).sum() / singular[0] ** 2, rel=1e-6)
+    assert measures["dimensions_above"] == (singular > 0.1 * singular[0]).sum()
+    assert measures["norm"] == pytest.approx(np.sqrt((x.astype(float) ** 2).sum(1).mean()), rel=1e-6)
+    np.testing.assert_allclose(found["eigenvalues"][:40], singular[:40] ** 2 / 399, rtol=1e-4)
+    assert (found["rows"], found["dimension"], found["verdict"]["kind"]) == (400, 64, "healthy")
+    assert found["duplicates"] == []
+    json.dumps(found, allow_nan=False)
+
+
+def test_diagnose_takes_a_run_and_an_array(run: twofold.Run, tmp_path: Path) -> None:
+    assert twofold.diagnose(run)["measures"] == twofold.diagnose(run.path)["measures"]
+    rows = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    of_file = twofold.diagnose(tmp_path / "rows.npy")["measures"]
+    assert twofold.diagnose(rows)["measures"] == of_file
+    assert twofold.diagnose(torch.from_numpy(rows))["measures"] == of_file
+    with pytest.raises(TwofoldError, match="the array holds int64 of shape 3x2"):
+        twofold.diagnose(np.ones((3, 2), np.int64))
+    with pytest.raises(TwofoldError, match="leave out data"):
+        twofold.diagnose(rows, "digits")
+    with pytest.raises(TwofoldError, match="knows its encoder"):
+        twofold.diagnose(run, encoder="resnet18")
+    with pytest.raises(TwofoldError, match="diagnose takes no list"):
+        twofold.diagnose([[1.0, 2.0]])
+
+
+def test_diagnose_takes_an_encoder_and_a_run_of_ones_own(run: twofold.Run, images: Path, tmp_path: Path) -> None:
+    of_run = twofold.diagnose(run)["measures"]["effective_rank"]
+    assert twofold.diagnose(twofold.load_encoder(run), images)["measures"]["effective_rank"] == pytest.approx(of_run)
+    own = twofold.pretrain(images, encoder=running.Own(), out=tmp_path / "own", **running.small("frossl", epochs=1))
+    trained = twofold.diagnose(own, encoder=running.Own())
+    assert trained["dimension"] == 20
+    module = twofold.load_encoder(own, encoder=running.Own())
+    assert twofold.diagnose(module, images)["measures"] == trained["measures"]
+    module.train()
+    twofold.diagnose(module, images)
+    assert module.training  # the caller's stays as it was
+    del module.preprocess  # then images are normalised by themselves, as training did
+    again = twofold.diagnose(module, images)
+    assert again["of"] == "Own"
+    assert again["measures"]["effective_rank"] == pytest.approx(trained["measures"]["effective_rank"], rel=0.02)
+    with pytest.raises(TwofoldError, match="give DATA"):
+        twofold.diagnose(running.Own())
+
+
+def test_diagnose_finds_copies(tmp_path: Path) -> None:
+    x = rows_of_rank(40)
+    x[[30, 200]] = 1.0001 * x[7]
+    x[300] = x[8]
+    np.save(tmp_path / "z.npy", x)
+    assert diagnose(tmp_path / "z.npy")["duplicates"] == [(7, 30, 200), (8, 300)]
+    result = CliRunner().invoke(app, ["diagnose", str(tmp_path / "z.npy")], catch_exceptions=False)
+    assert "2 groups of rows that are nearly the same; the largest has 3: 7, 30, 200" in " ".join(result.stdout.split())
+
+
+def test_diagnose_looks_for_no_copies_among_rows_that_are_all_nearly_the_same() -> None:
+    noise = np.random.default_rng(0).normal(size=(500, 64))
+    found = diagnose((1 + 1e-4 * noise).astype(np.float32))
+    assert found["verdict"]["kind"] == "complete collapse"
+    assert found["duplicates"] is None
+    assert diagnose((40 + noise).astype(np.float32))["duplicates"] == []
+
+
+@pytest.mark.parametrize("rows, rank, dimension", [(600, 5, 512), (600, 7, 512), (30, 2, 512)])
+def test_diagnose_sees_a_low_rank_of_equal_directions(rows: int, rank: int, dimension: int) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(rows, rank)) @ generator.normal(size=(rank, dimension))
+    assert diagnose(x.astype(np.float32))["verdict"]["kind"] == "dimensional collapse"
+
+
+def test_diagnose_says_which_eigenvalues_a_condition_number_is_of(tmp_path: Path) -> None:
+    np.save(tmp_path / "z.npy", rows_of_rank(6, 6))
+    result = CliRunner().invoke(app, ["diagnose", str(tmp_path / "z.npy")], catch_exceptions=False)
+    assert "first eigenvalue over the 14th, or the last" in " ".join(result.stdout.split())
+
+
+def test_diagnose_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "few.npz", embeddings=rows_of_rank(2))
+    assert diagnose(tmp_path / "few.npz")["verdict"]["kind"] == "dimensional collapse"
+    np.save(tmp_path / "same.npy", np.ones((50, 16), np.float32))
+    same = diagnose(tmp_path / "same.npy")
+    assert same["verdict"]["kind"] == "complete collapse"
+    json.dumps(same, allow_nan=False)
+    np.save(tmp_path / "aside.npy", 1000 + rows_of_rank(40))
+    assert diagnose(tmp_path / "aside.npy")["verdict"]["kind"] == "common offset"
+    broken = rows_of_rank(40)
+    broken[7, 3], broken[9] = np.nan, np.inf
+    np.save(tmp_path / "broken.npy", broken)
+    assert "2 of 400 rows" in diagnose(tmp_path / "broken.npy")["verdict"]["sentence"]
+    few = rows_of_rank(40)[:10]  # ten rows have nine directions, whatever they are
+    np.save(tmp_path / "short.npy", few)
+    assert len(diagnose(tmp_path / "short.npy")["eigenvalues"]) == 9
+
+
+def test_diagnose_an_encoder(run: twofold.Run, images: Path, tmp_path: Path) -> None:
+    found = diagnose(run.path)
+    features = twofold.embed(run, images, tmp_path / "digits.npz")
+    assert found["rows"] == 400
+    by_file = diagnose(features)
+    np.testing.assert_allclose(found["eigenvalues"], by_file["eigenvalues"], rtol=1e-3, atol=1e-6)
+    assert found["training"]["kind"] == run.results["verdict"]["kind"]
+
+    # As another program would save them: without our header, and with a classifier.
+    foreign = tmp_path / "foreign.safetensors"
+    save_file(load_file(run.path / "encoder.safetensors") | {"fc.weight": torch.zeros(3, 256)}, foreign)
+    with pytest.raises(TwofoldError, match="--encoder"):
+        diagnose(foreign, images)
+    with pytest.raises(TwofoldError, match="not of that encoder: it lacks"):
+        diagnose(foreign, images, encoder="resnet18")
+    again = diagnose(foreign, images, encoder="conv")
+    assert again["measures"]["effective_rank"] == pytest.approx(found["measures"]["effective_rank"], rel=0.02)
+
+
+def test_diagnose_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """timm itself is not needed for the test: what is asked of it, and that it is used as it says."""
+    asked = []
+
+    def create_model(name: str, **options: object) -> nn.Module:
+        asked.append((name, options))
+        if name != "tiny":
+            raise RuntimeError("No pretrained weights exist for it")
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 12))
+
+    timm = types.ModuleType("timm")
+    timm.create_model = create_model
+    timm.data = types.SimpleNamespace(
+        resolve_model_data_config=lambda _: {"input_size": (3, 16, 16), "mean": (0.5,) * 3, "std": (0.2,) * 3}
+    )
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    found = diagnose("timm:tiny", "digits")
+    assert asked == [("tiny", {"pretrained": True, "num_classes": 0})]
+    assert (found["rows"], found["dimension"]) == (1797, 12)
+    with pytest.raises(TwofoldError, match="No pretrained weights"):
+        diagnose("timm:none", "digits")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["nowhere.npy"], "there is no nowhere.npy"),
+        (["RUN/encoder.safetensors"], "give DATA"),
+        (["plain.npy"], "embeddings are floats"),
+        (
+            ["notes.txt"],
+            "diagnose cannot read notes.txt: give a .npy, .npz, .csv, .parquet or .safetensors",
+        ),
+        (["people.csv"], "people.csv cannot be read: a table of embeddings has columns f0, f1, …"),
+        (["cut.csv"], "cut.csv cannot be read: line 3 has 2 cells, and the heading 3"),
+        (["words.csv"], "words.csv cannot be read: could not convert string to float: 'x'"),
+        (["one.csv"], "embeddings are floats [rows, dimensions], two rows or more"),
+    ],
+)
+def test_refusals(
+    run: twofold.Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    np.save(tmp_path / "plain.npy", np.zeros((6, 8, 8), np.uint8))
+    tables = {"notes.txt": "", "people.csv": "name,age\n", "cut.csv": "file,f0,f1\na,1,2\nb,1\n"}
+    tables |= {"words.csv": "f0,f1\n1,x\n", "one.csv": "f0,f1\n1,2\n"}
+    for name, text in tables.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["twofold", "diagnose", *(word.replace("RUN", str(run.path)) for word in words)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_diagnose_uses_the_images_that_a_run_decoded(
+    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And still sees all of them in the order of their files, which decides the last digits."""
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
+    twofold.probe(desk / "run")  # decodes them as training did
+    decoded = sorted(tmp_path.glob("*.u8"))
+    assert len(decoded) == 2  # those that were trained on, and those that were held out
+    found = diagnose(desk / "run")
+    assert sorted(tmp_path.glob("*.u8")) == decoded
+    of_all = diagnose(twofold.load_encoder(desk / "run"), desk / "photos")
+    assert (found["rows"], found["eigenvalues"], found["measures"]) == (30, of_all["eigenvalues"], of_all["measures"])

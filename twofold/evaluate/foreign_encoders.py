@@ -1,0 +1,87 @@
+"""Encoders that Twofold did not train: weight files of other programs, timm's pretrained models, modules without a
+preprocessing of their own. `encoder.open_encoder` calls these.
+"""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from twofold.data.sources import Source, load, natural_size, network_for
+from twofold.errors import TwofoldError
+from twofold.models import build_encoder
+from twofold.models.encoders import TIMM
+from twofold.runs.preprocess import Preprocess, preprocess_of
+from twofold.runs.weights import HEADER
+
+
+def is_written_by_twofold(path: Path) -> bool:
+    """Whether a .safetensors file says how its encoder is built and fed."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return HEADER in (file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise TwofoldError(f"{path} cannot be read: {error}") from None
+
+
+def with_preprocess(network: nn.Module, image_size: int | None, source: Source) -> tuple[nn.Module, Preprocess]:
+    """With its own preprocessing. Where it has none, images are normalised by their own mean and standard deviation."""
+    if isinstance(getattr(network, "preprocess", None), Preprocess):
+        return network, preprocess_of(network)
+    size, channels = image_size or natural_size(source.train.side), source.chosen["channels"]
+    first = getattr(network, "conv1", None)
+    if isinstance(first, nn.Conv2d):
+        channels = first.in_channels
+    mean, std = load(source, image_size=size, channels=channels, test_fraction=0.0).train.statistics()
+    return network.eval(), Preprocess(size, channels, mean.tolist(), std.tolist())
+
+
+def load_foreign_weights(path: Path, name: str | nn.Module | None, image_size: int | None, source: Source) -> nn.Module:
+    """An encoder of that name, or of that architecture, with the weights of the file."""
+    if name is None:
+        raise TwofoldError(f"{path} does not say of which network it is: give --encoder resnet50, say, or timm:NAME")
+    tensors = load_file(path)
+    size = image_size or natural_size(source.train.side)
+    first = tensors.get("conv1.weight")
+    # A ResNet's stem is in its first weights, but for the pooling after a small one.
+    stem = "large" if first is not None and first.shape[-1] == 7 else network_for(size)["stem"]
+    channels = source.chosen["channels"] if first is None else first.shape[1]
+    network = (
+        build_encoder(name, channels=channels, stem=stem, image_size=size)
+        if isinstance(name, str)
+        else copy.deepcopy(name)
+    )
+    load_matching(path, network, tensors)
+    return network
+
+
+def load_matching(path: Path, network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Load all weights that the encoder needs. What else the file has, such as a classifier, is ignored."""
+    wanted = network.state_dict()
+    missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
+    wrong = [key for key, value in wanted.items() if key in tensors and tensors[key].shape != value.shape]
+    if missing or wrong:
+        named = f"lacks {missing[0]}" if missing else f"has {wrong[0]} of shape {tuple(tensors[wrong[0]].shape)}"
+        raise TwofoldError(
+            f"{path} is not of that encoder: it {named} ({len(missing)} missing, {len(wrong)} of another shape)"
+        )
+    network.load_state_dict({key: tensors.get(key, value) for key, value in wanted.items()})
+
+
+def load_timm(name: str) -> tuple[nn.Module, Preprocess]:
+    """timm's model with its pretrained weights, which timm has or downloads, and its preprocessing."""
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:
+        raise TwofoldError(f"{TIMM}{name} needs timm ({error}): pip install timm") from None
+    try:
+        network = timm.create_model(name, pretrained=True, num_classes=0)
+    except Exception as error:  # of many kinds: a name, a network that is not there, a file that is broken
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise TwofoldError(f"timm has no weights for {name} here: {reason}") from None
+    settings = timm.data.resolve_model_data_config(network)
+    channels, size, _ = settings["input_size"]
+    return network.eval(), Preprocess(size, channels, settings["mean"], settings["std"])

@@ -1,0 +1,85 @@
+"""All images of a source, for the verbs that look at every one of them: embed, search, duplicates and diagnose."""
+
+import dataclasses
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from twofold.config import Config
+from twofold.data.sources import Data, open_source
+from twofold.data.store import ImageStore
+from twofold.display import Display
+from twofold.runs.provenance import as_trained, is_own
+from twofold.runs.run import read_data
+from twofold.verbs.feature_files import Catalogue
+
+
+def read_all_images(run: Path, config: Config, data: Any, display: Display) -> Data:
+    """All images of a source. Those of the run's own data are split as the run did, so that what it decoded is used."""
+    named = isinstance(data, (str, Path))
+    own = named and config.data in (str(data), str(Path(data).expanduser().resolve()))
+    with display.stage("looking at images", 0) as stage:
+        source = open_source(
+            str(data) if named else data,
+            data_dir=config.data_dir,
+            class_list=config.class_list if own else None,
+            progress=stage,
+            to_train=False,
+        )
+    source = as_trained(run, config, source, display.say)
+    own = own or is_own(run, source)
+    read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display, rest=True)
+    if read.skipped:
+        first = read.skipped[0]
+        display.say(f"{len(read.skipped)} images could not be read and are left out; {first.path}: {first.reason}")
+    return read
+
+
+class AllImages:
+    """The images of all splits in the order of their index."""
+
+    def __init__(self, data: Data):
+        self.classes = data.classes
+        self.stores = [store for store in (data.train, data.test, data.rest) if store is not None]
+        index = torch.cat([store.index for store in self.stores])
+        place = torch.cat([torch.full((len(store),), number) for number, store in enumerate(self.stores)])
+        row = torch.cat([torch.arange(len(store)) for store in self.stores])
+        self.order = index.argsort()
+        self.index, self.store_number, self.row = index[self.order], place[self.order], row[self.order]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, rows: Tensor) -> tuple[Tensor, None]:
+        """uint8 [N, C, H, W] of these rows."""
+        shape = self.stores[0].images.shape[1:]
+        images = torch.empty((len(rows), *shape), dtype=torch.uint8)
+        for number, store in enumerate(self.stores):
+            here = self.store_number[rows] == number
+            images[here] = store.take(self.row[rows[here]])[0]
+        return images, None
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """What is known of them."""
+        held_out = (self.store_number > 0).numpy()
+        return Catalogue(self.index.numpy(), held_out, self._labels(), self._files(), self.classes)
+
+    def _labels(self) -> np.ndarray | None:
+        if all(store.labels is None for store in self.stores):
+            return None
+        return torch.cat([_labels_of(store) for store in self.stores])[self.order].numpy()
+
+    def _files(self) -> list[str] | None:
+        if all(store.files is None for store in self.stores):
+            return None
+        names = [name for store in self.stores for name in (store.files or [""] * len(store))]
+        return [names[number] for number in self.order.tolist()]
+
+
+def _labels_of(store: ImageStore) -> Tensor:
+    return torch.full((len(store),), -1) if store.labels is None else store.labels

@@ -1,0 +1,66 @@
+"""Files of duplicates: groups of near-identical images as JSON, CSV or text. `twofold duplicates --out` writes them."""
+
+import csv
+import io
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from twofold import files
+from twofold.errors import TwofoldError
+from twofold.files import write_atomically
+
+FORMATS = (".json", ".csv", ".txt")
+
+
+@dataclass(frozen=True)
+class GroupedImage:
+    """An image of a group."""
+
+    index: int  # its number in the source
+    split: str  # train or test
+    file: str | None  # below the source's folder
+    similarity: float  # to the most similar other of the group
+
+    def __str__(self) -> str:
+        return self.file or f"{self.split} image {self.index}"
+
+
+Duplicates = list[tuple[GroupedImage, ...]]
+
+
+def write_duplicates(path: Path, groups: Duplicates) -> Path:
+    """As JSON, CSV (a line for each image) or text, by the ending of the name."""
+    refuse_unwritable(path)
+    text = {".json": as_json, ".csv": as_csv, ".txt": as_text}[path.suffix](groups)
+    with files.writing(path):
+        write_atomically(path, text.encode("utf-8", "backslashreplace").decode())  # names need not be text
+    return path
+
+
+def refuse_unwritable(path: Path) -> None:
+    if path.suffix not in FORMATS or not path.resolve().parent.is_dir():
+        raise TwofoldError(f"--out {path}: groups are written as {', '.join(FORMATS)}, into a folder that exists")
+    files.refuse_unwritable(path)
+
+
+def as_json(groups: Duplicates) -> str:
+    return json.dumps([[asdict(image) for image in group] for group in groups], indent=1) + "\n"
+
+
+def as_csv(groups: Duplicates) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["group", "similarity", "split", "index", "file"])
+    for number, group in enumerate(groups, start=1):
+        for image in group:
+            writer.writerow([number, f"{image.similarity:.5f}", image.split, image.index, image.file or ""])
+    return text.getvalue()
+
+
+def as_text(groups: Duplicates) -> str:
+    """A group is a paragraph, an image a line."""
+    return "\n".join(
+        "".join([f"{len(group)} images\n", *(f"  {image.similarity:.3f}  {image}\n" for image in group)])
+        for group in groups
+    )
