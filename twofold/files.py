@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ except ImportError:  # Windows: nobody else is asked
     fcntl = None  # type: ignore[assignment]
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+TEMPORARY = ".part"  # the ending of a file that is still being written
 
 
 def is_writable(folder: Path) -> bool:
@@ -52,18 +54,58 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.part")
+@contextmanager
+def atomic(path: Path, *, durable: bool, concurrent: bool = False) -> Iterator[Path]:
+    """Yield a temporary path in the folder of `path`, which replaces `path` when the block ends without an error.
+
+    Readers see the old file or the new one, never a part of it, whenever this process is killed. After an error the old
+    file is still there and the temporary one is not.
+
+    Parameters
+    ----------
+    durable
+        Also survive a loss of power: the content reaches the disk before the rename, and the rename before this
+        returns. It is for what a run cannot do without, and for results that the user keeps. What Twofold can make
+        again does without it, since each sync waits for the disk.
+    concurrent
+        Other processes may write the same file at the same time, so each writes to a temporary file of its own. Its
+        owner alone can read it, as the decoded images of someone may be private. Otherwise the name is always the same,
+        and the next attempt overwrites what a killed process left.
+    """
+    aside = _temporary_file(path, concurrent)
     try:
-        # Names of files may be bytes that are no text.
-        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
-        sync(aside)
+        yield aside
+        if durable:
+            sync(aside)
         aside.replace(path)
     except BaseException:
         with suppress(OSError):
             aside.unlink()
         raise
-    sync(path.parent)
+    if durable:
+        sync(path.parent)
+
+
+def _temporary_file(path: Path, concurrent: bool) -> Path:
+    """The only place that chooses the names of temporary files; `is_temporary` knows them again."""
+    if not concurrent:
+        return path.with_name(f".{path.name}{TEMPORARY}")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
+    os.close(handle)
+    return Path(name)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether `atomic` gave the file its name. Where nothing is being written, a killed process left it."""
+    return path.name.startswith(".") and path.name.endswith(TEMPORARY)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace a file by this content, durably."""
+    if isinstance(content, str):  # names of files, which it may hold, need not be text
+        content = content.encode("utf-8", "backslashreplace")
+    with atomic(path, durable=True) as aside:
+        aside.write_bytes(content)
 
 
 def hold(file: IO[Any]) -> bool:

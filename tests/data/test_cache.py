@@ -137,10 +137,10 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_a_killed_process_left_is_removed_after_a_day(rows: list[np.ndarray | str], folder: Path) -> None:
     folder.mkdir()
-    old, running = folder / "old.partial", folder / "running.partial"
-    for partial, age in ((old, 25), (running, 1)):
-        partial.write_bytes(b"pixels")
-        os.utime(partial, (time.time() - age * 3600,) * 2)
+    old, running = folder / ".old.u8.part", folder / ".running.u8.part"
+    for path, age in ((old, 25), (running, 1)):
+        path.write_bytes(b"pixels")
+        os.utime(path, (time.time() - age * 3600,) * 2)
     cache.record("key", SHAPE, rows)
     assert (old.exists(), running.exists()) == (False, True)
 

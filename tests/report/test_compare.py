@@ -205,7 +205,7 @@ def test_what_the_disk_refuses_is_said(runs: list[RunFolder], tmp_path: Path, mo
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(
         TwofoldError, match=rf"could not be written into {tmp_path} \(No space left on device\): make room"
     ):

@@ -73,7 +73,7 @@ def test_a_report_that_cannot_be_written_is_no_reason_to_resume(
     def read_only(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(Path, "write_text", read_only)
+    monkeypatch.setattr(Path, "write_bytes", read_only)
     with pytest.raises(
         TwofoldError, match=r"Read-only file system\): make .*run writable, then `twofold report"
     ) as error:

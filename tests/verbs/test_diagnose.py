@@ -33,7 +33,7 @@ def test_numbers_that_a_full_disk_refuses(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     np.save(tmp_path / "z.npy", rows_of_rank(40))
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     words = ["diagnose", str(tmp_path / "z.npy"), "--out", str(tmp_path / "numbers.json")]
     with pytest.raises(
         TwofoldError, match=rf"could not be written into {tmp_path} \(No space left on device\): make room"

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 import time
 import warnings
 import zlib
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 
 from twofold.errors import TwofoldError
-from twofold.files import cache_folder
+from twofold.files import atomic, cache_folder, is_temporary, sync
 from twofold.text import bytes_in_words
 
 FORMAT = 3  # a new number where decoding changes, so that older files are not taken for the same pixels
@@ -199,6 +198,10 @@ class _Checked:
             content = content[room:]
 
 
+class _NoImages(Exception):
+    """None of the rows is an image, so that no file is kept."""
+
+
 def record(
     key: str,
     row_shape: tuple[int, ...],
@@ -215,28 +218,27 @@ def record(
     pixels, sidecar = _paths(key)
     skipped: dict[int, str] = {}
     count = 0
-    partial: Path | None = None
     try:
         pixels.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(pixels.parent)
         make_room((expected or 0) * int(np.prod(row_shape)), key.rpartition("-")[0] or key)
         # Plain writes, not a mapping: a full disk is then an error, and not a signal that ends the process.
-        with tempfile.NamedTemporaryFile(dir=pixels.parent, suffix=".partial", delete=False) as file:
-            partial = Path(file.name)
-            checked = _Checked(file)
-            for number, row in enumerate(rows):
-                if isinstance(row, str):
-                    skipped[number] = row
-                else:
-                    checked.write(row.tobytes())
-                    count += 1
-            file.flush()
-            os.fsync(file.fileno())
-        if not count:
-            return Decoded(torch.empty((0, *row_shape), dtype=torch.uint8), skipped)
-        written = partial.stat().st_mtime_ns
-        sidecar.unlink(missing_ok=True)  # of a damaged file: it must not be taken for the new one's
-        os.replace(partial, pixels)
+        with atomic(pixels, durable=False, concurrent=True) as aside:
+            with aside.open("wb") as file:
+                checked = _Checked(file)
+                for number, row in enumerate(rows):
+                    if isinstance(row, str):
+                        skipped[number] = row
+                    else:
+                        checked.write(row.tobytes())
+                        count += 1
+            if not count:
+                raise _NoImages
+            # The JSON vouches for the content, which must be on the disk before it. Files that a loss of power takes
+            # are decoded again.
+            sync(aside)
+            written = aside.stat().st_mtime_ns
+            sidecar.unlink(missing_ok=True)  # of a damaged file: it must not be taken for the new one's
         marks_there = b"".join(mark for number, mark in enumerate(marks or ()) if number not in skipped)
         about = {
             "count": count,
@@ -246,18 +248,16 @@ def record(
             "checksums": checked.checksums,
         }
         for path, content in ((sidecar.with_suffix(".marks"), marks_there), (sidecar, json.dumps(about).encode())):
-            partial = sidecar.with_suffix(f".{os.getpid()}.partial")
-            partial.write_bytes(content)
-            os.replace(partial, path)
+            with atomic(path, durable=False, concurrent=True) as aside:
+                aside.write_bytes(content)
         return Decoded(mapped(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape))), skipped)
+    except _NoImages:
+        return Decoded(torch.empty((0, *row_shape), dtype=torch.uint8), skipped)
     except OSError as error:
         raise TwofoldError(
             f"cannot write decoded images to {pixels.parent}: {error.strerror or error}; "
             "make room there, or set TWOFOLD_CACHE to another folder"
         ) from error
-    finally:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
 
 
 def in_memory(row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str]) -> Decoded:
@@ -286,6 +286,6 @@ def _existing(path: Path) -> Path:
 
 def _remove_abandoned(where: Path) -> None:
     """What a killed process left behind; one that still runs has written to its file within the day."""
-    for partial in where.glob("*.partial"):
-        if partial.stat().st_mtime < time.time() - ABANDONED_SECONDS:
-            partial.unlink(missing_ok=True)
+    for path in filter(is_temporary, where.iterdir()):
+        if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+            path.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from twofold.data.readers.folder import class_names
 from twofold.data.sources import ARRAY, DATASET, Data, Source, find_again, open_source, trained_rows
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
+from twofold.files import atomic
 
 FILE = "images.npz"
 MOST = 0.5  # of the names that a run was trained on
@@ -41,15 +42,10 @@ def remember(run: Path, source: Source, test_fraction: float, data: Data) -> str
         kept["trained"] = np.unique(_hashes(os.fsencode(name) for name in names))
     if hashes is not None:
         kept["pixels"], kept["order"] = np.unique(hashes.train), np.array(hashes.order)
-    aside = run / f".{FILE}.part"
     try:
-        with aside.open("wb") as file:
+        with atomic(run / FILE, durable=True) as aside, aside.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **kept)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(run / FILE)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise TwofoldError(f"{run / FILE} could not be written: {error}") from None
     return "" if hashes is None else _copies(hashes)
 

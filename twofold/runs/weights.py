@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError
-from twofold.files import sync
+from twofold.files import write_atomically
 from twofold.models import build_encoder, has_name, name_of
 from twofold.randomness import seeded
 from twofold.runs.preprocess import Chain, Preprocess
@@ -42,13 +42,9 @@ def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) ->
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     # Copies: safetensors refuses tensors that share memory, such as tied weights.
     copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    aside = path.with_name(f".{path.name}.part")
     try:
-        aside.write_bytes(with_sorted_header(save(copies, metadata={"format": "pt", **metadata})))
-        sync(aside)
-        aside.replace(path)
+        write_atomically(path, with_sorted_header(save(copies, metadata={"format": "pt", **metadata})))
     except (OSError, SafetensorError) as error:
-        aside.unlink(missing_ok=True)
         raise TwofoldError(f"{path} could not be written: {error}") from None
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from twofold.display import Display
 from twofold.evaluate.encoder import open_run_encoder
-from twofold.files import writing
+from twofold.files import atomic, writing
 from twofold.runs.run import Run
 from twofold.verbs.all_images import AllImages, read_all_images
 from twofold.verbs.feature_files import writer_for
@@ -33,12 +33,6 @@ def embed(
     path, config = Path(run), Run(run).config
     opened = open_run_encoder(path, config, encoder)
     images = AllImages(read_all_images(path, config, data, display))
-    aside = out.with_name(f".{out.name}.part")
-    with writing(out):
-        try:
-            with display.stage("embedding", len(images)) as stage:
-                write(aside, images.catalogue, opened.blocks(images, stage))
-            aside.replace(out)
-        finally:
-            aside.unlink(missing_ok=True)
+    with writing(out), atomic(out, durable=False) as aside, display.stage("embedding", len(images)) as stage:
+        write(aside, images.catalogue, opened.blocks(images, stage))
     return out

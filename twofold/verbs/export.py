@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from twofold.data.decode import GAP
 from twofold.errors import TwofoldError, nearest
-from twofold.files import refuse_unwritable, sync, write_atomically, writing
+from twofold.files import atomic, refuse_unwritable, write_atomically, writing
 from twofold.models import feature_dimension
 from twofold.runs.run import Run
 from twofold.runs.weights import load_encoder, read_encoder
@@ -45,16 +45,9 @@ def export(
     if not out.resolve().parent.is_dir() or out.is_dir():
         raise TwofoldError(f"--out {out}: give the name of a file, in a folder that exists")
     refuse_unwritable(out)
-    aside = out.with_name(f".part-{out.name}")
-    with writing(out):
-        try:
-            with quiet_torch():
-                how.write(exported, aside)
-                difference = compare(network, how.read(exported, aside), example)
-            sync(aside)
-            aside.replace(out)
-        finally:
-            aside.unlink(missing_ok=True)
+    with writing(out), atomic(out, durable=True) as aside, quiet_torch():
+        how.write(exported, aside)
+        difference = compare(network, how.read(exported, aside), example)
     facts = {
         "file": out.name,
         "format": format,

@@ -9,7 +9,6 @@ import errno
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from twofold.data.decode import Header, decode, look
 from twofold.data.items import Items
 from twofold.data.work import Progress, counted, in_order, quiet_pillow
 from twofold.errors import TwofoldError
-from twofold.files import cache_folder
+from twofold.files import atomic, cache_folder
 
 INDEX_FORMAT = 1
 LISTED = np.dtype(
@@ -164,12 +163,7 @@ def keep(of: Path, index: Index) -> None:
     blob = os.fsencode("\0".join(index.names))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as file:
-            try:
-                np.savez(file, names=np.frombuffer(blob, np.uint8), rows=index.rows)
-                file.flush()
-                os.replace(file.name, path)
-            except OSError:
-                os.unlink(file.name)
+        with atomic(path, durable=False, concurrent=True) as aside, aside.open("wb") as file:
+            np.savez(file, names=np.frombuffer(blob, np.uint8), rows=index.rows)
     except OSError:
         return

@@ -45,6 +45,7 @@ from typing import Any
 import numpy as np
 
 from twofold.errors import TwofoldError
+from twofold.files import is_temporary, sync, write_atomically
 
 FORMAT = 1
 BUFFER_BYTES = 2**25
@@ -132,7 +133,7 @@ class DiskRows:
                 if count == 1:
                     self._return_to(self.base)
                 self._undo = self._open_undo(self.base)
-                _sync_folder(path)
+                sync(path)
                 if count == 1:
                     self._remove_undo(lambda _, number: number > 0)  # all of it is put back
         except BaseException:
@@ -173,7 +174,7 @@ class DiskRows:
             os.fdatasync(self._file)
             following = self._open_undo(step)
             try:
-                _sync_folder(self.path)
+                sync(self.path)
             except OSError:
                 os.close(following)
                 self._undo_path(step, self._number).unlink()  # else later rows would be taken for those of this mark
@@ -202,19 +203,18 @@ class DiskRows:
 
     def set_schedule(self, schedule: np.ndarray) -> None:
         with self._errors("written"):
-            _write_whole(self.path / SCHEDULE, schedule.astype("<f8").tobytes())
+            write_atomically(self.path / SCHEDULE, schedule.astype("<f8").tobytes())
 
     def _create(self, header: Mapping[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         ours = {ROWS, SCHEDULE, self._undo_path(0, 0).name}
-        others = [entry.name for entry in self.path.iterdir() if entry.name.removesuffix(".part") not in ours]
-        if [name for name in others if name != f"{HEADER}.part"]:
+        if any(entry.name not in ours and not is_temporary(entry) for entry in self.path.iterdir()):
             raise TwofoldError(f"{self.path} is a folder with other files in it: choose an empty or a new one")
         for name in (ROWS, self._undo_path(0, 0).name, SCHEDULE):
             (self.path / name).write_bytes(b"")
         os.truncate(self.path / ROWS, self.rows * self.record_bytes)
-        _write_whole(self.path / HEADER, (json.dumps(dict(header), indent=1) + "\n").encode())
-        _sync_folder(self.path.resolve().parent)
+        write_atomically(self.path / HEADER, (json.dumps(dict(header), indent=1) + "\n").encode())
+        sync(self.path.resolve().parent)
 
     def _refuse_other(self, header: Mapping[str, Any]) -> None:
         try:
@@ -293,7 +293,7 @@ class DiskRows:
                 os.fdatasync(self._file)
             if mark != step:
                 self._undo_path(mark, number).unlink()
-        _sync_folder(self.path)  # no newer one may come back when those of this mark are empty
+        sync(self.path)  # no newer one may come back when those of this mark are empty
 
     def _put_back(self, undo: Path) -> None:
         for fresh, used, records in _blocks(undo, self.record_bytes):
@@ -368,21 +368,3 @@ def _write_all(file: int, data: bytes) -> None:
     view = memoryview(data)
     while len(view):
         view = view[os.write(file, view) :]
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    aside = path.with_name(f"{path.name}.part")
-    with aside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

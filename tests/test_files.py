@@ -1,0 +1,138 @@
+"""Files are replaced as a whole or not at all, and synced in the order that survives a loss of power."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twofold import files
+from twofold.files import atomic, is_temporary, write_atomically
+
+KINDS = [{"durable": True}, {"durable": False}, {"durable": False, "concurrent": True}]
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "results.json"
+    path.write_text("old")
+    return path
+
+
+@pytest.fixture
+def mask() -> Iterator[None]:
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+@each_kind
+def test_the_target_changes_when_the_block_ends(target: Path, kind: dict[str, bool]) -> None:
+    with atomic(target, **kind) as aside:
+        assert aside.parent == target.parent  # a rename is atomic within one file system only
+        assert is_temporary(aside)
+        aside.write_text("new")
+        assert target.read_text() == "old"
+    assert target.read_text() == "new"
+    assert list(target.parent.iterdir()) == [target]
+
+
+@each_kind
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_after_an_error_the_old_file_is_there_and_nothing_else(
+    target: Path, kind: dict[str, bool], error: type[BaseException]
+) -> None:
+    def write_half() -> None:
+        with atomic(target, **kind) as aside:
+            aside.write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert target.read_text() == "old"
+    assert list(target.parent.iterdir()) == [target]
+
+
+@each_kind
+def test_after_a_kill_the_old_file_is_there(target: Path, kind: dict[str, bool]) -> None:
+    program = f"""
+import os, signal
+from pathlib import Path
+from twofold.files import atomic
+with atomic(Path({str(target)!r}), **{kind}) as aside:
+    aside.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", program], env=environment).returncode == -signal.SIGKILL
+    assert target.read_text() == "old"
+    (left,) = [path for path in target.parent.iterdir() if path != target]
+    assert is_temporary(left)
+    with atomic(target, **kind) as aside:
+        aside.write_text("new")
+    assert target.read_text() == "new"
+    # The next attempt overwrites what is left, unless it may belong to a process that is still writing.
+    assert left.exists() == kind.get("concurrent", False)
+
+
+def test_a_rename_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"), atomic(tmp_path / "folder", durable=True) as aside:
+        aside.write_text("a file cannot take the place of a folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_durable_file_is_synced_before_the_rename_and_its_folder_after(
+    target: Path, durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+
+    def fsync(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        synced.append((path, target.read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with atomic(target, durable=durable) as aside:
+        aside.write_text("new")
+    assert synced == ([(aside, "old"), (target.parent, "new")] if durable else [])
+
+
+def test_a_full_disk_leaves_the_old_file(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "sync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(target, "new")
+    assert target.read_text() == "old"
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.usefixtures("mask")
+def test_permissions_follow_the_umask_but_only_the_owner_reads_what_processes_share(target: Path) -> None:
+    for kind, expected in zip(KINDS, (0o640, 0o640, 0o600), strict=True):
+        with atomic(target, **kind) as aside:
+            aside.write_text("new")
+        assert stat.S_IMODE(target.stat().st_mode) == expected
+
+
+def test_processes_that_write_the_same_file_do_not_meet(target: Path) -> None:
+    with atomic(target, durable=False, concurrent=True) as first:
+        first.write_text("first")
+        with atomic(target, durable=False, concurrent=True) as second:
+            second.write_text("second")
+        assert target.read_text() == "second"
+    assert target.read_text() == "first"
+
+
+def test_text_may_hold_names_that_are_no_text(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "skipped.txt", f"größe {os.fsdecode(b'bad' + bytes([255]))}.jpg\n")
+    assert (tmp_path / "skipped.txt").read_text(encoding="utf-8") == "größe bad\\udcff.jpg\n"
+    write_atomically(tmp_path / "rows.bin", b"\xff\x00")
+    assert (tmp_path / "rows.bin").read_bytes() == b"\xff\x00"
