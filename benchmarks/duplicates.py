@@ -18,7 +18,7 @@ from PIL import Image, ImageEnhance
 from torch import Tensor
 
 from benchmarks.results import Table, keep
-from twofold.data.sources import open_source
+from twofold.data.open import open_source
 from twofold.evaluate.duplicates import BLOCK, Levelled, whitened
 from twofold.evaluate.neighbours import pairs_above
 from twofold.runs.run import Run

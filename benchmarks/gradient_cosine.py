@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.results import Table, keep
+from twofold.data.load import read_data
 from twofold.display import Display
 from twofold.models import build_encoder, mlp
 from twofold.objectives import batch_cross_entropy
-from twofold.runs.run import read_data
 from twofold.train.trainer import Trainer
 from twofold.verbs.pretrain import configure
 

@@ -24,10 +24,10 @@ from torch.func import functional_call
 from benchmarks.measure import MIB
 from benchmarks.results import Table, keep
 from twofold.data import store
+from twofold.data.load import read_data
 from twofold.display import Display
 from twofold.methods import Method
 from twofold.methods.registry import CATALOG
-from twofold.runs.run import read_data
 from twofold.train.trainer import Trainer
 from twofold.types import Batch
 from twofold.verbs.pretrain import configure

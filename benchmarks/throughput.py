@@ -25,9 +25,9 @@ from twofold.config import RUN_KEYS
 from twofold.cuda.bf16_weights import Bf16Weights
 from twofold.cuda.step_graph import StepGraph
 from twofold.data import store
+from twofold.data.load import read_data
 from twofold.display import Display
 from twofold.precision import tf32_products
-from twofold.runs.run import read_data
 from twofold.train.memory_format import to_memory_format
 from twofold.train.sample_rows import NoRows
 from twofold.train.trainer import Trainer

@@ -8,7 +8,7 @@ import pytest
 
 from twofold.config import resolve
 from twofold.config.keys import parse_overrides
-from twofold.data.sources import NAMES
+from twofold.data.registry import NAMED_SETS
 from twofold.methods import schema
 
 PAGE = Path(__file__).parent.parent / "docs" / "s-diet.md"
@@ -18,7 +18,7 @@ COMMANDS = re.findall(r"`twofold pretrain (.*?)`", PAGE.read_text())
 @pytest.mark.parametrize("command", COMMANDS)
 def test_experiments_can_be_configured(command: str) -> None:
     data, option, method, *keys = shlex.split(command)
-    assert data in NAMES
+    assert data in NAMED_SETS
     assert option == "--method"
     config = resolve(schema(method), {"user": parse_overrides(keys)})
     assert set(config.origin) == {key.partition("=")[0] for key in keys}

@@ -25,9 +25,10 @@ from PIL import Image
 from standard_files import cifar10_contents, idx
 from twofold import config
 from twofold.data.decode import Unreadable, decode, read_header
-from twofold.data.readers import named_sets
 from twofold.data.readers.arrays import read_array_file
+from twofold.data.readers.cifar import read_batch
 from twofold.data.readers.lists import parse
+from twofold.data.readers.mnist import read_idx
 from twofold.data.readers.pickles import read_pickle
 from twofold.data.readers.shards import members, read_shards
 from twofold.errors import TwofoldError
@@ -95,11 +96,11 @@ READERS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], Any]]] = {
     },
     "npy": (lambda _: array_bytes(np.save), read_array_file),
     "npz": (lambda _: array_bytes(np.savez_compressed), read_array_file),
-    "idx": (lambda _: idx(PIXELS), lambda path: named_sets._read_idx(path, 3)),
-    "idx.gz": (lambda _: gzip.compress(idx(PIXELS)), lambda path: named_sets._read_idx(path, 3)),
+    "idx": (lambda _: idx(PIXELS), lambda path: read_idx(path, 3)),
+    "idx.gz": (lambda _: gzip.compress(idx(PIXELS)), lambda path: read_idx(path, 3)),
     "cifar": (
         lambda _: pickle.dumps(cifar10_contents()["test_batch"], protocol=2),
-        lambda path: named_sets._cifar_batch(path, "labels", 3),
+        lambda path: read_batch(path, "labels", 3),
     ),
     "list": (lambda _: b'path,label,split\n"a,b.png",cat,train\nc.png,,test\n', read_list),
     "tar": (lambda _: tar_bytes(tarfile.PAX_FORMAT), members),
@@ -239,7 +240,7 @@ def test_lists_in_lists_are_no_labels(tmp_path: Path) -> None:
         pickle.dumps({"data": np.zeros((10, 3072), np.uint8), "labels": nested}, protocol=2)
     )
     with pytest.raises(TwofoldError, match="has no labels"):
-        named_sets._cifar_batch(tmp_path / "batch", "labels", 3)
+        read_batch(tmp_path / "batch", "labels", 3)
 
 
 def test_archives_that_grow_without_end_are_refused_by_name(tmp_path: Path) -> None:
@@ -255,11 +256,11 @@ def test_archives_that_grow_without_end_are_refused_by_name(tmp_path: Path) -> N
     head = bytes((0, 0, 8, 3)) + np.array([10, 10, 10], ">u4").tobytes()
     (tmp_path / "train.gz").write_bytes(gzip.compress(head + bytes(2**26)))
     with pytest.raises(TwofoldError, match="not a complete IDX file"):
-        named_sets._read_idx(tmp_path / "train.gz", 3)
+        read_idx(tmp_path / "train.gz", 3)
     huge = bytes((0, 0, 8, 3)) + np.array([2**32 - 1] * 3, ">u4").tobytes()
     (tmp_path / "train").write_bytes(huge)
     with pytest.raises(TwofoldError, match="not a complete IDX file"):
-        named_sets._read_idx(tmp_path / "train", 3)
+        read_idx(tmp_path / "train", 3)
 
 
 def test_images_of_too_many_pixels_are_refused_before_they_are_decoded(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from PIL import Image
 
 import running
 import twofold
+from twofold.data.load import load_data
+from twofold.data.open import open_source
 from twofold.data.readers.arrays import from_arrays
-from twofold.data.sources import load, open_source
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
@@ -34,7 +35,7 @@ def test_each_channel_is_resized_as_pillow_resizes_a_grey_image(channels: int) -
 def test_channels_that_cannot_be_made_are_refused(have: int, asked: int) -> None:
     source = open_source(noise(4, 8, 8, have))
     with pytest.raises(TwofoldError, match=f"have {have} channels, of which channels={asked} cannot be made"):
-        load(source, image_size=8, channels=asked, test_fraction=0)
+        load_data(source, image_size=8, channels=asked, test_fraction=0)
 
 
 @pytest.mark.parametrize("channels", [2, 5])

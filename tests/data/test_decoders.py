@@ -10,7 +10,8 @@ from PIL import Image
 
 from twofold.data import decoders
 from twofold.data.decode import decode, look
-from twofold.data.sources import load, open_source
+from twofold.data.load import load_data
+from twofold.data.open import open_source
 
 DEADLY = """
 import os
@@ -101,7 +102,7 @@ def test_a_folder_is_the_same_with_and_without_them(
     for least in (10, 10_000):
         monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / str(least)))
         monkeypatch.setattr(decoders, "LEAST_FILES", least)
-        data = load(open_source(files[0].parent), image_size=8, channels=3, test_fraction=0.0)
+        data = load_data(open_source(files[0].parent), image_size=8, channels=3, test_fraction=0.0)
         results.append((data.train.images.numpy().copy(), data.train.files, data.skipped, data.fingerprint))
     (images, *others), (expected, *expected_others) = results
     np.testing.assert_array_equal(images, expected)

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from standard_files import cifar10_contents, cifar100_contents, mnist_contents
-from twofold.data.readers import named_sets
-from twofold.data.readers.named_sets import Remote, fetch, read_cifar10, read_cifar100, read_fashion_mnist, read_mnist
+from twofold.data.downloads import Remote, fetch
+from twofold.data.readers import cifar, mnist
+from twofold.data.readers.cifar import read_cifar10, read_cifar100
+from twofold.data.readers.mnist import read_fashion_mnist, read_mnist
 from twofold.errors import TwofoldError
 
 
@@ -54,7 +56,7 @@ def serve(server: tuple[Path, str], name: str, content: bytes, files: tuple[str,
     return Remote(f"{server[1]}/{name}", hashlib.md5(content).hexdigest(), files)
 
 
-CIFAR10_FILES = named_sets.CIFAR10_REMOTES[0].files
+CIFAR10_FILES = cifar.CIFAR10_REMOTES[0].files
 
 
 def test_download_unpacks_the_expected_files_alone(
@@ -63,7 +65,7 @@ def test_download_unpacks_the_expected_files_alone(
     contents = cifar10_contents()
     packed = archive(contents, **{"../escaped": b"x", "cifar-10-batches-py/readme.html": b"x"})
     remote = serve(server, "cifar-10-python.tar.gz", packed, CIFAR10_FILES)
-    monkeypatch.setattr(named_sets, "CIFAR10_REMOTES", (remote,))
+    monkeypatch.setattr(cifar, "CIFAR10_REMOTES", (remote,))
     train, _, _ = read_cifar10(tmp_path / "data", download=True)
     np.testing.assert_array_equal(train.images[0].transpose(2, 0, 1).ravel(), contents["data_batch_1"]["data"][0])
     written = {str(path.relative_to(tmp_path / "data")) for path in (tmp_path / "data").rglob("*") if path.is_file()}
@@ -81,7 +83,7 @@ def test_download_of_mnist_fetches_what_is_missing(
         serve(server, f"{name}.gz", gzip.compress(content), (f"MNIST/raw/{name}",))
         for name, content in contents.items()
     )
-    monkeypatch.setattr(named_sets, "MNIST_REMOTES", remotes)
+    monkeypatch.setattr(mnist, "MNIST_REMOTES", remotes)
     present = "train-images-idx3-ubyte"
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / present).write_bytes(contents[present])
@@ -95,25 +97,25 @@ def test_downloads_of_cifar100_and_fashion_mnist(
 ) -> None:
     packed = archive(cifar100_contents(), "cifar-100-python")
     files = tuple(f"cifar-100-python/{name}" for name in ("train", "test", "meta"))
-    monkeypatch.setattr(named_sets, "CIFAR100_REMOTES", (serve(server, "cifar-100-python.tar.gz", packed, files),))
+    monkeypatch.setattr(cifar, "CIFAR100_REMOTES", (serve(server, "cifar-100-python.tar.gz", packed, files),))
     train, test, classes = read_cifar100(tmp_path, download=True)
     assert (len(train), len(test), len(classes)) == (7, 4, 3)
     remotes = tuple(
         serve(server, f"{name}.gz", gzip.compress(content), (f"FashionMNIST/raw/{name}",))
         for name, content in mnist_contents().items()
     )
-    monkeypatch.setattr(named_sets, "FASHION_MNIST_REMOTES", remotes)
+    monkeypatch.setattr(mnist, "FASHION_MNIST_REMOTES", remotes)
     train, test, _ = read_fashion_mnist(tmp_path, download=True)
     assert (len(train), len(test)) == (6, 3)
 
 
 def test_the_files_that_are_published() -> None:
     """Names, places and addresses; of the checksums only their form."""
-    for remotes, count in ((named_sets.CIFAR100_REMOTES, 3), (named_sets.FASHION_MNIST_REMOTES, 4)):
+    for remotes, count in ((cifar.CIFAR100_REMOTES, 3), (mnist.FASHION_MNIST_REMOTES, 4)):
         assert sum(len(remote.files) for remote in remotes) == count
         assert all(remote.url.startswith("https://") and len(remote.md5) == 32 for remote in remotes)
-    assert named_sets.CIFAR100_REMOTES[0].files == tuple(f"cifar-100-python/{n}" for n in ("train", "test", "meta"))
-    for remote in named_sets.FASHION_MNIST_REMOTES:
+    assert cifar.CIFAR100_REMOTES[0].files == tuple(f"cifar-100-python/{n}" for n in ("train", "test", "meta"))
+    for remote in mnist.FASHION_MNIST_REMOTES:
         assert remote.files == (f"FashionMNIST/raw/{Path(remote.url).stem}",)
 
 
@@ -136,3 +138,19 @@ def test_failed_downloads_are_one_line_and_leave_nothing(tmp_path: Path, server:
         assert remote.url in str(caught.value)
         assert "\n" not in str(caught.value)
         assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_missing_files_are_named_with_place_address_and_remedy(tmp_path: Path) -> None:
+    with pytest.raises(TwofoldError) as caught:
+        read_cifar10(tmp_path, download=False)
+    message = str(caught.value)
+    for part in ("data_batch_1", "batches.meta", str(tmp_path / "cifar-10-batches-py"), "download=true"):
+        assert part in message
+    assert "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz" in message
+    assert "\n" not in message
+    contents = mnist_contents()
+    for name in list(contents)[:3]:
+        (tmp_path / name).write_bytes(contents[name])
+    with pytest.raises(TwofoldError, match=r"t10k-labels-idx1-ubyte.*mnist/t10k-labels-idx1-ubyte\.gz") as caught:
+        read_mnist(tmp_path, download=False)
+    assert "images" not in str(caught.value)

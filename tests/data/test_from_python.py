@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from twofold.data.sources import load, open_source
+from twofold.data.load import load_data
+from twofold.data.open import open_source
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
@@ -22,7 +23,7 @@ def test_one_class_is_no_label(tmp_path: Path) -> None:
     for pairs in ((images, np.zeros(40, int)), {"train": (images, ["cat"] * 40), "test": (images[:5], ["cat"] * 5)}):
         source = open_source(pairs)
         assert (source.labelled, source.classes) == (False, None)
-        data = load(source, image_size=8, channels=1, test_fraction=0.2)
+        data = load_data(source, image_size=8, channels=1, test_fraction=0.2)
         assert (len(data.train), data.train.labels) == (40, None)
         assert data.test is None or data.test.labels is None
     for number in range(3):
@@ -32,21 +33,21 @@ def test_one_class_is_no_label(tmp_path: Path) -> None:
     shown = open_source(tmp_path / "list.csv", to_train=False)
     assert (shown.classes, shown.train.labels.tolist()) == (("cat",), [0, 0, -1])
     assert shown.fingerprint == open_source(tmp_path / "list.csv").fingerprint
-    assert load(shown, image_size=8, channels=1, test_fraction=0.5).test is None
+    assert load_data(shown, image_size=8, channels=1, test_fraction=0.5).test is None
 
 
 def test_arrays_with_and_without_labels() -> None:
     images = noise(40, 3, 32, 32)
     source = open_source(images)
-    assert source.chosen == {"image_size": 32, "channels": 3, "stem": "small"}
+    assert (source.train.side, source.train.channels) == (32, 3)
     assert (source.name, source.defaults, source.labelled) == ("array", {}, False)
-    data = load(source, image_size=32, channels=3, test_fraction=0.5)
+    data = load_data(source, image_size=32, channels=3, test_fraction=0.5)
     assert (data.test, data.classes, data.train.labels, data.train.files) == (None, None, None, None)
     np.testing.assert_array_equal(data.train.images.numpy(), images)
-    labelled = load(open_source((images, np.arange(40) % 4)), image_size=16, channels=1, test_fraction=0.5)
+    labelled = load_data(open_source((images, np.arange(40) % 4)), image_size=16, channels=1, test_fraction=0.5)
     assert (len(labelled.train), len(labelled.test), labelled.classes) == (20, 20, ("0", "1", "2", "3"))
     assert labelled.test.images.shape == (20, 1, 16, 16)
-    whole = load(open_source((images, np.arange(40) % 4)), image_size=16, channels=1, test_fraction=0)
+    whole = load_data(open_source((images, np.arange(40) % 4)), image_size=16, channels=1, test_fraction=0)
     assert (len(whole.train), whole.test) == (40, None)
 
 
@@ -109,7 +110,7 @@ def test_tensors_are_arrays() -> None:
     pairs = open_source(((tensors[0][:30], labels[:30]), (tensors[0][30:], labels[30:])))
     assert (pairs.location, len(pairs.train), len(pairs.test)) == ("array", 30, 10)
     half = open_source((tensors[0] / 255).bfloat16())
-    assert load(half, image_size=8, channels=3, test_fraction=0).train.images.shape == (40, 3, 8, 8)
+    assert load_data(half, image_size=8, channels=3, test_fraction=0).train.images.shape == (40, 3, 8, 8)
 
 
 def test_a_test_set_under_another_name_is_refused() -> None:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import twofold
 from running import small
-from twofold.data.sources import Source, open_source
+from twofold.data.open import open_source
+from twofold.data.source import Source
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder, open_run_encoder
 from twofold.models import build_encoder

@@ -15,7 +15,8 @@ import running
 import twofold
 from browser import elements, texts, tile_at
 from fake_runs import pictured_run
-from twofold.data.sources import load, open_source
+from twofold.data.load import load_data
+from twofold.data.open import open_source
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder
@@ -75,7 +76,7 @@ def test_pictures_are_those_of_the_files_that_they_name(run: Path) -> None:
 def test_the_order_of_images_depends_on_neither_seed_nor_split(tmp_path: Path) -> None:
     source = open_source(str(photographs(tmp_path / "photos")))
     split, whole = (
-        Sample(load(source, image_size=12, channels=3, test_fraction=fraction), 20) for fraction in (0.2, 0.0)
+        Sample(load_data(source, image_size=12, channels=3, test_fraction=fraction), 20) for fraction in (0.2, 0.0)
     )
     assert len(split) == 20
     assert torch.equal(split.index, whole.index)

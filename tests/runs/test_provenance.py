@@ -12,8 +12,10 @@ from PIL import Image
 import running
 import twofold
 from twofold.config import Config
-from twofold.data.sources import Source, load, open_source
-from twofold.data.split import hold_out_groups
+from twofold.data.hold_out import hold_out_groups
+from twofold.data.load import load_data
+from twofold.data.open import open_source
+from twofold.data.source import Source
 from twofold.errors import TwofoldError
 from twofold.runs import provenance
 
@@ -33,7 +35,9 @@ def test_the_share_of_groups_is_right_within_half_of_the_largest() -> None:
 
 
 def remember(run: Path, source: Source, test_fraction: float) -> None:
-    provenance.remember(run, source, test_fraction, load(source, image_size=8, channels=3, test_fraction=test_fraction))
+    provenance.remember(
+        run, source, test_fraction, load_data(source, image_size=8, channels=3, test_fraction=test_fraction)
+    )
 
 
 def test_new_images_without_a_label_are_not_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +46,8 @@ def test_new_images_without_a_label_are_not_held_out(tmp_path: Path, monkeypatch
     (here / "list.csv").write_text(
         "path,label\n" + "".join(f"{n}.png,{'' if n == 5 else 'ab'[n % 2]}\n" for n in range(6))
     )
-    source = dataclasses.replace(open_source(here / "list.csv"), held=np.arange(6) >= 4)
-    data = load(source, image_size=8, channels=3, test_fraction=0.2)
+    source = dataclasses.replace(open_source(here / "list.csv"), held_out=np.arange(6) >= 4)
+    data = load_data(source, image_size=8, channels=3, test_fraction=0.2)
     assert data.test.index.tolist() == [4]
     assert 5 in data.train.index.tolist()
 
@@ -69,14 +73,16 @@ def test_other_groups_are_other_data(tmp_path: Path) -> None:
 def test_a_folder_that_was_moved_is_split_as_it_was(tmp_path: Path) -> None:
     """Though files were added, one has gone and all have other times; but few names in common are no sign."""
     here = folder(tmp_path / "photos", 10)
-    source = dataclasses.replace(open_source(here), held=np.arange(10) >= 7)
+    source = dataclasses.replace(open_source(here), held_out=np.arange(10) >= 7)
     remember(tmp_path, source, 0.3)
     config, said = SimpleNamespace(data=str(here)), []
     there = folder(tmp_path / "elsewhere", 12)
     (there / "0.png").unlink()
     moved = provenance.as_trained(tmp_path, config, open_source(there), said.append)
     names = moved.train.names(np.arange(11))
-    assert {name for name, held in zip(names, moved.held, strict=True) if held} == {f"{n}.png" for n in range(7, 12)}
+    assert {name for name, held in zip(names, moved.held_out, strict=True) if held} == {
+        f"{n}.png" for n in range(7, 12)
+    }
     assert "counts as held out" in said[0]
     others = open_source(folder(tmp_path / "others", 3))
     assert provenance.as_trained(tmp_path, config, others, pytest.fail) is others
@@ -94,7 +100,7 @@ def test_a_moved_folder_keeps_the_classes_that_were_chosen_of_it(tmp_path: Path)
     again = provenance.own_source(tmp_path, config, lambda _: None, tmp_path / "moved")
     assert again.classes == ("cats", "owls")
     assert len(again) == 8
-    assert int(again.held.sum()) == 2
+    assert int(again.held_out.sum()) == 2
     birds = folder(tmp_path / "birds", 4)  # without these classes they are other images, as they are
     assert len(provenance.own_source(tmp_path, config, pytest.fail, birds)) == 4
 
@@ -106,7 +112,7 @@ def test_images_are_known_again_by_their_pixels(tmp_path: Path, monkeypatch: pyt
     remember(tmp_path, source, 0.0)
 
     def trained_on(source: Source) -> int:
-        images = load(source, image_size=8, channels=3, test_fraction=0.0).train
+        images = load_data(source, image_size=8, channels=3, test_fraction=0.0).train
         return provenance.trained_on(tmp_path, images)
 
     assert trained_on(source) == 6

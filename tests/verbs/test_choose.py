@@ -12,7 +12,9 @@ from PIL import Image
 import running
 from twofold import text
 from twofold.config import RUN_KEYS, Config
-from twofold.data.sources import Source, open_source, sample
+from twofold.data.load import load_sample
+from twofold.data.open import open_source
+from twofold.data.source import Source
 from twofold.errors import TwofoldError
 from twofold.train import timing_run
 from twofold.train.timing_run import Memory, measure_memory, measure_step
@@ -35,14 +37,14 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_sample_is_in_memory_and_spread_over_the_images(photos: Path, tmp_path: Path) -> None:
     (photos / "cat/01.png").write_bytes(b"no image")
     source = open_source(photos)
-    data = sample(source, 5, image_size=12, channels=3)
+    data = load_sample(source, 5, image_size=12, channels=3)
     assert len(data.train) == 5
     assert data.train.index[0] == 1
     assert data.train.index[-1] == 39
     whole = np.asarray(Image.open(photos / data.train.files[2]))[:, 1:13]
     np.testing.assert_array_equal(data.train.images[2].permute(1, 2, 0), whole)
     assert not list((tmp_path / "cache").glob("*.u8"))
-    assert len(sample(source, 1000, image_size=12, channels=3).train) == 39
+    assert len(load_sample(source, 1000, image_size=12, channels=3).train) == 39
 
 
 @pytest.mark.parametrize("side, blurred", [(64, 0.0), (100, 0.5)])

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import running
 import twofold
 from twofold.cli import app, main
-from twofold.data.sources import find_again
+from twofold.data.open import find_again
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.runs.folder import RunFolder

@@ -14,7 +14,7 @@ from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
     from twofold.config import Config
-    from twofold.data.sources import Source
+    from twofold.data.source import Source
 
 
 # Unknown options come as words, so that what is a setting can be answered with how to write it.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from twofold.config import Config
-from twofold.data.sources import Source
+from twofold.data.source import Source
 from twofold.device import choose_device
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import BATCH_SIZE, ImageRows, batches, collect

@@ -10,7 +10,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from twofold.data.sources import Source, load, natural_size, network_for
+from twofold.config.image_size import default_encoder_keys, default_image_size
+from twofold.data.load import load_data
+from twofold.data.source import Source
 from twofold.errors import TwofoldError
 from twofold.models import build_encoder
 from twofold.models.encoders import TIMM
@@ -31,11 +33,11 @@ def with_preprocess(network: nn.Module, image_size: int | None, source: Source) 
     """With its own preprocessing. Where it has none, images are normalised by their own mean and standard deviation."""
     if isinstance(getattr(network, "preprocess", None), Preprocess):
         return network, preprocess_of(network)
-    size, channels = image_size or natural_size(source.train.side), source.chosen["channels"]
+    size, channels = image_size or default_image_size(source.train.side), source.train.channels
     first = getattr(network, "conv1", None)
     if isinstance(first, nn.Conv2d):
         channels = first.in_channels
-    mean, std = load(source, image_size=size, channels=channels, test_fraction=0.0).train.statistics()
+    mean, std = load_data(source, image_size=size, channels=channels, test_fraction=0.0).train.statistics()
     return network.eval(), Preprocess(size, channels, mean.tolist(), std.tolist())
 
 
@@ -44,11 +46,11 @@ def load_foreign_weights(path: Path, name: str | nn.Module | None, image_size: i
     if name is None:
         raise TwofoldError(f"{path} does not say of which network it is: give --encoder resnet50, say, or timm:NAME")
     tensors = load_file(path)
-    size = image_size or natural_size(source.train.side)
+    size = image_size or default_image_size(source.train.side)
     first = tensors.get("conv1.weight")
     # A ResNet's stem is in its first weights, but for the pooling after a small one.
-    stem = "large" if first is not None and first.shape[-1] == 7 else network_for(size)["stem"]
-    channels = source.chosen["channels"] if first is None else first.shape[1]
+    stem = "large" if first is not None and first.shape[-1] == 7 else default_encoder_keys(size)["stem"]
+    channels = source.train.channels if first is None else first.shape[1]
     network = (
         build_encoder(name, channels=channels, stem=stem, image_size=size)
         if isinstance(name, str)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from twofold.counter import key
-from twofold.data.sources import Data
+from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.evaluate.linear import SOLVERS, agreement, fit_linear, probe_labels, ranked, shuffled_by_class
 from twofold.evaluate.neighbours import nearest, unit

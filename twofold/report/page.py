@@ -13,7 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from twofold.config.keys import shown
-from twofold.data.sources import NAMES
+from twofold.data.registry import NAMED_SETS
 from twofold.display import Display
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.evaluate.projection import MOST_POINTS
@@ -295,7 +295,7 @@ def configuration(config: Record) -> list[dict[str, str]]:
 
     def plays_a_part(key: str) -> bool:
         # Only sets that have a name are looked for in a folder of sets.
-        return key != "data_dir" or origin.get(key) == "user" or values["data"] in NAMES
+        return key != "data_dir" or origin.get(key) == "user" or values["data"] in NAMED_SETS
 
     rows = [(key, value, origin.get(key, "default")) for key, value in values.items() if plays_a_part(key)]
     rows += [(key, value, "derived") for key, value in config.get("derived", {}).items()]

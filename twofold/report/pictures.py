@@ -15,8 +15,9 @@ from twofold import counter
 from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.data.augment import Augmenter
+from twofold.data.load import load_configured
 from twofold.data.loader import Order
-from twofold.data.sources import Data, load_as
+from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.display import Display
 from twofold.errors import TwofoldError
@@ -89,7 +90,7 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
         raise TwofoldError(f"{source.name} has other images than those that {folder.path} was trained on")
     encoder = open_run_encoder(folder.path, config)
     with display.stage("reading images", len(source)) as stage:
-        images = load_as(config, source, stage)
+        images = load_configured(config, source, stage)
     preprocess = preprocess_of(encoder.network)
     assert config.image_size is not None
     augment = Augmenter(

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from twofold.config import Config
+from twofold.data.hold_out import training_rows
+from twofold.data.open import find_again, open_source
 from twofold.data.readers.folder import class_names
-from twofold.data.sources import ARRAY, DATASET, Data, Source, find_again, open_source, trained_rows
+from twofold.data.source import ARRAY, DATASET, Data, Source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.files import atomic
@@ -36,7 +38,7 @@ def remember(run: Path, source: Source, test_fraction: float, data: Data) -> str
     """The source's fingerprint, and of each image that is trained on a hash of its pixels and, if any, of its name.
     Returns how many images are there twice, in words; nothing where none is."""
     hashes = _hashes_of(data)
-    names = source.train.names(trained_rows(source, test_fraction))
+    names = source.train.names(training_rows(source, test_fraction))
     kept = {"fingerprint": np.array(source.fingerprint)}
     if names is not None:
         kept["trained"] = np.unique(_hashes(os.fsencode(name) for name in names))
@@ -74,7 +76,7 @@ def own_source(run: Path, config: Config, say: Callable[[str], None], data: Any 
 def is_own(run: Path, source: Source) -> bool:
     """Of what `as_trained` returns: whether it has the images that the run was trained on, wherever they lie."""
     kept = _read(run)
-    return source.held is not None or (kept is not None and str(kept["fingerprint"]) == source.fingerprint)
+    return source.held_out is not None or (kept is not None and str(kept["fingerprint"]) == source.fingerprint)
 
 
 def same_images(run: Path, data: Data) -> bool:
@@ -116,7 +118,7 @@ def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], N
         return source  # other images: all were replaced, or few names happen to be the same
     why = f"has changed since {run} was trained" if found_again else f"has the names of {run}'s images"
     say(f"{source.name} {why}: what it was not trained on counts as held out")
-    return dataclasses.replace(source, held=~trained)
+    return dataclasses.replace(source, held_out=~trained)
 
 
 def _read(run: Path) -> dict[str, np.ndarray] | None:

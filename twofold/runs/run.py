@@ -1,15 +1,12 @@
-"""A run folder as a program reads it, and the images that it was trained on."""
+"""A run folder as a program reads it: `Run`, which `twofold.pretrain` returns and every verb takes."""
 
 import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
-from twofold import dist
 from twofold.config import Config
 from twofold.config import load as load_config
-from twofold.data.sources import Data, Source, load_as
-from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.methods import schema_of_run
 from twofold.runs.folder import RunFolder
@@ -59,10 +56,3 @@ class Run:
     @property
     def report(self) -> Path:
         return self.path / "report.html"
-
-
-def read_data(config: Config, source: Source, display: Display, *, rest: bool = False) -> Data:
-    with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
-        data = load_as(config, source, stage, rest=rest)
-    dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
-    return data

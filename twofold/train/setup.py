@@ -18,7 +18,7 @@ from twofold.cuda.bf16_weights import Bf16Weights, NoCopies
 from twofold.cuda.streams import NoStreams, Streams
 from twofold.data.augment import Augmenter
 from twofold.data.loader import Loader, Order
-from twofold.data.sources import Data
+from twofold.data.source import Data
 from twofold.data.store import LEAST_STD, ImageStore
 from twofold.errors import TwofoldError
 from twofold.methods import Method, Parts, find

@@ -12,7 +12,8 @@ from twofold import dist
 from twofold.config import Config, Head
 from twofold.cuda.compilation import LEAST_STEPS
 from twofold.cuda.step_graph import WARM_UP
-from twofold.data.sources import Data, Source, sample
+from twofold.data.load import load_sample
+from twofold.data.source import Data, Source
 from twofold.device import DEVICE_SHARE, choose_device, free_memory, host_memory
 from twofold.display import Display
 from twofold.errors import TwofoldError
@@ -119,7 +120,7 @@ def _small_trainer(config: Config, source: Source) -> Trainer:
 def _trainer(config: Config, source: Source) -> Trainer:
     assert config.image_size is not None
     assert config.channels is not None
-    data: Data = sample(source, config.batch_size, image_size=config.image_size, channels=config.channels)
+    data: Data = load_sample(source, config.batch_size, image_size=config.image_size, channels=config.channels)
     # Rows of a head stay in memory: a trial writes nothing, and has few of them.
     parameters = {name: Head() if isinstance(value, Head) else value for name, value in config.parameters.items()}
     config = replace(

@@ -14,7 +14,7 @@ from twofold.config import Config
 from twofold.cuda.compilation import keep_compiled_code, worth_compiling
 from twofold.cuda.step_graph import StepGraph
 from twofold.cuda.streams import Streams
-from twofold.data.sources import Data
+from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.device import choose_device
 from twofold.display import Display, Stage, status_line

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from twofold.config import Config
-from twofold.data.sources import Data, open_source
+from twofold.data.load import read_data
+from twofold.data.open import open_source
+from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.display import Display
 from twofold.runs.provenance import as_trained, is_own
-from twofold.runs.run import read_data
 from twofold.verbs.feature_files import Catalogue
 
 

@@ -5,9 +5,12 @@ from typing import Any
 
 from twofold import dist
 from twofold.config import Config, refuse_unread, resolve
+from twofold.config.image_size import default_encoder_keys
 from twofold.config.keys import Schema
+from twofold.data.hold_out import training_rows
+from twofold.data.load import refuse_channels
 from twofold.data.loader import refuse_large, suggested_batch_size
-from twofold.data.sources import Source, network_for, refuse_channels
+from twofold.data.source import Source
 from twofold.device import choose_device
 from twofold.display import Display
 from twofold.errors import TwofoldError
@@ -58,7 +61,7 @@ def refuse(config: Config, source: Source) -> None:
     assert config.channels is not None
     refuse_unread(config)
     refuse_channels(source, config.channels)
-    refuse_large(config.batch_size, source.training_images(config.test_fraction))
+    refuse_large(config.batch_size, len(training_rows(source, config.test_fraction)))
     if config.pieces > 1:
         refuse_uneven(config.pieces, config.batch_size)
 
@@ -66,12 +69,12 @@ def refuse(config: Config, source: Source) -> None:
 def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
     """Values that follow from image size, number of images, memory and epochs, where nobody asked for others."""
     assert config.image_size is not None
-    chosen = network_for(config.image_size)
+    chosen = default_encoder_keys(config.image_size)
     if config.image_size >= BLURRED_FROM and "augment.blur" not in config.origin:
         chosen["augment.blur"] = 0.5
     if (shorter := warm_up(config.warmup_epochs, config.epochs)) != config.warmup_epochs:
         chosen["warmup_epochs"] = shorter
-    images = source.training_images(config.test_fraction)
+    images = len(training_rows(source, config.test_fraction))
     if images < 2 * config.batch_size:
         chosen["batch_size"] = suggested_batch_size(images)
     entry = find(config.method)
@@ -121,6 +124,6 @@ def epoch_seconds(config: Config, source: Source, budget: float | None = None) -
 
 
 def steps_per_epoch(config: Config, source: Source) -> int:
-    images = source.training_images(config.test_fraction)
+    images = len(training_rows(source, config.test_fraction))
     full, rest = divmod(images, config.batch_size)
     return max(1, full + (not config.drop_last and rest >= 2))

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from twofold.data.sources import Source, find_again, load, open_source
+from twofold.data.load import load_data
+from twofold.data.open import find_again, open_source
+from twofold.data.source import Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.duplicates import near_duplicates
@@ -127,7 +129,7 @@ def read_images(encoder: Encoder, source: Source, test_fraction: float, display:
     preprocess = encoder.preprocess
     assert isinstance(preprocess, Preprocess)
     with display.stage("reading images", len(source)) as stage:
-        read = load(
+        read = load_data(
             source,
             image_size=preprocess.image_size,
             channels=preprocess.channels,

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from twofold.data.load import read_data
 from twofold.data.store import ImageStore
 from twofold.display import Display
 from twofold.evaluate.duplicates import THRESHOLD, Levelled, check_threshold, near_duplicates
 from twofold.evaluate.encoder import open_run_encoder
 from twofold.runs.preprocess import preprocess_of
 from twofold.runs.provenance import own_source
-from twofold.runs.run import Run, read_data
+from twofold.runs.run import Run
 from twofold.verbs.all_images import read_all_images
 from twofold.verbs.duplicate_files import Duplicates, GroupedImage
 

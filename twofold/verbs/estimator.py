@@ -21,8 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from twofold.data.decode import Unreadable, plain
-from twofold.data.readers.arrays import from_arrays
-from twofold.data.readers.datasets import of_numpy
+from twofold.data.readers.arrays import from_arrays, to_numpy
 from twofold.data.store import ImageStore
 from twofold.device import choose_device
 from twofold.errors import TwofoldError
@@ -193,7 +192,7 @@ def checked_shape(given: Any) -> tuple[int, ...]:
 def as_array(X: Any) -> Any:
     """What has no dimensions of its own, such as a list of pictures, as an array."""
     if hasattr(X, "ndim"):
-        return of_numpy(X)
+        return to_numpy(X)
     if isinstance(X, (list, tuple)) and X and all(isinstance(item, Image.Image) for item in X):
         return stacked(X)
     if isinstance(X, (str, Path)) or (isinstance(X, (list, tuple)) and X and isinstance(X[0], (str, Path))):

@@ -9,9 +9,11 @@ import torch
 
 from twofold.config import RUN_KEYS, Config, flat
 from twofold.config.keys import shown
-from twofold.data.items import Items
+from twofold.data.hold_out import training_rows
+from twofold.data.item_split import ItemSplit
+from twofold.data.load import load_sample
 from twofold.data.loader import suggested_batch_size
-from twofold.data.sources import ARRAY, DATASET, Source, sample
+from twofold.data.source import ARRAY, DATASET, Source
 from twofold.device import choose_device
 from twofold.files import cache_folder
 from twofold.methods import find
@@ -54,7 +56,7 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         return f"the recipe of {config.method}"
     if layer == "data":
         return f"suits {source.name}"
-    images = source.training_images(config.test_fraction)
+    images = len(training_rows(source, config.test_fraction))
     few = config.batch_size == suggested_batch_size(images)
     reasons = {
         "image_size": f"the shorter sides of the images are {source.train.side} pixels, in the median",
@@ -92,7 +94,7 @@ class Estimate:
 def estimate(config: Config, source: Source) -> Estimate:
     assert config.image_size is not None
     assert config.channels is not None
-    some = sample(source, STATISTICS_IMAGES, image_size=config.image_size, channels=config.channels).train
+    some = load_sample(source, STATISTICS_IMAGES, image_size=config.image_size, channels=config.channels).train
     mean, std = some.statistics()
     memory = measure_memory(config, source).bytes(config.batch_size // config.pieces)
     device = choose_device(config.device)
@@ -148,7 +150,7 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
         lines["quicker"] = f"{rough_duration(costs.steps * costs.bf16_seconds)} with precision=bf16, on this processor"
     if source.remark:
         lines["note"] = source.remark
-    if isinstance(source.train, Items):
+    if isinstance(source.train, ItemSplit):
         lines["on disk"] = f"{bytes_in_words(costs.images)} of decoded images in {cache_folder()}"
     return lines
 

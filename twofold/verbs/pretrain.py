@@ -9,8 +9,12 @@ from torch import Tensor, nn
 
 from twofold import dist
 from twofold.config import RUN_KEYS, Config, Head, dump, flat, resolve
-from twofold.data.readers.datasets import is_array_splits, is_splits
-from twofold.data.sources import Source, open_source
+from twofold.config.image_size import default_image_size
+from twofold.data.load import read_data
+from twofold.data.open import open_source
+from twofold.data.readers.arrays import is_array_splits
+from twofold.data.readers.datasets import is_splits
+from twofold.data.source import Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.methods import find, refuse_keys_of_others, schema
@@ -18,7 +22,7 @@ from twofold.models import name_of
 from twofold.precision import own_modes
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import Numbered, ReadOnlyRunFolder, RunFolder
-from twofold.runs.run import Run, read_data
+from twofold.runs.run import Run
 from twofold.train.trainer import Trainer
 from twofold.verbs.choose import resolve_config
 from twofold.verbs.resume import continue_run
@@ -74,7 +78,7 @@ def configure(
     # a method of the user's own.
     kept = {*recipe, *keys.keys() - RUN_KEYS.keys()} if entry.family == "own" else set()
     suited = {name: value for name, value in source.defaults.items() if name in keys and name not in kept}
-    sizes = {name: source.chosen[name] for name in ("image_size", "channels")}
+    sizes = {"image_size": default_image_size(source.train.side), "channels": source.train.channels}
     weights = {} if asked.init is None else initial_weights.keys_of(located["init"])
     user = {name: located.pop(name, value) for name, value in given.items()}
     layers = {"method": recipe, "data": suited, "chosen": sizes | located, "init": weights, "user": user}

@@ -12,7 +12,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from twofold.config import Config, Graph
-from twofold.data.sources import Data
+from twofold.data.load import read_data
+from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.device import choose_device
 from twofold.display import Display
@@ -28,7 +29,7 @@ from twofold.runs.folder import RunFolder
 from twofold.runs.initial_weights import as_begun
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.provenance import own_source, same_images, trained_on
-from twofold.runs.run import Run, read_data
+from twofold.runs.run import Run
 from twofold.runs.weights import load_encoder
 from twofold.train.setup import build_method
 

@@ -7,7 +7,9 @@ from torch import nn
 
 from twofold import dist
 from twofold.config import Config
-from twofold.data.sources import ARRAY, DATASET, Source, find_again, open_source
+from twofold.data.load import read_data
+from twofold.data.open import find_again, open_source
+from twofold.data.source import ARRAY, DATASET, Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.methods import refuse_unregistered
@@ -16,7 +18,7 @@ from twofold.precision import own_modes
 from twofold.report.page import write_anew
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
-from twofold.runs.run import Run, read_data
+from twofold.runs.run import Run
 from twofold.train.trainer import Trainer
 from twofold.verbs.training import train_and_report
 

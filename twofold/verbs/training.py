@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from twofold import dist
-from twofold.data.sources import ARRAY, DATASET
+from twofold.data.source import ARRAY, DATASET
 from twofold.device import device_name, peak_memory, process_memory
 from twofold.display import Display
 from twofold.evaluate.features import pixels

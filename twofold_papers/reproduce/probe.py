@@ -5,12 +5,13 @@ from pathlib import Path
 
 from torch import nn
 
-from twofold.data.sources import open_source
+from twofold.data.load import read_data
+from twofold.data.open import open_source
 from twofold.display import Display
 from twofold.evaluate.probes import labelled_splits, linear_accuracy
 from twofold.runs.folder import RunFolder
 from twofold.runs.provenance import own_source
-from twofold.runs.run import Run, read_data
+from twofold.runs.run import Run
 from twofold.train.trainer import Trainer
 from twofold_papers.reproduce.table import Probe
 

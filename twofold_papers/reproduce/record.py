@@ -20,7 +20,7 @@ import torch
 
 from twofold.config import flat, resolve
 from twofold.config.keys import shown
-from twofold.data.sources import defaults_of
+from twofold.data.open import defaults_of
 from twofold.evaluate.metrics import dimensions_above, shannon_entropy
 from twofold.files import write_atomically
 from twofold.methods import CATALOG, schema

@@ -6,7 +6,7 @@ from typing import Any
 
 from twofold.config import Config, flat, resolve
 from twofold.config.keys import coerce
-from twofold.data.sources import defaults_of, location_of
+from twofold.data.open import defaults_of, location_of
 from twofold.errors import TwofoldError
 from twofold.methods import find, schema
 from twofold.verbs.choose import warm_up

@@ -7,8 +7,9 @@ from PIL import Image
 
 import running
 import twofold
+from twofold.data.load import load_data
+from twofold.data.open import open_source
 from twofold.data.readers.arrays import from_arrays, read_array_file
-from twofold.data.sources import load, open_source
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
@@ -255,7 +256,7 @@ def test_arrays_with_a_test_set_of_their_own(of: Callable[[object, object], obje
     images, more = RNG.integers(0, 256, (9, 8, 8), dtype=np.uint8), RNG.integers(0, 256, (4, 8, 8), dtype=np.uint8)
     source = open_source(of((images, np.arange(9) % 3), (more, np.array([2, 0, 1, 2]))))
     assert source.name == "array"
-    data = load(source, image_size=8, channels=1, test_fraction=0.5)
+    data = load_data(source, image_size=8, channels=1, test_fraction=0.5)
     assert data.train.labels.tolist() == [0, 1, 2] * 3
     assert data.test.labels.tolist() == [2, 0, 1, 2]
     np.testing.assert_array_equal(data.test.images[:, 0].numpy(), more)

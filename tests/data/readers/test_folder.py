@@ -7,10 +7,12 @@ import pytest
 from PIL import Image
 
 from twofold.data import work
-from twofold.data.items import Items
+from twofold.data.item_split import ItemSplit
+from twofold.data.load import load_data
+from twofold.data.open import open_source
 from twofold.data.readers import file_index
 from twofold.data.readers.folder import image_files, read_folder
-from twofold.data.sources import Skipped, load, open_source
+from twofold.data.source import Skipped
 from twofold.data.work import in_order
 from twofold.errors import TwofoldError
 
@@ -35,7 +37,7 @@ def draw(root: Path, *names: str, size: tuple[int, int] = (12, 10), mode: str = 
         Image.fromarray(RNG.integers(0, 256, shape, dtype=np.uint8)).save(root / name)
 
 
-def labels_of(split: Items, classes: tuple[str, ...]) -> list[str]:
+def labels_of(split: ItemSplit, classes: tuple[str, ...]) -> list[str]:
     return [classes[label] for label in split.labels]
 
 
@@ -172,7 +174,7 @@ def test_links_that_lead_nowhere_are_skipped_counted_and_leave_the_classes_alone
     draw(root, *(f"{name}/{number}.png" for name in ("cat", "dog") for number in range(5)))
     (root / "dangling.jpg").symlink_to(root / "nowhere.jpg")
     (root / "notes.txt").symlink_to(root / "nowhere.txt")
-    data = load(open_source(root), image_size=8, channels=3, test_fraction=0.2)
+    data = load_data(open_source(root), image_size=8, channels=3, test_fraction=0.2)
     assert data.classes == ("cat", "dog")
     assert data.skipped == (Skipped("dangling.jpg", "No such file or directory"),)
     lost = root.parent / "lost"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from twofold.data.open import open_source
 from twofold.data.readers import folder_sets
-from twofold.data.sources import load, open_source
 from twofold.errors import TwofoldError
 from twofold.verbs import pretrain
 
@@ -22,60 +22,6 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def draw(path: Path, side: int = 64) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(RNG.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(path)
-
-
-def stl10(data_dir: Path) -> dict[str, np.ndarray]:
-    """Images [n, H, W, C], written as the set has them: red, green, blue, and each of them column by column."""
-    folder = data_dir / "stl10_binary"
-    folder.mkdir(parents=True)
-    images = {
-        name: RNG.integers(0, 256, (count, 96, 96, 3), dtype=np.uint8)
-        for name, count in (("train", 4), ("test", 3), ("unlabeled", 5))
-    }
-    for name, pixels in images.items():
-        (folder / f"{name}_X.bin").write_bytes(
-            b"".join(
-                bytes(image[:, column, channel]) for image in pixels for channel in range(3) for column in range(96)
-            )
-        )
-    (folder / "train_y.bin").write_bytes(bytes([1, 2, 3, 1]))
-    (folder / "test_y.bin").write_bytes(bytes([3, 3, 2]))
-    (folder / "class_names.txt").write_text("airplane\nbird\ncar\n")
-    return images
-
-
-def test_stl10_trains_on_all_images_and_knows_the_labels_of_some(tmp_path: Path) -> None:
-    images = stl10(tmp_path)
-    source = open_source("stl10", data_dir=tmp_path)
-    assert source.chosen["image_size"] == 96
-    data = load(source, image_size=96, channels=3, test_fraction=0.2)
-    assert data.train.labels.tolist() == [0, 1, 2, 0, -1, -1, -1, -1, -1]
-    assert (data.test.labels.tolist(), data.classes) == ([2, 2, 1], ("airplane", "bird", "car"))
-    everything = np.concatenate([images["train"], images["unlabeled"]])
-    np.testing.assert_array_equal(data.train.images.permute(0, 2, 3, 1), everything)
-    np.testing.assert_array_equal(data.test.images.permute(0, 2, 3, 1), images["test"])
-    assert len(data.train.labelled()) == 4
-
-
-def test_stl10_has_the_stem_and_the_blur_of_the_papers(tmp_path: Path) -> None:
-    stl10(tmp_path)
-    config, _ = pretrain.configure("stl10", "isoloss", {"data_dir": str(tmp_path)})
-    assert (config.encoder, config.stem, config.image_size, config.augment.blur) == ("resnet18", "large", 96, 0.5)
-
-
-@pytest.mark.parametrize(
-    "file, content, message",
-    [
-        ("train_X.bin", b"x" * 5000, "whole images"),
-        ("train_y.bin", bytes([1, 2, 3]), "label from 1 to 3"),
-        ("test_y.bin", bytes([0, 1, 2]), "label from 1 to 3"),
-    ],
-)
-def test_damaged_files_of_stl10_are_named(tmp_path: Path, file: str, content: bytes, message: str) -> None:
-    stl10(tmp_path)
-    (tmp_path / "stl10_binary" / file).write_bytes(content)
-    with pytest.raises(TwofoldError, match=rf"{file}.*{message}"):
-        open_source("stl10", data_dir=tmp_path)
 
 
 def tiny_imagenet(data_dir: Path) -> Path:
@@ -101,7 +47,7 @@ def test_tiny_imagenet_has_the_labels_of_its_annotations(tmp_path: Path) -> None
         assert source.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
         assert source.test.files == tuple(f"val/images/val_{number}.JPEG" for number in range(4))
         assert source.test.labels.tolist() == [1, 0, 0, 1]
-        assert (source.chosen["image_size"], source.chosen["stem"]) == (64, "small-pool")
+        assert source.train.side == 64
     (root / "val/val_annotations.txt").write_text("val_0.JPEG\tn01629819\n")
     with pytest.raises(TwofoldError, match=r"val_annotations.txt does not name the class of .*val_1"):
         open_source(root)

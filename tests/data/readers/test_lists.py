@@ -9,9 +9,10 @@ from PIL import Image
 
 import twofold
 from twofold.config import Graph
+from twofold.data.load import load_data
+from twofold.data.open import open_source
 from twofold.data.readers.columns import cell_of, numbered
 from twofold.data.readers.lists import Entry, parse, read_list
-from twofold.data.sources import load, open_source
 from twofold.errors import TwofoldError
 from twofold.methods.relations import group_numbers
 
@@ -44,7 +45,7 @@ def test_paths_alone_keep_their_order_and_are_relative_to_the_list(desk: Path) -
     train, test, classes = read_list(path)
     assert train.files == ("more scans/4.png", "scans/0.png", "../outside.png", str(desk / "scans/1.png"))
     assert (train.labels, train.groups, test, classes) == (None, None, None, None)
-    data = load(open_source(path), image_size=8, channels=3, test_fraction=0)
+    data = load_data(open_source(path), image_size=8, channels=3, test_fraction=0)
     for row, name in enumerate(train.files):
         np.testing.assert_array_equal(data.train.images[row].permute(1, 2, 0), np.asarray(Image.open(desk / name)))
 
@@ -97,7 +98,7 @@ def test_a_semicolon_may_be_part_of_a_name(desk: Path) -> None:
 def test_images_without_a_label_are_trained_on_and_not_held_out(desk: Path) -> None:
     labels = ["a", "b", "", "", "a", "b"]
     rows = [f"{'scans' if n < 3 else 'more scans'}/{n}.png,{label}" for n, label in enumerate(labels)]
-    data = load(open_source(listed(desk, "t.csv", *rows)), image_size=8, channels=3, test_fraction=0.5)
+    data = load_data(open_source(listed(desk, "t.csv", *rows)), image_size=8, channels=3, test_fraction=0.5)
     assert sorted(data.test.labels.tolist()) == [0, 1]
     assert data.train.labels.tolist().count(-1) == 2
     assert sorted([*data.train.index.tolist(), *data.test.index.tolist()]) == list(range(6))
@@ -109,9 +110,9 @@ def test_images_without_a_label_are_trained_on_and_not_held_out(desk: Path) -> N
 
 def test_groups_of_the_list_are_a_graph(desk: Path) -> None:
     path = listed(desk, "t.csv", "path,group", "scans/0.png,x", "scans/1.png,", "scans/2.png,x", "more scans/3.png,y")
-    store = load(open_source(path), image_size=8, channels=3, test_fraction=0).train
+    store = load_data(open_source(path), image_size=8, channels=3, test_fraction=0).train
     assert group_numbers(Graph(source="groups"), store).tolist() == [0, -1, 0, 1]
-    bare = load(open_source(desk / "scans"), image_size=8, channels=3, test_fraction=0).train
+    bare = load_data(open_source(desk / "scans"), image_size=8, channels=3, test_fraction=0).train
     with pytest.raises(TwofoldError, match="column called group"):
         group_numbers(Graph(source="groups"), bare)
 
@@ -131,7 +132,7 @@ def test_a_run_on_a_list_with_some_labels_and_groups(desk: Path, tmp_path: Path)
 
 def test_files_that_are_not_there_are_skipped_with_a_reason(desk: Path) -> None:
     path = listed(desk, "list.txt", "scans/0.png", "scans/none.png", "scans/1.png", "scans/nu\0l.png")
-    data = load(open_source(path), image_size=8, channels=3, test_fraction=0)
+    data = load_data(open_source(path), image_size=8, channels=3, test_fraction=0)
     assert {item.path: item.reason for item in data.skipped} == {
         "scans/none.png": "No such file or directory",
         "scans/nu\0l.png": "not a file name",

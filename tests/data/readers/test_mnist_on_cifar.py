@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from standard_files import CLASSES, cifar10_contents, idx
-from twofold.data.readers.mnist_on_cifar import partners
-from twofold.data.sources import open_source
+from twofold.data.open import open_source
+from twofold.data.readers.mnist_on_cifar import choose_digits
 from twofold.errors import TwofoldError
 from twofold.verbs import pretrain
 
@@ -37,7 +37,7 @@ def test_each_picture_has_a_digit_of_its_label(data_dir: Path) -> None:
     source = open_source("mnist-on-cifar", data_dir=data_dir)
     pictures = open_source("cifar10", data_dir=data_dir)
     assert source.classes == tuple(CLASSES)
-    assert source.chosen == {"image_size": 32, "channels": 4, "stem": "small"}
+    assert (source.train.side, source.train.channels) == (32, 4)
     for split, plain, part in ((source.train, pictures.train, "train"), (source.test, pictures.test, "t10k")):
         np.testing.assert_array_equal(split.images[..., :3], plain.images)
         np.testing.assert_array_equal(split.labels, plain.labels)
@@ -51,20 +51,20 @@ def test_each_picture_has_a_digit_of_its_label(data_dir: Path) -> None:
 
 def test_no_digit_twice_while_others_of_its_label_are_left() -> None:
     labels = np.array([0, 1] * 10 + [0] * 15)
-    chosen = partners(labels, np.repeat(np.arange(2), [10, 20]), "train")
+    chosen = choose_digits(labels, np.repeat(np.arange(2), [10, 20]), "train")
     zeros, ones = chosen[labels == 0], chosen[labels == 1]
     assert sorted(zeros[:10]) == list(range(10))
     np.testing.assert_array_equal(zeros[10:20], zeros[:10])
     assert len(set(ones)) == 10
     assert set(ones) <= set(range(10, 30))
     assert list(ones) != sorted(ones)  # in no order of theirs
-    other = partners(labels, np.repeat(np.arange(2), [10, 20]), "test")
+    other = choose_digits(labels, np.repeat(np.arange(2), [10, 20]), "test")
     assert list(other) != list(chosen)
 
 
 def test_a_label_without_digits_is_refused() -> None:
     with pytest.raises(TwofoldError, match=r"no digit 2 among MNIST's test images"):
-        partners(np.array([0, 2]), np.array([0, 1]), "test")
+        choose_digits(np.array([0, 2]), np.array([0, 1]), "test")
 
 
 def test_masked_the_digit_is_black_and_all_else_the_same(data_dir: Path) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from twofold.data.load import load_data
+from twofold.data.open import open_source
 from twofold.data.readers import shards
-from twofold.data.sources import load, open_source
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
@@ -53,7 +54,7 @@ def test_samples_keep_key_order_label_and_pixels(tmp_path: Path) -> None:
         pixels += drawn
     for data in (tmp_path / "set", str(tmp_path / "set" / "train-{000000..000002}.tar")):
         source = open_source(data)
-        loaded = load(source, image_size=8, channels=3, test_fraction=0)
+        loaded = load_data(source, image_size=8, channels=3, test_fraction=0)
         assert loaded.train.files == tuple(f"{number:05d}" for number in range(12))
         assert loaded.train.labels.tolist() == [number % 3 for number in range(12)]
         np.testing.assert_array_equal(loaded.train.images.permute(0, 2, 3, 1), pixels)
@@ -97,7 +98,7 @@ def test_broken_images_are_skipped_with_a_reason(tmp_path: Path) -> None:
     members, _ = samples(0, 5)
     members["00002.png"] = members["00002.png"][:60]
     members["00004.png"] = b""
-    data = load(open_source(pack(tmp_path / "a.tar", members)), image_size=8, channels=3, test_fraction=0)
+    data = load_data(open_source(pack(tmp_path / "a.tar", members)), image_size=8, channels=3, test_fraction=0)
     assert [item.path for item in data.skipped] == ["00002", "00004"]
     assert data.train.index.tolist() == [0, 1, 3]
 
@@ -117,7 +118,7 @@ def test_links_and_folders_in_an_archive_are_not_followed(tmp_path: Path) -> Non
             tar.addfile(member, io.BytesIO(content))
     before = sorted(tmp_path.rglob("*"))
     source = open_source(path)
-    load(source, image_size=8, channels=3, test_fraction=0)
+    load_data(source, image_size=8, channels=3, test_fraction=0)
     assert source.train.files == ("../../above", "/root")
     assert [path for path in sorted(tmp_path.rglob("*")) if "cache" not in path.parts] == before
 
@@ -144,4 +145,4 @@ def test_what_is_wrong_with_shards(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     assert len(shards.members(whole)) == 3
     with pytest.raises(TwofoldError):
-        load(open_source(cut), image_size=8, channels=3, test_fraction=0)
+        load_data(open_source(cut), image_size=8, channels=3, test_fraction=0)

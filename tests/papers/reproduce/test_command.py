@@ -16,8 +16,9 @@ from standard_files import cifar10_contents
 from twofold.cli import app
 from twofold.config import dump, flat, resolve
 from twofold.config.keys import coerce
-from twofold.data.sources import NAMES, defaults_of
-from twofold.data.split import hold_out
+from twofold.data.hold_out import hold_out
+from twofold.data.open import defaults_of
+from twofold.data.registry import NAMED_SETS
 from twofold.display import Display
 from twofold.errors import Interrupted, TwofoldError
 from twofold.evaluate.probes import linear_accuracy
@@ -237,7 +238,7 @@ def test_a_record_or_a_run_of_other_defaults_is_made_anew(tmp_path: Path, tiny: 
     assert (tmp_path / f"{job.name}.old-1" / "mine.txt").exists()  # nothing is deleted unasked
 
 
-@pytest.mark.parametrize("data", NAMES)
+@pytest.mark.parametrize("data", NAMED_SETS)
 def test_jobs_on_every_set_ask_for_what_it_would_have_otherwise(data: str) -> None:
     """And a run that has just been made has today's defaults, whatever the set's own are."""
     (job,) = jobs_of(SMALL, SMALL.rows[:1], user={"data": data, "encoder": "resnet34"})

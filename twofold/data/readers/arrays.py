@@ -3,89 +3,66 @@
 n images, H height, W width, C channels. Layouts [n, H, W], [n, H, W, C] and [n, C, H, W]; uint8, or float from 0 to 1.
 """
 
-import hashlib
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from twofold.data.cache import Decoded, mapped
-from twofold.data.decode import fit_array
-from twofold.data.items import UNKNOWN
+from twofold.data.array_split import ROUNDING, ArraySplit, ArraySplits, blocks_of
+from twofold.data.item_split import UNKNOWN
 from twofold.data.readers.columns import Cell, cell_of
-from twofold.data.work import Progress
+from twofold.data.readers.splits import are_splits_of, train_and_test_of
 from twofold.errors import TwofoldError
+
+ARRAY_FILE_SUFFIXES = (".npy", ".npz")
 
 IMAGE_KEYS = ("images", "x", "x_train", "train_images", "arr_0")
 LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
 TEST_IMAGE_KEYS = ("x_test", "test_images")
 TEST_LABEL_KEYS = ("y_test", "test_labels")
-BLOCK_BYTES = 2**26
-HALF_A_GREY = 1 / 510  # that rounding may have put a float beyond black or white
 BOMB_BYTES, BOMB_RATIO = 2**30, 200  # no member of an archive grows to more, and so many times its size
 
 
-@dataclass(frozen=True, eq=False)
-class ArraySplit:
-    images: np.ndarray  # [n, H, W, C], uint8 or float from 0 to 1; often a view of another layout
-    labels: np.ndarray | None  # int64 [n]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def side(self) -> int:
-        return min(self.images.shape[1:3])
-
-    @property
-    def channels(self) -> int:
-        return self.images.shape[3]
-
-    @property
-    def unreadable(self) -> Mapping[str, str]:
-        return {}
-
-    @property
-    def groups(self) -> None:
-        return None
-
-    def readable(self) -> np.ndarray:
-        return np.arange(len(self))
-
-    def digest(self) -> bytes:
-        """Of shape, type and every byte: the same wherever the array came from."""
-        state = hashlib.blake2b(repr((self.images.shape, self.images.dtype.str)).encode(), digest_size=16)
-        for block in _blocks(self.images):
-            state.update(block.tobytes())
-        state.update(b"" if self.labels is None else self.labels.tobytes())
-        return state.digest()
-
-    def names(self, rows: np.ndarray) -> None:  # noqa: ARG002 - a file split has names
-        return None
-
-    def decode(self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only files are cached
-        if self.images.dtype == np.uint8 and self.images.shape[1:] == (size, size, channels):
-            planar = self.images.transpose(0, 3, 1, 2)
-            whole = len(rows) == len(self)
-            # A mapped file is used where it lies; an array in memory is copied, since its owner may write to it.
-            images = planar if whole and _is_mapped(planar) else np.ascontiguousarray(planar[rows])
-            _report(progress, len(rows), len(rows))
-            return Decoded(mapped(images), {})
-        images = np.empty((len(rows), channels, size, size), np.uint8)
-        for done, row in enumerate(rows):
-            images[done] = fit_array(to_bytes(self.images[row]), size, channels)
-            _report(progress, done + 1, len(rows))
-        return Decoded(torch.from_numpy(images), {})
+def is_arrays(data: Any) -> bool:
+    """Images, or a pair of images and labels; numpy's or torch's."""
+    if isinstance(data, tuple) and len(data) == 2:
+        return isinstance(data[0], np.ndarray | Tensor) and getattr(data[1], "ndim", 1) < 3
+    return isinstance(data, np.ndarray | Tensor)
 
 
-Splits = tuple[ArraySplit, ArraySplit | None, tuple[str, ...] | None]  # train, test, class names
+def is_array_splits(data: Any) -> bool:
+    """Training and test set, each of them images, or a pair of images and labels. A pair of arrays is one part."""
+    return not is_arrays(data) and are_splits_of(is_arrays, data)
 
 
-def read_array_file(path: Path) -> Splits:
+def to_numpy(array: Any) -> Any:
+    """Tensors as arrays; bfloat16, which numpy has not, as float32. Anything else as it is."""
+    if not isinstance(array, Tensor):
+        return array
+    array = array.detach().cpu()
+    return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
+
+
+def read_arrays(data: Any) -> ArraySplits:
+    """Of what `is_arrays`."""
+    return from_arrays("the array", *_images_and_labels(data))
+
+
+def read_array_splits(data: Any) -> ArraySplits:
+    """Of what `is_array_splits`."""
+    train, test = train_and_test_of(data)
+    return from_arrays("the array", *_images_and_labels(train), *_images_and_labels(test))
+
+
+def _images_and_labels(arrays: Any) -> tuple[Any, Any]:
+    images, labels = arrays if isinstance(arrays, tuple) else (arrays, None)
+    return to_numpy(images), to_numpy(labels)
+
+
+def read_array_file(path: Path) -> ArraySplits:
     try:
         if zipfile.is_zipfile(path):
             _refuse_bomb(path)
@@ -129,7 +106,7 @@ def from_arrays(
     labels: Any = None,
     test_images: np.ndarray | None = None,
     test_labels: Any = None,
-) -> Splits:
+) -> ArraySplits:
     """Checked and brought to one layout; `where` names the source in messages."""
     train_pixels = _channels_last(where, images)
     test_pixels = None if test_images is None else _channels_last(f"test of {where}", test_images)
@@ -141,15 +118,6 @@ def from_arrays(
     train = ArraySplit(train_pixels, _numbers(values, train_names))
     test = None if test_pixels is None else ArraySplit(test_pixels, _numbers(values, test_names))
     return train, test, None if values is None else tuple(str(value) for value in values)
-
-
-def to_bytes(pixels: np.ndarray) -> np.ndarray:
-    """uint8 from uint8, or from float between 0 and 1, by a rounding error more or less."""
-    return (
-        np.ascontiguousarray(pixels)
-        if pixels.dtype == np.uint8
-        else np.rint(pixels.astype(np.float64) * 255).clip(0, 255).astype(np.uint8)
-    )
 
 
 def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
@@ -176,10 +144,10 @@ def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
     else:
         raise TwofoldError(f"{where} has shape {shape}; images are [n, H, W], [n, H, W, C] or [n, C, H, W]")
     if images.size and images.dtype.kind == "f":
-        low, high = (extreme([extreme(block) for block in _blocks(images)]) for extreme in (np.min, np.max))
+        low, high = (extreme([extreme(block) for block in blocks_of(images)]) for extreme in (np.min, np.max))
         if np.isnan(low):
             raise TwofoldError(f"{where} has pixels that are NaN: leave those images out, or mend them")
-        if not (low >= -HALF_A_GREY and high <= 1 + HALF_A_GREY):
+        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
             raise TwofoldError(f"{where} has float pixels from {low:g} to {high:g}; scale them to 0 to 1")
     elif images.dtype != np.uint8:
         raise TwofoldError(f"{where} has pixels of type {images.dtype}; give uint8 (0 to 255) or float (0 to 1)")
@@ -239,17 +207,3 @@ def _numbers(values: np.ndarray | None, names: np.ndarray | None) -> np.ndarray 
 def _known(column: np.ndarray) -> np.ndarray:
     """A label below 0 is none, as is an empty text."""
     return column != "" if column.dtype.kind == "U" else column >= 0
-
-
-def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
-    return (array[start : start + rows] for start in range(0, len(array), rows))
-
-
-def _is_mapped(array: np.ndarray) -> bool:
-    return isinstance(array, np.memmap) and array.flags.c_contiguous
-
-
-def _report(progress: Progress | None, done: int, total: int) -> None:
-    if progress is not None:
-        progress(done, total)

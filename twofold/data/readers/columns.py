@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from twofold.data.decode import extensions
-from twofold.data.items import UNKNOWN
+from twofold.data.item_split import UNKNOWN
 from twofold.errors import TwofoldError
 
 Cell = str | int | None

@@ -9,22 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
+from twofold.data.array_split import ROUNDING, to_uint8
 from twofold.data.decode import GREY_MODES, Unreadable, fit
-from twofold.data.items import Items
-from twofold.data.readers.arrays import HALF_A_GREY, to_bytes
+from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.readers.columns import Cell, cell_of, numbered
-from twofold.data.readers.folder import TEST_FOLDERS, Splits
+from twofold.data.readers.splits import are_splits_of, train_and_test_of
 from twofold.data.work import Progress, counted
 from twofold.errors import TwofoldError
 
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "picture", "jpg", "png")
 LABEL_KEYS = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
 SAMPLED = 1024
-TRAIN_KEY = "train"
 
 
 def is_dataset(data: Any) -> bool:
@@ -38,58 +36,15 @@ def is_dataset(data: Any) -> bool:
 
 def is_splits(data: Any) -> bool:
     """A mapping with a training set, as Hugging Face's DatasetDict, or a pair (train, test), as random_split's list."""
-    return _is_splits_of(is_dataset, tuple(data) if isinstance(data, list) else data)
+    return are_splits_of(is_dataset, tuple(data) if isinstance(data, list) else data)
 
 
-def is_array_splits(data: Any) -> bool:
-    """The same of arrays: each part is images, or a pair of images and labels. A pair of arrays is one part."""
-    return not is_arrays(data) and _is_splits_of(is_arrays, data)
+def is_dataset_or_splits(data: Any) -> bool:
+    return is_dataset(data) or is_splits(data)
 
 
-def is_arrays(data: Any) -> bool:
-    """Images, or a pair of images and labels; numpy's or torch's."""
-    if isinstance(data, tuple) and len(data) == 2:
-        return isinstance(data[0], np.ndarray | Tensor) and getattr(data[1], "ndim", 1) < 3
-    return isinstance(data, np.ndarray | Tensor)
-
-
-def as_pair(arrays: Any) -> tuple[Any, Any]:
-    """Images, and labels where there are any."""
-    images, labels = arrays if isinstance(arrays, tuple) else (arrays, None)
-    return of_numpy(images), of_numpy(labels)
-
-
-def of_numpy(array: Any) -> Any:
-    """Tensors as arrays; bfloat16, which numpy has not, as float32. Anything else as it is."""
-    if not isinstance(array, Tensor):
-        return array
-    array = array.detach().cpu()
-    return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
-
-
-def _is_splits_of(is_part: Callable[[Any], bool], data: Any) -> bool:
-    if isinstance(data, Mapping):
-        return TRAIN_KEY in data and all(is_part(part) for part in data.values())
-    return isinstance(data, tuple) and len(data) == 2 and all(is_part(part) for part in data)
-
-
-def split_parts(data: Any) -> tuple[Any, Any]:
-    """Of what are splits: training and test set, None where there is none."""
-    if isinstance(data, Mapping):
-        others = [name for name in data if name not in (TRAIN_KEY, *TEST_FOLDERS)]
-        if others and data.keys().isdisjoint(TEST_FOLDERS):  # a third split beside both is left alone
-            names = ", ".join(map(repr, others))
-            raise TwofoldError(
-                f"the data have '{TRAIN_KEY}' and {names}: call the test set {' or '.join(TEST_FOLDERS)}, and leave "
-                "others out"
-            )
-        return data[TRAIN_KEY], next((data[name] for name in TEST_FOLDERS if name in data), None)
-    train, test = data
-    return train, test
-
-
-def read_dataset(data: Any, progress: Progress | None = None) -> Splits:
-    train, test = (data, None) if is_dataset(data) else split_parts(data)
+def read_dataset(data: Any, progress: Progress | None = None) -> ItemSplits:
+    train, test = (data, None) if is_dataset(data) else train_and_test_of(data)
     parts = [_Part(part, f"the {name} set") for name, part in (("training", train), ("test", test)) if part is not None]
     for part in parts:
         part.look(progress)
@@ -190,8 +145,8 @@ class _Part:
             raise TwofoldError(f"no item of {self.where} is an image that can be read")
         self.facts = state.digest()
 
-    def items(self, labels: np.ndarray | None) -> Items:
-        return Items(
+    def items(self, labels: np.ndarray | None) -> ItemSplit:
+        return ItemSplit(
             fetch=lambda row, size, channels: fit(self.image(row), size, channels),
             count=len(self.data),
             labels=labels,
@@ -235,11 +190,11 @@ def _as_image(value: Any) -> Image.Image:
     if pixels.size == 0 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
         raise Unreadable(f"an array of shape {pixels.shape} is no image")
     if pixels.dtype.kind == "f":
-        if not (pixels.min() >= -HALF_A_GREY and pixels.max() <= 1 + HALF_A_GREY):  # also false for NaN
+        if not (pixels.min() >= -ROUNDING and pixels.max() <= 1 + ROUNDING):  # also false for NaN
             raise Unreadable(
                 f"float pixels from {pixels.min():g} to {pixels.max():g}, and only 0 to 1 is understood: leave out "
                 "Normalize, Twofold does that itself"
             )
     elif pixels.dtype != np.uint8:
         raise Unreadable(f"pixels of type {pixels.dtype}; uint8 and float from 0 to 1 are understood")
-    return Image.fromarray(to_bytes(pixels))
+    return Image.fromarray(to_uint8(pixels))

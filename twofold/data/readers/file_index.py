@@ -17,7 +17,7 @@ import numpy as np
 
 from twofold.data import cache, decoders
 from twofold.data.decode import Header, decode, look
-from twofold.data.items import Items
+from twofold.data.item_split import ItemSplit
 from twofold.data.work import Progress, counted, in_order, quiet_pillow
 from twofold.errors import TwofoldError
 from twofold.files import atomic, cache_folder
@@ -57,7 +57,7 @@ def file_items(
     *,
     groups: np.ndarray | None = None,
     closed: Mapping[str, str] | None = None,
-) -> Items:
+) -> ItemSplit:
     """The index's files below root; `closed` are folders and links that could not be opened, with the reason."""
     files = index.names
     readable = index.rows[index.rows["side"] > 0]
@@ -76,7 +76,7 @@ def file_items(
             for row, line in zip(rows.tolist(), numbers, strict=True)
         ]
 
-    return Items(
+    return ItemSplit(
         fetch=lambda row, size, channels: decode(root / files[row], size, channels),
         path=lambda row: root / files[row],
         count=len(files),

@@ -20,17 +20,14 @@ from pathlib import Path
 import numpy as np
 
 from twofold.data.decode import extensions
-from twofold.data.items import UNKNOWN, Items
+from twofold.data.item_split import UNKNOWN, ItemSplit, ItemSplits
 from twofold.data.readers.file_index import file_items, inspect
+from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
 from twofold.data.work import Progress
 from twofold.errors import TwofoldError
 
-TRAIN_FOLDERS = ("train", "training")
-TEST_FOLDERS = ("test", "testing", "val", "valid", "validation", "eval", "dev")
 ANNOTATIONS = "val_annotations.txt"
 SHOWN_REASONS = 3
-
-Splits = tuple[Items, Items | None, tuple[str, ...] | None]  # train, test, class names
 
 
 class NoImages(TwofoldError):
@@ -49,7 +46,7 @@ def class_names(class_list: str | Path) -> tuple[str, ...]:
     return found
 
 
-def read_folder(root: Path, progress: Progress | None = None, *, only: Collection[str] = ()) -> Splits:
+def read_folder(root: Path, progress: Progress | None = None, *, only: Collection[str] = ()) -> ItemSplits:
     """List the images and read their headers; of classes, `only` these where there are any."""
     files, closed = image_files(root)
     if not files:
@@ -64,7 +61,7 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
     names = sorted({name for file, name in of.items() if name is not None and file not in index.reasons})
     number = {name: place for place, name in enumerate(names)}
 
-    def items(part: Mapping[str, str | None], rows: slice, closed: Mapping[str, str]) -> Items:
+    def items(part: Mapping[str, str | None], rows: slice, closed: Mapping[str, str]) -> ItemSplit:
         labels = [number.get(name, UNKNOWN) for name in part.values() if name is not None]  # of none that can be read
         return file_items(root, index.part(rows), np.array(labels, np.int64) if labels else None, closed=closed)
 
@@ -149,8 +146,8 @@ def _splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, s
     if None not in tops and len(tops) == 1:
         return _splits(root, files, f"{prefix}{tops.pop()}/")
     by_lower = {top.lower(): top for top in sorted(top for top in tops if top is not None)}
-    training = [by_lower[name] for name in TRAIN_FOLDERS if name in by_lower]
-    candidates = [by_lower[name] for name in TEST_FOLDERS if name in by_lower]
+    training = [by_lower[name] for name in TRAIN_NAMES if name in by_lower]
+    candidates = [by_lower[name] for name in TEST_NAMES if name in by_lower]
     if not training or not candidates:
         return _classes(files, prefix), {}
     if len(training) > 1:

@@ -1,33 +1,15 @@
-"""Sets of the papers that are distributed as folders, and STL-10 with its images without labels."""
+"""Named sets that are distributed as folders of images: `tiny-imagenet`, `imagenet` and `imagenet100`."""
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
-from twofold.data.decode import fit
-from twofold.data.items import UNKNOWN, Items
-from twofold.data.readers.folder import Splits, read_folder
-from twofold.data.readers.named_sets import Remote, located
-from twofold.data.work import Progress
+from twofold.data.item_split import ItemSplits
+from twofold.data.readers.folder import read_folder
+from twofold.data.source import ReadOptions
 from twofold.errors import TwofoldError
 
 # Blurred from 96 pixels on, as in the papers; smaller images have no detail to lose.
-_BLURRED: dict[str, Any] = {"augment.blur": 0.5}
-STL10_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "large", **_BLURRED}
-
-STL10_FOLDER = "stl10_binary"
-STL10_SHAPE = (3, 96, 96)
-STL10_FILES = ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin", "unlabeled_X.bin", "class_names.txt")
-STL10_REMOTES = (
-    Remote(
-        "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",
-        "91f7769df0f17e558f3565bffb0c7dfb",
-        tuple(f"{STL10_FOLDER}/{name}" for name in STL10_FILES),
-    ),
-)
+BLURRED: dict[str, Any] = {"augment.blur": 0.5}
 
 
 @dataclass(frozen=True)
@@ -36,8 +18,8 @@ class FolderSet:
 
     folders: tuple[str, ...]
     defaults: dict[str, Any]
-    how: str  # it is had
-    classes: tuple[str, ...] = field(default=())  # only these, where there are any
+    how_to_get: str
+    classes: tuple[str, ...] = ()  # only these, where there are any
 
 
 # The hundred classes of Tian, Krishnan, Isola: Contrastive Multiview Coding (2020), which others took over.
@@ -54,74 +36,33 @@ n03837869 n03494278 n04136333 n03794056 n03492542 n02018207 n04067472 n03930630 
 n04229816 n02100583 n03642806 n04336792 n03259280 n02116738 n02108089 n03424325 n01855672 n02090622
 """
 _IMAGENET_FOLDERS = ("imagenet", "ImageNet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC")
-_IMAGENET_HOW = "from image-net.org, with train and val in it, and in both a folder for each class"
+_FROM_IMAGENET = "from image-net.org, with train and val in it, and in both a folder for each class"
 FOLDER_SETS = {
     "tiny-imagenet": FolderSet(
         ("tiny-imagenet-200",),
         {"encoder": "resnet18", "stem": "small-pool"},
         "unpacked from http://cs231n.stanford.edu/tiny-imagenet-200.zip",
     ),
-    "imagenet": FolderSet(_IMAGENET_FOLDERS, {"encoder": "resnet50", "stem": "large", **_BLURRED}, _IMAGENET_HOW),
+    "imagenet": FolderSet(_IMAGENET_FOLDERS, {"encoder": "resnet50", "stem": "large", **BLURRED}, _FROM_IMAGENET),
     "imagenet100": FolderSet(
         ("imagenet100", "imagenet-100", *_IMAGENET_FOLDERS),
-        {"encoder": "resnet18", "stem": "large", **_BLURRED},
-        _IMAGENET_HOW,
+        {"encoder": "resnet18", "stem": "large", **BLURRED},
+        _FROM_IMAGENET,
         tuple(_IMAGENET100.split()),
     ),
 }
 
 
-def read_folder_set(name: str, data_dir: Path, progress: Progress | None) -> Splits:
+def read_folder_set(name: str, options: ReadOptions) -> ItemSplits:
     known = FOLDER_SETS[name]
-    root = next((data_dir / folder for folder in known.folders if (data_dir / folder / "train").is_dir()), None)
+    roots = [options.data_dir / folder for folder in known.folders]
+    root = next((root for root in roots if (root / "train").is_dir()), None)
     if root is None:
-        raise TwofoldError(f"{name} needs the folder {data_dir / known.folders[0]}, {known.how}")
-    train, test, classes = read_folder(root, progress, only=known.classes)
+        raise TwofoldError(f"{name} needs the folder {roots[0]}, {known.how_to_get}")
+    train, test, classes = read_folder(root, options.progress, only=known.classes)
     if test is None or test.labels is None:
         raise TwofoldError(
             f"{root} has no labelled test images: val needs a folder for each class, or val_annotations.txt; "
             f"`twofold pretrain {root}` takes it as it is"
         )
     return train, test, classes
-
-
-def read_stl10(data_dir: Path, download: bool) -> Splits:
-    """Trained on 105,000 images, of which 5,000 have labels; probed with those, and tested on 8,000.
-
-    The labelled images come first, so that their stable index is their number in train_X.bin.
-    """
-    files = located("stl10", data_dir, STL10_REMOTES, (STL10_FOLDER, "."), download)
-    classes = tuple(files["class_names.txt"].read_text(encoding="utf-8", errors="replace").split())
-    labelled, test, unlabelled = (_pixels(files[f"{part}_X.bin"]) for part in ("train", "test", "unlabeled"))
-    train_labels = _labels(files["train_y.bin"], len(labelled), len(classes))
-    unknown = np.full(len(unlabelled), UNKNOWN)
-    train = _items([labelled, unlabelled], np.concatenate([train_labels, unknown]), files)
-    return train, _items([test], _labels(files["test_y.bin"], len(test), len(classes)), files), classes
-
-
-def _pixels(path: Path) -> np.ndarray:
-    """Mapped, [n, C, W, H]: the columns of an image follow each other."""
-    images, rest = divmod(path.stat().st_size, int(np.prod(STL10_SHAPE)))
-    if rest or not images:
-        raise TwofoldError(f"{path} does not hold whole images of 96 x 96 pixels; fetch the file again")
-    return np.memmap(path, np.uint8, "r", shape=(images, *STL10_SHAPE))
-
-
-def _labels(path: Path, images: int, classes: int) -> np.ndarray:
-    labels = np.fromfile(path, np.uint8).astype(np.int64) - 1
-    if labels.shape != (images,) or not ((labels >= 0) & (labels < classes)).all():
-        raise TwofoldError(f"{path} does not have a label from 1 to {classes} for each image; fetch the file again")
-    return labels
-
-
-def _items(parts: list[np.ndarray], labels: np.ndarray, files: dict[str, Path]) -> Items:
-    def fetch(row: int, size: int, channels: int) -> np.ndarray:
-        for images in parts:
-            if row < len(images):
-                return fit(Image.fromarray(np.ascontiguousarray(images[row].transpose(2, 1, 0))), size, channels)
-            row -= len(images)
-        raise IndexError(row)
-
-    facts = [(name, path.stat().st_size, path.stat().st_mtime_ns) for name, path in sorted(files.items())]
-    count = sum(len(images) for images in parts)
-    return Items(fetch, count, labels, side=STL10_SHAPE[1], grey=False, facts=repr(facts).encode())

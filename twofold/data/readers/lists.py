@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from twofold.data.decode import extensions
-from twofold.data.items import Items
+from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.readers.columns import Cell, numbered, read_rows
 from twofold.data.readers.file_index import file_items, inspect
-from twofold.data.readers.folder import TEST_FOLDERS, TRAIN_FOLDERS, Splits
+from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
 from twofold.data.work import Progress
 from twofold.errors import TwofoldError, nearest
 
-ENDINGS = (".txt", ".csv", ".tsv")
+LIST_SUFFIXES = (".txt", ".csv", ".tsv")
 COLUMNS = {
     "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path"),
     "label": ("label", "class", "target", "category"),
@@ -38,10 +38,10 @@ class Entry:
     path: str
     label: Cell = None
     group: Cell = None
-    split: str = TRAIN_FOLDERS[0]
+    split: str = TRAIN_NAMES[0]
 
 
-def read_list(path: Path, progress: Progress | None = None) -> Splits:
+def read_list(path: Path, progress: Progress | None = None) -> ItemSplits:
     entries = parse(path)
     seen: set[str] = set()
     for entry in entries:
@@ -49,8 +49,8 @@ def read_list(path: Path, progress: Progress | None = None) -> Splits:
         if plain in seen:
             raise TwofoldError(f"{path} lists {entry.path} twice; an image has one number, label and group")
         seen.add(plain)
-    train = [entry for entry in entries if entry.split in TRAIN_FOLDERS]
-    test = [entry for entry in entries if entry.split not in TRAIN_FOLDERS]
+    train = [entry for entry in entries if entry.split in TRAIN_NAMES]
+    test = [entry for entry in entries if entry.split not in TRAIN_NAMES]
     if not train:
         raise TwofoldError(f"{path} lists no images to train on")
     index = inspect(path.parent, [entry.path for entry in [*train, *test]], of=path, progress=progress)
@@ -58,7 +58,7 @@ def read_list(path: Path, progress: Progress | None = None) -> Splits:
     labels, classes = numbered(*known)
     groups, _ = numbered([entry.group for entry in train], [entry.group for entry in test])
 
-    def items(rows: slice, labels: np.ndarray | None, groups: np.ndarray | None) -> Items:
+    def items(rows: slice, labels: np.ndarray | None, groups: np.ndarray | None) -> ItemSplit:
         return file_items(path.parent, index.part(rows), labels, groups=groups)
 
     held = items(slice(len(train), None), labels[1], groups[1]) if test else None
@@ -123,7 +123,7 @@ def _entry(where: str, row: Sequence[str], columns: dict[str, int]) -> Entry:
 
     if not cell("path"):
         raise TwofoldError(f"{where} names no image")
-    split = cell("split").lower() or TRAIN_FOLDERS[0]
-    if split not in (*TRAIN_FOLDERS, *TEST_FOLDERS):
-        raise TwofoldError(f"{where} has split '{split[:60]}'{nearest(split, [*TRAIN_FOLDERS, *TEST_FOLDERS])}")
+    split = cell("split").lower() or TRAIN_NAMES[0]
+    if split not in (*TRAIN_NAMES, *TEST_NAMES):
+        raise TwofoldError(f"{where} has split '{split[:60]}'{nearest(split, [*TRAIN_NAMES, *TEST_NAMES])}")
     return Entry(cell("path"), cell("label") or None, cell("group") or None, split)

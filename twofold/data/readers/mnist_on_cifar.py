@@ -1,4 +1,6 @@
-"""The synthetic set of S-DIET, section 6.1.1: CIFAR-10's images, each with an MNIST digit of its label in channel four.
+"""The sets `mnist-on-cifar` and `mnist-on-cifar-masked`, which are synthetic: S-DIET, section 6.1.1.
+
+They are CIFAR-10's images, each with an MNIST digit of its label in channel four.
 
 The digit gives the label away and is augmented weakly, so a method that learns only what is easiest learns nothing of
 the picture. Masked, the digit's channel is black: what then is left to a probe was learnt from the picture.
@@ -8,36 +10,45 @@ its own where there are enough of its label (else they are used again in the sam
 digits are enlarged.
 """
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import torch
 
 from twofold import counter
+from twofold.data.array_split import ArraySplit, ArraySplits
 from twofold.data.decode import fit_array
-from twofold.data.readers.arrays import ArraySplit, Splits
+from twofold.data.readers import cifar
+from twofold.data.readers.mnist import read_mnist
 from twofold.errors import TwofoldError
 
+# S-DIET, appendix C.3; how often the digit is blurred is not said there.
+DEFAULTS: dict[str, Any] = {**cifar.DEFAULTS, "augment.extra_scale": (0.75, 1.0), "augment.extra_blur": 0.5}
 
-def with_digits(pictures: Splits, digits: Splits, masked: bool) -> Splits:
+
+def read_mnist_on_cifar(data_dir: Path, download: bool, *, masked: bool = False) -> ArraySplits:
     """Training pictures with training digits, test pictures with test digits; the classes are the pictures'."""
-    (train, test, classes), (train_digits, test_digits, _) = pictures, digits
+    train, test, classes = cifar.read_cifar10(data_dir, download)
+    train_digits, test_digits, _ = read_mnist(data_dir, download)
     assert test is not None
     assert test_digits is not None
-    return _joined(train, train_digits, "train", masked), _joined(test, test_digits, "test", masked), classes
+    return _add_digits(train, train_digits, "train", masked), _add_digits(test, test_digits, "test", masked), classes
 
 
-def _joined(pictures: ArraySplit, digits: ArraySplit, split: str, masked: bool) -> ArraySplit:
+def _add_digits(pictures: ArraySplit, digits: ArraySplit, split: str, masked: bool) -> ArraySplit:
     count, height, width, colours = pictures.images.shape
     images = np.zeros((count, height, width, colours + 1), np.uint8)
     images[..., :colours] = pictures.images
     if not masked:
-        chosen = partners(pictures.labels, digits.labels, split)
+        chosen = choose_digits(pictures.labels, digits.labels, split)
         enlarged = {row: fit_array(digits.images[row], height, 1)[0] for row in np.unique(chosen)}
         for number, row in enumerate(chosen):
             images[number, ..., colours] = enlarged[row]
     return ArraySplit(images, pictures.labels)
 
 
-def partners(labels: np.ndarray | None, digit_labels: np.ndarray | None, split: str) -> np.ndarray:
+def choose_digits(labels: np.ndarray | None, digit_labels: np.ndarray | None, split: str) -> np.ndarray:
     """For each label the row of a digit that has it, int64 [n]; no digit twice before all of its label are used."""
     assert labels is not None
     assert digit_labels is not None

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from twofold.data.decode import Unreadable, decode, ends_of, extensions, read_header
-from twofold.data.items import Items
+from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.readers.columns import Cell, cell_of, numbered
-from twofold.data.readers.folder import TEST_FOLDERS, TRAIN_FOLDERS, Splits
+from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
 from twofold.data.work import Progress, in_order, quiet_pillow
 from twofold.errors import TwofoldError
 
@@ -42,6 +42,14 @@ def is_pattern(data: str) -> bool:
     return data.endswith(".tar") and BRACES.search(data) is not None
 
 
+def is_shards(path: Path) -> bool:
+    """Whether a path is a folder of tar files, a tar file or a pattern of some."""
+    if path.is_dir():
+        # A folder of images may hold an archive, too.
+        return any(path.glob("*.tar")) and not any(file.suffix.lower() in extensions() for file in path.iterdir())
+    return path.suffix.lower() == ".tar" and (path.is_file() or is_pattern(str(path)))
+
+
 def shards_of(path: Path) -> list[Path]:
     """The tar files that a path stands for: itself, those in a folder, or a pattern with {000..012}."""
     if path.is_dir():
@@ -56,7 +64,7 @@ def shards_of(path: Path) -> list[Path]:
     return [Path(f"{before}{number:0{len(match[1])}d}{behind}") for number in range(first, last + 1)]
 
 
-def read_shards(path: Path, progress: Progress | None = None) -> Splits:
+def read_shards(path: Path, progress: Progress | None = None) -> ItemSplits:
     shards = shards_of(path)
     missing = [shard for shard in shards if not shard.is_file()]
     if missing or not shards:
@@ -128,12 +136,12 @@ def _held_out(shards: Sequence[Path]) -> set[Path]:
     def says(shard: Path, words: Sequence[str]) -> bool:
         return bool({*re.split(r"[^a-z]+", f"{shard.parent.name}/{shard.name}".lower())} & {*words})
 
-    if not any(says(shard, TRAIN_FOLDERS) for shard in shards):
+    if not any(says(shard, TRAIN_NAMES) for shard in shards):
         return set()
-    return {shard for shard in shards if says(shard, TEST_FOLDERS) and not says(shard, TRAIN_FOLDERS)}
+    return {shard for shard in shards if says(shard, TEST_NAMES) and not says(shard, TRAIN_NAMES)}
 
 
-def _items(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> Items:
+def _items(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> ItemSplit:
     def content(member: Member) -> bytes:
         if member.size > MOST_BYTES:
             raise Unreadable(f"{member.size} bytes are more than the {MOST_BYTES} allowed")
@@ -169,7 +177,7 @@ def _items(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> I
         facts.update(repr((status.st_size, status.st_mtime_ns, ends_of(shard))).encode())
     facts.update(repr([(member.offset, member.size) for member in images]).encode())
     several = len({member.name for member in images}) < len(images)
-    return Items(
+    return ItemSplit(
         fetch=lambda row, size, channels: decode(content(images[row]), size, channels),
         count=len(images),
         labels=labels,

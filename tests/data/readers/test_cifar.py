@@ -1,40 +1,14 @@
-import gzip
 import os
 import pickle
-import re
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
-from standard_files import CLASSES, cifar10_contents, cifar100_contents, idx, mnist_contents
-from twofold import config
-from twofold.config import keys
-from twofold.data.readers import folder_sets, named_sets
-from twofold.data.readers.named_sets import read_cifar10, read_cifar100, read_digits, read_fashion_mnist, read_mnist
-from twofold.data.sources import open_source
+from standard_files import CLASSES, cifar10_contents, cifar100_contents
+from twofold.data.readers.cifar import read_cifar10, read_cifar100
 from twofold.errors import TwofoldError
-
-
-def test_defaults_are_valid_configuration() -> None:
-    folders = (known.defaults for known in folder_sets.FOLDER_SETS.values())
-    for defaults in (*(given for _, given in named_sets.NAMED.values()), *folders, folder_sets.STL10_DEFAULTS):
-        # Sizes are keys of methods; a source may set them for those that have them.
-        widths = {"projector": keys.Widths, "predictor_width": int, "prototypes": int, "queue": int}
-        known = config.RUN_KEYS | {name: keys.Key(name, hint, None, "") for name, hint in widths.items()}
-        resolved = config.flat(config.resolve(known, {"data source": defaults}))
-        assert {key: resolved[key] for key in defaults} == defaults
-
-
-def test_digits_are_those_of_scikit_learn() -> None:
-    train, test, classes = read_digits()
-    reference = load_digits()
-    np.testing.assert_allclose(train.images[..., 0] / 255 * 16, reference.images, atol=16 / 255 / 2)
-    assert (train.images.min(), train.images.max(), train.images.dtype) == (0, 255, np.uint8)
-    np.testing.assert_array_equal(train.labels, reference.target)
-    assert (test, classes) == (None, tuple("0123456789"))
 
 
 def as_bytes(record: dict[str, object]) -> dict[bytes, object]:
@@ -97,23 +71,6 @@ def test_cifar10_files(tmp_path: Path, folder: str, writer) -> None:
     assert train.labels.tolist() == labels
     np.testing.assert_array_equal(test.images[..., 2].reshape(4, -1), contents["test_batch"]["data"][:, 2048:])
     assert test.labels.tolist() == contents["test_batch"]["labels"]
-
-
-def test_the_folder_of_a_named_set_is_told_by_its_name(tmp_path: Path) -> None:
-    """Whoever gives the folder in place of the name: the folder itself, or one above."""
-    for file in ("cifar-10-batches-py/data_batch_1", "f/FashionMNIST/raw/train-images-idx3-ubyte.gz"):
-        (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).write_bytes(b"")
-    (tmp_path / "empty").mkdir()
-    for folder in (tmp_path, tmp_path / "cifar-10-batches-py"):
-        with pytest.raises(
-            TwofoldError, match=rf"files of cifar10: train on cifar10, data_dir={re.escape(str(tmp_path))}$"
-        ):
-            open_source(folder)
-    with pytest.raises(TwofoldError, match=r"files of fashion-mnist: train on fashion-mnist, data_dir=.*/f$"):
-        open_source(tmp_path / "f/FashionMNIST/raw")
-    with pytest.raises(TwofoldError, match=r"no images in .*tiff .*webp$"):
-        open_source(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("folder", ["cifar-100-python", "."])
@@ -201,85 +158,3 @@ def test_truncated_cifar10_files(tmp_path: Path) -> None:
                 (tmp_path / other).write_bytes(content[:length] if other == name else content)
             with pytest.raises(TwofoldError, match=name):
                 read_cifar10(tmp_path, download=False)
-
-
-@pytest.mark.parametrize("folder", ["MNIST/raw", "mnist", "."])
-@pytest.mark.parametrize("packed", [False, True])
-def test_mnist_files(tmp_path: Path, folder: str, packed: bool) -> None:
-    contents = mnist_contents()
-    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        path = tmp_path / folder / (f"{name}.gz" if packed else name)
-        path.write_bytes(gzip.compress(content) if packed else content)
-    train, test, classes = read_mnist(tmp_path, download=False)
-    assert train.images.tobytes() == contents["train-images-idx3-ubyte"][16:]
-    assert (train.images.shape, test.images.shape) == ((6, 28, 28, 1), (3, 28, 28, 1))
-    assert (train.labels.tolist(), test.labels.tolist()) == ([5, 0, 4, 1, 9, 2], [7, 2, 1])
-    assert classes == tuple("0123456789")
-
-
-@pytest.mark.parametrize("folder", ["FashionMNIST/raw", "fashion-mnist"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_fashion_mnist_files_are_not_taken_for_mnist(tmp_path: Path, folder: str, packed: bool) -> None:
-    digits, clothes = mnist_contents(), mnist_contents()
-    (tmp_path / folder).mkdir(parents=True)
-    for name, content in digits.items():
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(TwofoldError, match=r"fashion-mnist needs train-images-idx3-ubyte.*FashionMNIST/raw"):
-        read_fashion_mnist(tmp_path, download=False)
-    for name, content in clothes.items():
-        path = tmp_path / folder / (f"{name}.gz" if packed else name)
-        path.write_bytes(gzip.compress(content) if packed else content)
-    train, test, classes = read_fashion_mnist(tmp_path, download=False)
-    assert train.images.tobytes() == clothes["train-images-idx3-ubyte"][16:]
-    assert test.images.tobytes() == clothes["t10k-images-idx3-ubyte"][16:]
-    assert (train.labels.tolist(), test.labels.tolist()) == ([5, 0, 4, 1, 9, 2], [7, 2, 1])
-    assert (len(classes), classes[0], classes[5], classes[9]) == (10, "T-shirt/top", "Sandal", "Ankle boot")
-    assert read_mnist(tmp_path, download=False)[0].images.tobytes() == digits["train-images-idx3-ubyte"][16:]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda content: content[:-1],
-        lambda content: content + b"\0",
-        lambda content: content[:7],
-        lambda _: b"",
-        lambda content: b"\0\0\x0d\x03" + content[4:],
-        lambda _: idx(np.zeros((5, 28, 28), np.uint8)),
-    ],
-)
-def test_damaged_mnist_files(tmp_path: Path, change) -> None:
-    contents = mnist_contents()
-    contents["train-images-idx3-ubyte"] = change(contents["train-images-idx3-ubyte"])
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(TwofoldError, match="train-images-idx3-ubyte"):
-        read_mnist(tmp_path, download=False)
-
-
-def test_a_damaged_gzip_file(tmp_path: Path) -> None:
-    for name, content in mnist_contents().items():
-        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
-    path = tmp_path / "t10k-images-idx3-ubyte.gz"
-    whole = path.read_bytes()
-    for content in (whole[:-20], whole[:200] + b"\0\0\0\0\0" + whole[205:], b"no gzip"):
-        path.write_bytes(content)
-        with pytest.raises(TwofoldError, match=r"t10k-images-idx3-ubyte\.gz"):
-            read_mnist(tmp_path, download=False)
-
-
-def test_missing_files_are_named_with_place_address_and_remedy(tmp_path: Path) -> None:
-    with pytest.raises(TwofoldError) as caught:
-        read_cifar10(tmp_path, download=False)
-    message = str(caught.value)
-    for part in ("data_batch_1", "batches.meta", str(tmp_path / "cifar-10-batches-py"), "download=true"):
-        assert part in message
-    assert "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz" in message
-    assert "\n" not in message
-    contents = mnist_contents()
-    for name in list(contents)[:3]:
-        (tmp_path / name).write_bytes(contents[name])
-    with pytest.raises(TwofoldError, match=r"t10k-labels-idx1-ubyte.*mnist/t10k-labels-idx1-ubyte\.gz") as caught:
-        read_mnist(tmp_path, download=False)
-    assert "images" not in str(caught.value)

@@ -18,7 +18,7 @@ Fetch = Callable[[int, int, int], np.ndarray]  # (row, size, channels) → uint8
 
 
 @dataclass(frozen=True, eq=False)
-class Items:
+class ItemSplit:
     fetch: Fetch
     count: int
     labels: np.ndarray | None  # int64 [n]; UNKNOWN where an image has none
@@ -92,3 +92,6 @@ class Items:
             if key is None:
                 return cache.in_memory(shape, results)
             return cache.record(key, shape, results, expected=len(rows), marks=marks)
+
+
+ItemSplits = tuple[ItemSplit, ItemSplit | None, tuple[str, ...] | None]  # train, test, class names

@@ -1,10 +1,24 @@
 """Which images are held out, where the data do not say: a hash of their numbers decides, the same for every seed."""
 
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from twofold import counter
-from twofold.data.items import UNKNOWN
+from twofold.data.item_split import UNKNOWN
+from twofold.data.source import Source, Split
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a split that make one store; `first` is the stable index of the split's row 0."""
+
+    name: str
+    split: Split
+    rows: np.ndarray
+    first: int
 
 
 def hold_out(index: Tensor, labels: Tensor, fraction: float) -> Tensor:
@@ -52,3 +66,40 @@ def hold_out_groups(index: Tensor, labels: Tensor, groups: Tensor, fraction: flo
         if len(there) and bool(held[there].all()):
             held[there[torch.argmin(first[there])]] = False
     return held[unit]
+
+
+def training_rows(source: Source, test_fraction: float) -> np.ndarray:
+    """Rows of the source's training files that are for training, unless they turn out to be unreadable."""
+    return parts_of(source, test_fraction)[0].rows
+
+
+def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[Part]:
+    """Images without a label, among others that have one, are not held out: a test of them would say nothing. Of a
+    group that is held out they are left out: nothing of it may be trained on. They are the `rest`, if asked for."""
+    rows = source.train.readable()
+    if source.test is not None:
+        test = Part("test", source.test, source.test.readable(), len(source.train))
+        return [Part("train", source.train, rows, 0), test]
+    if source.held_out is not None:
+        labels = source.train.labels
+        known = np.ones(len(rows), bool) if labels is None else labels[rows] != UNKNOWN
+        chosen, others = source.held_out[rows] & known, source.held_out[rows] & ~known & rest
+        return _of_one(source.train, rows, chosen, others, rest)
+    if source.train.labels is None or not source.labelled or test_fraction == 0:
+        return [Part("train", source.train, rows, 0)]
+    known = source.train.labels[rows] != UNKNOWN
+    classes = torch.from_numpy(source.train.labels[rows[known]])
+    held, left_out = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+    index = torch.from_numpy(rows[known])
+    if source.train.groups is None or not known.any():
+        held[known] = hold_out(index, classes, test_fraction).numpy()
+    else:
+        groups = source.train.groups[rows]
+        held[known] = hold_out_groups(index, classes, torch.from_numpy(groups[known]), test_fraction).numpy()
+        left_out = ~held & (groups != UNKNOWN) & np.isin(groups, groups[held])
+    return _of_one(source.train, rows, held, left_out, rest)
+
+
+def _of_one(split: Split, rows: np.ndarray, test: np.ndarray, left_out: np.ndarray, rest: bool) -> list[Part]:
+    chosen = {"train": ~test & ~left_out, "test": test} | ({"rest": left_out} if rest and left_out.any() else {})
+    return [Part(name, split, rows[which], 0) for name, which in chosen.items()]

@@ -1,0 +1,95 @@
+"""A split whose images are one array: `ArraySplit`, made by the readers of arrays and of sets such as MNIST and CIFAR.
+
+n images, H height, W width, C channels.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from twofold.data.cache import Decoded, mapped
+from twofold.data.decode import fit_array
+from twofold.data.work import Progress
+
+BLOCK_BYTES = 2**26  # a mapped file is hashed and checked in blocks, so that it need not fit into memory
+ROUNDING = 1 / 510  # half a grey level, by which rounding may have put a float beyond black or white
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySplit:
+    images: np.ndarray  # [n, H, W, C], uint8 or float from 0 to 1; often a view of another layout
+    labels: np.ndarray | None  # int64 [n]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def side(self) -> int:
+        return min(self.images.shape[1:3])
+
+    @property
+    def channels(self) -> int:
+        return self.images.shape[3]
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def groups(self) -> None:
+        return None
+
+    def readable(self) -> np.ndarray:
+        return np.arange(len(self))
+
+    def digest(self) -> bytes:
+        """Of shape, type and every byte: the same wherever the array came from."""
+        state = hashlib.blake2b(repr((self.images.shape, self.images.dtype.str)).encode(), digest_size=16)
+        for block in blocks_of(self.images):
+            state.update(block.tobytes())
+        state.update(b"" if self.labels is None else self.labels.tobytes())
+        return state.digest()
+
+    def names(self, rows: np.ndarray) -> None:  # noqa: ARG002 - an ItemSplit has names
+        return None
+
+    def decode(self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only files are cached
+        if self.images.dtype == np.uint8 and self.images.shape[1:] == (size, size, channels):
+            planar = self.images.transpose(0, 3, 1, 2)
+            takes_all = len(rows) == len(self)
+            # A mapped file is used where it lies; an array in memory is copied, since its owner may write to it.
+            images = planar if takes_all and _is_mapped(planar) else np.ascontiguousarray(planar[rows])
+            if progress is not None:
+                progress(len(rows), len(rows))
+            return Decoded(mapped(images), {})
+        images = np.empty((len(rows), channels, size, size), np.uint8)
+        for done, row in enumerate(rows):
+            images[done] = fit_array(to_uint8(self.images[row]), size, channels)
+            if progress is not None:
+                progress(done + 1, len(rows))
+        return Decoded(torch.from_numpy(images), {})
+
+
+ArraySplits = tuple[ArraySplit, ArraySplit | None, tuple[str, ...] | None]  # train, test, class names
+
+
+def to_uint8(pixels: np.ndarray) -> np.ndarray:
+    """uint8 from uint8, or from float between 0 and 1, by a rounding error more or less."""
+    return (
+        np.ascontiguousarray(pixels)
+        if pixels.dtype == np.uint8
+        else np.rint(pixels.astype(np.float64) * 255).clip(0, 255).astype(np.uint8)
+    )
+
+
+def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The array in slices of about BLOCK_BYTES along its first axis."""
+    rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
+    return (array[start : start + rows] for start in range(0, len(array), rows))
+
+
+def _is_mapped(array: np.ndarray) -> bool:
+    return isinstance(array, np.memmap) and array.flags.c_contiguous

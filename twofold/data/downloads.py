@@ -1,0 +1,110 @@
+"""Standard files of named sets: found below data_dir, or fetched, verified and unpacked into it.
+
+The readers of CIFAR, MNIST and STL-10 call `find_or_fetch`; the registry knows a folder of such files by its `Remote`s.
+"""
+
+import gzip
+import hashlib
+import http.client
+import os
+import tarfile
+import tempfile
+import urllib.request
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from twofold.errors import TwofoldError
+
+TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file to fetch, and the files that come out of it."""
+
+    url: str
+    md5: str
+    files: tuple[str, ...]  # below data_dir; for a .tar.gz also the names of its members
+
+
+def find_or_fetch(
+    set_name: str,
+    data_dir: Path,
+    remotes: tuple[Remote, ...],
+    folders: tuple[str, ...],
+    download: bool,
+) -> dict[str, Path]:
+    """The source's files by their bare names, from the first folder below data_dir that has each.
+
+    Fetched where they are missing and `download` allows it.
+    """
+    endings = ("",) if remotes[0].url.endswith(".tar.gz") else ("", ".gz")  # as they come from there will do
+
+    def find(name: str) -> Path | None:
+        places = (data_dir / folder / f"{name}{ending}" for folder in folders for ending in endings)
+        return next((path for path in places if path.is_file()), None)
+
+    missing = {remote: [name for name in remote.files if find(Path(name).name) is None] for remote in remotes}
+    wanted = [remote for remote in remotes if missing[remote]]
+    if wanted and not download:
+        names = [Path(name).name for remote in wanted for name in missing[remote]]
+        raise TwofoldError(
+            f"{set_name} needs {', '.join(names)} in {data_dir / Path(wanted[0].files[0]).parent}; "
+            f"set download=true, or put them there, unpacked from {' '.join(remote.url for remote in wanted)}"
+        )
+    for remote in wanted:
+        fetch(remote, data_dir)
+    names = [Path(name).name for remote in remotes for name in remote.files]
+    return {name: path for name in names if (path := find(name)) is not None}
+
+
+def fetch(remote: Remote, data_dir: Path) -> None:
+    """Download, verify, unpack the expected files; nothing is left behind where any of it fails."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=data_dir) as aside:
+            archive = Path(aside, "archive")
+            found = _download(remote.url, archive)
+            if found != remote.md5:
+                raise TwofoldError(f"{remote.url} has checksum {found}, expected {remote.md5}: it was not kept")
+            _unpack(remote, archive, Path(aside))
+            for name in remote.files:
+                target = data_dir / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(Path(aside, Path(name).name), target)
+    except (OSError, EOFError, zlib.error, http.client.HTTPException, tarfile.TarError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise TwofoldError(f"cannot fetch {remote.url} into {data_dir}: {reason}") from error
+
+
+def _download(url: str, target: Path) -> str:
+    """The file's MD5, as published with these sets."""
+    state = hashlib.md5(usedforsecurity=False)
+    with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response, target.open("wb") as file:
+        while block := response.read(2**20):
+            state.update(block)
+            file.write(block)
+    return state.hexdigest()
+
+
+def _unpack(remote: Remote, archive: Path, into: Path) -> None:
+    if not remote.url.endswith(".tar.gz"):
+        with gzip.open(archive) as content:
+            _copy(content, into / Path(remote.files[0]).name)
+        return
+    with tarfile.open(archive) as tar:
+        members = {member.name: member for member in tar if member.isfile()}
+        for name in remote.files:
+            if name not in members:
+                raise TwofoldError(f"{remote.url} has no file {name}")
+            member = tar.extractfile(members[name])
+            assert member is not None  # as it is a file
+            _copy(member, into / Path(name).name)
+
+
+def _copy(content: IO[bytes] | gzip.GzipFile, target: Path) -> None:
+    with target.open("wb") as file:
+        while block := content.read(2**20):
+            file.write(block)

@@ -1,0 +1,116 @@
+"""Decode an opened source: `read_data` for a run, `load_data` for any sizes, `load_sample` for an estimate.
+
+Verbs and reports call these once the configuration is complete; `data/cache.py` keeps what is decoded from files.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from twofold import dist
+from twofold.config import Config
+from twofold.data.hold_out import Part, parts_of
+from twofold.data.source import Data, Skipped, Source, digest_of
+from twofold.data.store import ImageStore
+from twofold.data.work import Progress
+from twofold.display import Display
+from twofold.errors import TwofoldError
+
+
+def read_data(config: Config, source: Source, display: Display, *, rest: bool = False) -> Data:
+    """`load_configured` with a progress bar. Of several processes one decodes, and the others read its cache."""
+    with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
+        data = load_configured(config, source, stage, rest=rest)
+    dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
+    return data
+
+
+def load_configured(config: Config, source: Source, progress: Progress | None = None, *, rest: bool = False) -> Data:
+    """The source's images as a run's configuration wants them."""
+    assert config.image_size is not None
+    assert config.channels is not None
+    return load_data(
+        source,
+        image_size=config.image_size,
+        channels=config.channels,
+        test_fraction=config.test_fraction,
+        progress=progress,
+        rest=rest,
+    )
+
+
+def load_data(
+    source: Source,
+    *,
+    image_size: int,
+    channels: int,
+    test_fraction: float,
+    progress: Progress | None = None,
+    rest: bool = False,
+) -> Data:
+    """Decode. Where there are labels and no test set, `test_fraction` of each class is held out as one, by whole groups
+    where groups are known. `rest`: also what is for neither."""
+    refuse_channels(source, channels)
+    kind = repr((image_size, channels, test_fraction)) + (" by group" if source.train.groups is not None else "")
+    held = () if source.held_out is None else (source.held_out.tobytes(),)
+    fingerprint = digest_of(source.fingerprint.encode(), kind.encode(), *held)
+    parts = parts_of(source, test_fraction, rest)
+    total = sum(len(part.rows) for part in parts)
+    stores: dict[str, ImageStore] = {}
+    skipped = [
+        Skipped(*item)
+        for split in (source.train, source.test)
+        if split is not None
+        for item in split.unreadable.items()
+    ]
+    before = 0
+
+    def advance(done: int, _: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
+    for part in parts:
+        key = f"{fingerprint}-{part.name}"
+        decoded = part.split.decode(part.rows, image_size, channels, key, advance)
+        names = part.split.names(part.rows)
+        for number, reason in decoded.skipped.items():
+            skipped.append(Skipped(names[number] if names else f"item {part.rows[number]}", reason))
+        stores[part.name] = _store(part, decoded.images, list(decoded.skipped))
+        before += len(part.rows)
+    train, test = stores["train"], stores.get("test")
+    if len(train) < source.min_images:
+        first = f"; {skipped[0].path}: {skipped[0].reason}" if skipped else ""
+        raise TwofoldError(
+            f"{source.name} has {len(train)} images that can be decoded, at least {source.min_images} are needed{first}"
+        )
+    test = test if test is not None and len(test) else None
+    return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint, stores.get("rest"))
+
+
+def load_sample(source: Source, count: int, *, image_size: int, channels: int) -> Data:
+    """Training images, evenly spaced, decoded in memory: nothing is written. At least two, fewer where some fail."""
+    rows = source.train.readable()
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), max(count, 2)), dtype=np.int64))]
+    part = Part("train", source.train, rows, 0)
+    decoded = part.split.decode(rows, image_size, channels, None, None)
+    store = _store(part, decoded.images, list(decoded.skipped))
+    if len(store) < 2:
+        raise TwofoldError(f"{source.name} has too few images that can be decoded among {len(rows)} looked at")
+    return Data(source.name, store, None, source.classes, (), source.fingerprint)
+
+
+def refuse_channels(source: Source, channels: int) -> None:
+    have = source.train.channels
+    if channels != have and not {channels, have} <= {1, 3}:
+        raise TwofoldError(
+            f"the images of {source.name} have {have} channels, of which channels={channels} cannot be made; "
+            f"leave the key out, or give images of {channels} channels"
+        )
+
+
+def _store(part: Part, images: Tensor, missing: list[int]) -> ImageStore:
+    rows = np.delete(part.rows, missing)
+    labels, groups = (
+        None if column is None else torch.from_numpy(column[rows]) for column in (part.split.labels, part.split.groups)
+    )
+    return ImageStore(images, labels, torch.from_numpy(rows + part.first), part.split.names(rows), groups)

@@ -1,0 +1,181 @@
+"""The kinds of data that can be opened: how each is recognised, read and called. `data/open.py` asks here.
+
+To add a source, write its reader in `data/readers/` and add one entry below: to OBJECT_READERS if a program hands it
+over, to NAMED_SETS if it is asked for by a name, to PATH_READERS if it is a file or folder. Within a table the first
+entry that recognises the data reads it.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from twofold.data.decode import extensions
+from twofold.data.downloads import Remote
+from twofold.data.readers import cifar, digits, folder_sets, lists, mnist, mnist_on_cifar, shards, stl10
+from twofold.data.readers.arrays import (
+    ARRAY_FILE_SUFFIXES,
+    is_array_splits,
+    is_arrays,
+    read_array_file,
+    read_array_splits,
+    read_arrays,
+)
+from twofold.data.readers.datasets import is_dataset_or_splits, read_dataset
+from twofold.data.readers.folder import NoImages, read_folder
+from twofold.data.source import ARRAY, DATASET, ReadOptions, Splits
+from twofold.errors import TwofoldError
+
+FILE_SUFFIXES = ".npy, .npz, .csv, .tsv, .txt or .tar"  # as messages list them
+PACKED = (".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One kind of data. A reader of objects gets the object, a reader of paths a Path."""
+
+    recognises: Callable[[Any], bool]
+    read: Callable[[Any, ReadOptions], Splits]
+    name_of: Callable[[Any], str]  # what the source is called in messages and reports
+    takes_class_list: bool = False
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A set that is asked for by its name."""
+
+    read: Callable[[ReadOptions], Splits]
+    defaults: Mapping[str, Any]  # configuration keys that suit the set
+    remotes: tuple[Remote, ...] = ()  # its standard files, by which a folder that holds them is recognised
+
+
+def _from_files(read: Callable[[Path, bool], Splits]) -> Callable[[ReadOptions], Splits]:
+    return lambda options: read(options.data_dir, options.download)
+
+
+NAMED_SETS: dict[str, NamedSet] = {
+    "digits": NamedSet(lambda _: digits.read_digits(), digits.DEFAULTS),
+    "cifar10": NamedSet(_from_files(cifar.read_cifar10), cifar.DEFAULTS, cifar.CIFAR10_REMOTES),
+    "cifar100": NamedSet(_from_files(cifar.read_cifar100), cifar.DEFAULTS, cifar.CIFAR100_REMOTES),
+    "mnist": NamedSet(_from_files(mnist.read_mnist), mnist.MNIST_DEFAULTS, mnist.MNIST_REMOTES),
+    "fashion-mnist": NamedSet(
+        _from_files(mnist.read_fashion_mnist), mnist.FASHION_MNIST_DEFAULTS, mnist.FASHION_MNIST_REMOTES
+    ),
+    "mnist-on-cifar": NamedSet(_from_files(mnist_on_cifar.read_mnist_on_cifar), mnist_on_cifar.DEFAULTS),
+    "mnist-on-cifar-masked": NamedSet(
+        _from_files(partial(mnist_on_cifar.read_mnist_on_cifar, masked=True)), mnist_on_cifar.DEFAULTS
+    ),
+    "stl10": NamedSet(_from_files(stl10.read_stl10), stl10.DEFAULTS, stl10.REMOTES),
+    **{
+        name: NamedSet(partial(folder_sets.read_folder_set, name), folder_set.defaults)
+        for name, folder_set in folder_sets.FOLDER_SETS.items()
+    },
+}
+
+OBJECT_READERS = (
+    Reader(is_arrays, lambda data, _: read_arrays(data), lambda _: ARRAY),
+    Reader(is_array_splits, lambda data, _: read_array_splits(data), lambda _: ARRAY),
+    Reader(is_dataset_or_splits, lambda data, options: read_dataset(data, options.progress), lambda _: DATASET),
+)
+
+
+def _read_image_folder(path: Path, options: ReadOptions) -> Splits:
+    try:
+        return read_folder(path, options.progress, only=options.class_list)
+    except NoImages:
+        if (found := _named_set_in(path.resolve())) is None:
+            raise
+        name, root = found
+        raise TwofoldError(f"no images in {path}, but the files of {name}: train on {name}, data_dir={root}") from None
+
+
+def _named_set_in(folder: Path) -> tuple[str, Path] | None:
+    """The named set whose standard files are in this folder, and what is its data_dir then."""
+    for name, named_set in NAMED_SETS.items():
+        if not named_set.remotes:
+            continue
+        for root in (folder, *folder.parents[:2]):
+            first = root / named_set.remotes[0].files[0]
+            if first.is_relative_to(folder) and any(Path(f"{first}{ending}").is_file() for ending in ("", ".gz")):
+                return name, root
+    return None
+
+
+PATH_READERS = (
+    Reader(
+        shards.is_shards,
+        lambda path, options: shards.read_shards(path, options.progress),
+        lambda path: re.sub(r"[^\w.]*\{.*", "", path.stem) or path.parent.name,
+    ),
+    Reader(
+        Path.is_dir,
+        _read_image_folder,
+        lambda path: path.resolve().name or str(path),
+        takes_class_list=True,
+    ),
+    Reader(
+        lambda path: path.suffix.lower() in lists.LIST_SUFFIXES and path.is_file(),
+        lambda path, options: lists.read_list(path, options.progress),
+        lambda path: path.stem,
+    ),
+    Reader(
+        lambda path: path.suffix.lower() in ARRAY_FILE_SUFFIXES and path.is_file(),
+        lambda path, _: read_array_file(path),
+        lambda path: path.stem,
+    ),
+)
+
+
+def read_splits(data: Any, options: ReadOptions) -> tuple[str, Splits]:
+    """The name of the data, and their splits as the reader that recognises them finds them.
+
+    Objects are tried first, then names, then paths: a name is the set, `./name` the folder.
+    """
+    if not isinstance(data, (str, Path)):
+        return _read_object(data, options)
+    if isinstance(data, str) and data in NAMED_SETS:
+        return data, NAMED_SETS[data].read(options)
+    if not str(data).strip():
+        raise TwofoldError("the name of the data is empty; . is the folder where you are")
+    path = Path(data).expanduser()
+    reader = next((reader for reader in PATH_READERS if reader.recognises(path)), None)
+    if options.class_list and (reader is None or not reader.takes_class_list):
+        raise TwofoldError("class_list is for folders of images; leave it out, or list the files you want in a CSV")
+    if reader is None:
+        raise TwofoldError(_why_unrecognised(path))
+    return reader.name_of(path), reader.read(path, options)
+
+
+def _read_object(data: Any, options: ReadOptions) -> tuple[str, Splits]:
+    if options.class_list:
+        raise TwofoldError("class_list is for folders of images; leave it out, and give the images you want")
+    reader = next((reader for reader in OBJECT_READERS if reader.recognises(data)), None)
+    if reader is None:
+        items = f" of {type(data[0]).__name__}" if isinstance(data, (list, tuple)) and data else ""
+        raise TwofoldError(
+            f"data is a {type(data).__name__}{items}; give a name, a path, a numpy array, a pair (images, labels) of "
+            "arrays, such a pair for training and one for tests, or a Dataset with a length and numbered items. "
+            "numpy.stack makes an array of a list of images; files are named in a .txt or .csv"
+        )
+    return reader.name_of(data), reader.read(data, options)
+
+
+def _why_unrecognised(path: Path) -> str:
+    if path.suffix.lower() in extensions() and path.is_file():
+        return f"{path} is a single image; give the folder it is in"
+    if path.suffix.lower() in PACKED and path.is_file():
+        return f"{path} is packed: unpack it, and give the folder (a plain .tar is read as it is)"
+    if path.exists():
+        return f"{path} is not a folder of images, nor a file that ends in {FILE_SUFFIXES}"
+    if str(path) in (ARRAY, DATASET):
+        return f"there is no '{path}', which in a configuration stands for images of a program: give them as data"
+    close = difflib.get_close_matches(str(path).lower(), NAMED_SETS, n=1, cutoff=0.5)
+    hint = (
+        f"did you mean '{close[0]}'?"
+        if close
+        else f"give a folder, a file that ends in {FILE_SUFFIXES}, or {', '.join(NAMED_SETS)}"
+    )
+    return f"there is no '{path}'; {hint}"
