@@ -80,9 +80,7 @@ def test_a_folder_that_was_moved_is_split_as_it_was(tmp_path: Path) -> None:
     (there / "0.png").unlink()
     moved = provenance.as_trained(tmp_path, config, open_source(there), said.append)
     names = moved.train.names(np.arange(11))
-    assert {name for name, held in zip(names, moved.held_out, strict=True) if held} == {
-        f"{n}.png" for n in range(7, 12)
-    }
+    assert {name for name, out in zip(names, moved.held_out, strict=True) if out} == {f"{n}.png" for n in range(7, 12)}
     assert "counts as held out" in said[0]
     others = open_source(folder(tmp_path / "others", 3))
     assert provenance.as_trained(tmp_path, config, others, pytest.fail) is others

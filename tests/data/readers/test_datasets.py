@@ -25,7 +25,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
 
 
-class ItemSplit(Dataset):
+class Items(Dataset):
     def __init__(self, items: list[Any]) -> None:
         self.given, self.asked = items, 0
 
@@ -73,9 +73,7 @@ class HuggingFace:
     ],
 )
 def test_images_of_every_kind_come_back_byte_for_byte(make: Any) -> None:
-    data = load_data(
-        open_source(ItemSplit([make(pixels) for pixels in PIXELS])), image_size=8, channels=3, test_fraction=0
-    )
+    data = load_data(open_source(Items([make(pixels) for pixels in PIXELS])), image_size=8, channels=3, test_fraction=0)
     np.testing.assert_array_equal(data.train.images.permute(0, 2, 3, 1), PIXELS)
     assert (data.train.labels, data.classes) == (None, None)
     assert data.train.index.tolist() == list(range(24))
@@ -84,8 +82,8 @@ def test_images_of_every_kind_come_back_byte_for_byte(make: Any) -> None:
 def test_labels_of_tuples_dicts_and_tensors() -> None:
     labels = [row % 3 for row in range(24)]
     tensors = TensorDataset(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), torch.tensor(labels))
-    tuples = ItemSplit([(pixels, label) for pixels, label in zip(PIXELS, labels, strict=True)])
-    dicts = ItemSplit(
+    tuples = Items([(pixels, label) for pixels, label in zip(PIXELS, labels, strict=True)])
+    dicts = Items(
         [{"image": pixels, "label": ["cat", "dog", "cow"][n]} for pixels, n in zip(PIXELS, labels, strict=True)]
     )
     for dataset in (tensors, tuples):
@@ -94,7 +92,7 @@ def test_labels_of_tuples_dicts_and_tensors() -> None:
     named = open_source(dicts)
     assert [named.classes[label] for label in named.train.labels[:3]] == ["cat", "dog", "cow"]
     some = open_source(
-        ItemSplit([(pixels, None if label == 2 else label) for pixels, label in zip(PIXELS, labels, strict=True)])
+        Items([(pixels, None if label == 2 else label) for pixels, label in zip(PIXELS, labels, strict=True)])
     )
     assert some.train.labels.tolist() == [-1 if label == 2 else label for label in labels]
 
@@ -103,7 +101,7 @@ def test_what_may_be_a_label_is_one_or_is_refused() -> None:
     labels = [row % 3 for row in range(24)]
 
     def of(*second: Any) -> Any:
-        return open_source(ItemSplit([(pixels, value) for pixels, value in zip(PIXELS, second, strict=True)]))
+        return open_source(Items([(pixels, value) for pixels, value in zip(PIXELS, second, strict=True)]))
 
     assert of(*torch.eye(3)[labels]).train.labels.tolist() == labels  # one-hot
     unknown = [torch.tensor(float("nan")), np.float32("nan"), *labels[2:]]
@@ -113,7 +111,7 @@ def test_what_may_be_a_label_is_one_or_is_refused() -> None:
             of(*[bad] * 24)
     boxes = of(*[{"boxes": [1, 2]}] * 24)
     assert boxes.train.labels is None
-    named = open_source(ItemSplit([{"x": pixels, "y": n} for pixels, n in zip(PIXELS, labels, strict=True)]))
+    named = open_source(Items([{"x": pixels, "y": n} for pixels, n in zip(PIXELS, labels, strict=True)]))
     assert named.train.labels.tolist() == labels
 
 
@@ -123,7 +121,7 @@ def test_items_that_are_unlike_the_first_are_unlabelled_or_skipped() -> None:
     dicts: list[Any] = [{"image": pixels, "label": row % 3} for row, pixels in enumerate(PIXELS)]
     dicts[4], dicts[5], dicts[6] = {"image": PIXELS[4]}, None, {"label": 1}
     for items in (tuples, dicts):
-        data = load_data(open_source(ItemSplit(items)), image_size=8, channels=3, test_fraction=0)
+        data = load_data(open_source(Items(items)), image_size=8, channels=3, test_fraction=0)
         assert data.train.index.tolist() == [row for row in range(24) if row not in (5, 6)]
         assert data.train.labels.tolist()[3:6] == [0, -1, 1]
         assert [item.path for item in data.skipped] == ["item 5", "item 6"]
@@ -146,21 +144,21 @@ def test_hugging_face_is_known_by_its_fingerprint_and_read_once() -> None:
 def test_what_a_dataset_holds_is_its_fingerprint() -> None:
     first, second = PIXELS.copy(), PIXELS.copy()
     second[17, 3, 3, 1] ^= 1
-    prints = [open_source(ItemSplit(list(pixels))).fingerprint for pixels in (first, second, first)]
+    prints = [open_source(Items(list(pixels))).fingerprint for pixels in (first, second, first)]
     assert prints[0] == prints[2] != prints[1]
 
 
 def test_items_that_fail_are_skipped_and_listed_by_their_number() -> None:
     items: list[Any] = list(PIXELS)
     items[0], items[5], items[9] = OSError("disk gone"), np.zeros((4, 4, 7), np.uint8), np.full((8, 8), np.nan)
-    data = load_data(open_source(ItemSplit(items)), image_size=8, channels=3, test_fraction=0)
+    data = load_data(open_source(Items(items)), image_size=8, channels=3, test_fraction=0)
     assert data.train.index.tolist() == [row for row in range(24) if row not in (0, 5, 9)]
     assert [item.path for item in data.skipped] == ["item 0", "item 5", "item 9"]
     assert "disk gone" in data.skipped[0].reason
 
 
 def test_random_transforms_are_refused() -> None:
-    class Shaky(ItemSplit):
+    class Shaky(Items):
         def __getitem__(self, row: int) -> Any:
             return RNG.integers(0, 256, (8, 8, 3), dtype=np.uint8)
 
@@ -176,11 +174,11 @@ def test_what_is_no_dataset() -> None:
         assert not is_dataset(data)
         assert not is_splits(data)
     cases = {
-        "is empty": ItemSplit([]),
-        "none of them is an image": ItemSplit([{"text": "x"}, {"text": "y"}]),
-        "do not begin with an image": ItemSplit([("x", 1), ("y", 2)]),
-        "are str, not images": ItemSplit(["x", "y"]),
-        "cannot be read; OSError: gone": ItemSplit([OSError("gone"), OSError("gone")]),
+        "is empty": Items([]),
+        "none of them is an image": Items([{"text": "x"}, {"text": "y"}]),
+        "do not begin with an image": Items([("x", 1), ("y", 2)]),
+        "are str, not images": Items(["x", "y"]),
+        "cannot be read; OSError: gone": Items([OSError("gone"), OSError("gone")]),
     }
     for message, data in cases.items():
         with pytest.raises(TwofoldError, match=message) as caught:
@@ -189,7 +187,7 @@ def test_what_is_no_dataset() -> None:
 
 
 def test_what_random_split_returns_is_a_training_and_a_test_set() -> None:
-    whole = ItemSplit([(pixels, row % 2) for row, pixels in enumerate(PIXELS[:10])])
+    whole = Items([(pixels, row % 2) for row, pixels in enumerate(PIXELS[:10])])
     source = open_source(torch.utils.data.random_split(whole, [7, 3], torch.Generator().manual_seed(0)))
     assert (len(source.train), len(source.test)) == (7, 3)
     with pytest.raises(TwofoldError, match="data is a list of"):
@@ -198,7 +196,7 @@ def test_what_random_split_returns_is_a_training_and_a_test_set() -> None:
 
 def test_a_run_on_datasets_from_python(tmp_path: Path) -> None:
     pairs = [
-        ItemSplit([(pixels, row % 2) for row, pixels in enumerate(PIXELS[part])]) for part in (slice(16), slice(16, 24))
+        Items([(pixels, row % 2) for row, pixels in enumerate(PIXELS[part])]) for part in (slice(16), slice(16, 24))
     ]
     options: dict[str, Any] = {"epochs": 1, "batch_size": 8, "projector": (16, 8)}
     run = twofold.pretrain((pairs[0], pairs[1]), out=tmp_path / "a", **options)
@@ -212,14 +210,14 @@ def test_a_run_on_datasets_from_python(tmp_path: Path) -> None:
 
 
 def test_normalised_pixels_are_refused_with_what_to_do() -> None:
-    items = ItemSplit([torch.randn(3, 8, 8) for _ in range(6)])
+    items = Items([torch.randn(3, 8, 8) for _ in range(6)])
     with pytest.raises(TwofoldError, match=r"cannot be read; float pixels from .*: leave out Normalize"):
         open_source(items)
-    rounded = ItemSplit([torch.full((3, 8, 8), 1 + 1e-6) for _ in range(3)])  # as a sum of weights leaves them
+    rounded = Items([torch.full((3, 8, 8), 1 + 1e-6) for _ in range(3)])  # as a sum of weights leaves them
     assert (load_data(open_source(rounded), image_size=8, channels=3, test_fraction=0.0).train.images == 255).all()
 
 
 def test_the_first_image_that_can_be_read_is_the_one_looked_at() -> None:
     broken = torch.full((3, 8, 8), 7.0)
-    source = open_source(ItemSplit([broken, *(torch.rand(3, 8, 8) for _ in range(5))]))
+    source = open_source(Items([broken, *(torch.rand(3, 8, 8) for _ in range(5))]))
     assert len(load_data(source, image_size=8, channels=3, test_fraction=0.0).train) == 5
