@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.results import Table, keep
-from twofold.data.cache import mapped
+from twofold.data.store import readonly_tensor
 from twofold.evaluate.linear import BLOCK, fit_linear
 from twofold.evaluate.probes import knn_accuracy
 
@@ -89,7 +89,8 @@ def bound_mib(part: str, rows: int, features: int, classes: int) -> float:
 
 def run_part(part: str, path: Path, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
-    features, test = mapped(np.load(path, mmap_mode="r")), torch.from_numpy(np.load(path.with_name("test.npy")))
+    features = readonly_tensor(np.load(path, mmap_mode="r"))
+    test = torch.from_numpy(np.load(path.with_name("test.npy")))
     labels, truth = (
         torch.from_numpy(np.load(path.with_name(name))) for name in ("features.labels.npy", "test.labels.npy")
     )

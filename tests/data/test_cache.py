@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from twofold.cli.cache import cache as command
@@ -32,46 +31,46 @@ def rows() -> list[np.ndarray | str]:
 
 
 def test_what_is_recorded_is_recalled(rows: list[np.ndarray | str], folder: Path) -> None:
-    assert cache.recall("key", SHAPE) is None
-    kept = cache.record("key", SHAPE, rows)
-    for decoded in (kept, cache.recall("key", SHAPE)):
-        np.testing.assert_array_equal(decoded.images.numpy(), np.stack(rows[1:-1]))
+    assert cache.read_set("key", SHAPE) is None
+    kept = cache.write_set("key", SHAPE, rows)
+    for decoded in (kept, cache.read_set("key", SHAPE)):
+        np.testing.assert_array_equal(decoded.images, np.stack(rows[1:-1]))
         assert decoded.skipped == {0: "bad header", 6: "truncated"}
-    assert cache.recall("other", SHAPE) is None
+    assert cache.read_set("other", SHAPE) is None
     assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".marks", ".u8"]
 
 
-def marks_of(*names: str) -> list[bytes]:
-    return [name.encode().ljust(cache.MARK_BYTES) for name in names]
+def hashes_of(*names: str) -> list[bytes]:
+    return [name.encode().ljust(cache.ROW_HASH_BYTES) for name in names]
 
 
 @pytest.mark.usefixtures("folder")
 def test_rows_are_found_by_their_marks_in_any_set(rows: list[np.ndarray | str]) -> None:
-    cache.record("one", SHAPE, rows, marks=marks_of("bad", *"abcde", "cut"))
-    cache.record("two", SHAPE, rows[3:5], marks=marks_of("x", "y"))
-    found = cache.kept(SHAPE, marks_of("y", "bad", "e", "new", "a", "cut"))
+    cache.write_set("one", SHAPE, rows, row_hashes=hashes_of("bad", *"abcde", "cut"))
+    cache.write_set("two", SHAPE, rows[3:5], row_hashes=hashes_of("x", "y"))
+    found = cache.find_rows(SHAPE, hashes_of("y", "bad", "e", "new", "a", "cut"))
     assert found.missing.tolist() == [1, 3, 5]
     for number, row in ((0, rows[4]), (2, rows[5]), (4, rows[1])):
         np.testing.assert_array_equal(found[number], row)
     assert found[1] is None
-    assert cache.kept((1, 2, 2), marks_of("a", "b")).missing.tolist() == [0, 1]
+    assert cache.find_rows((1, 2, 2), hashes_of("a", "b")).missing.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("damage", ["pixels", "marks", "no marks"])
 def test_rows_of_a_damaged_set_are_not_taken(rows: list[np.ndarray | str], folder: Path, damage: str) -> None:
-    cache.record("one", SHAPE, rows[1:-1], marks=marks_of(*"abcde"))
-    assert cache.kept(SHAPE, marks_of("a")).missing.tolist() == []
+    cache.write_set("one", SHAPE, rows[1:-1], row_hashes=hashes_of(*"abcde"))
+    assert cache.find_rows(SHAPE, hashes_of("a")).missing.tolist() == []
     path = next(folder.glob("*.u8" if damage == "pixels" else "*.marks"))
     content = path.read_bytes()
     if damage == "no marks":
         path.unlink()
     else:
         path.write_bytes(bytes([content[0] ^ 1]) + content[1:] if damage == "pixels" else content[:-1])
-    assert cache.kept(SHAPE, marks_of("a")).missing.tolist() == [0]
+    assert cache.find_rows(SHAPE, hashes_of("a")).missing.tolist() == [0]
 
 
 def test_images_are_mapped_not_read(rows: list[np.ndarray | str], folder: Path) -> None:
-    images = cache.record("key", SHAPE, rows).images
+    images = cache.write_set("key", SHAPE, rows).images
     with next(folder.glob("*.u8")).open("r+b") as file:
         file.write(b"\x07")
     assert images[0, 0, 0, 0] == 7
@@ -79,7 +78,7 @@ def test_images_are_mapped_not_read(rows: list[np.ndarray | str], folder: Path) 
 
 @pytest.mark.parametrize("change", ["truncate", "extend", "remove", "sidecar", "sidecar-fields"])
 def test_an_incomplete_cache_is_not_taken(rows: list[np.ndarray | str], folder: Path, change: str) -> None:
-    cache.record("key", SHAPE, rows)
+    cache.write_set("key", SHAPE, rows)
     pixels, sidecar = next(folder.glob("*.u8")), next(folder.glob("*.json"))
     if change == "truncate":
         os.truncate(pixels, pixels.stat().st_size - 1)
@@ -91,15 +90,15 @@ def test_an_incomplete_cache_is_not_taken(rows: list[np.ndarray | str], folder: 
         sidecar.write_text(sidecar.read_text()[:-3])
     else:
         sidecar.write_text(json.dumps([1, 2]))
-    assert cache.recall("key", SHAPE) is None
-    cache.record("key", SHAPE, rows)
-    assert cache.recall("key", SHAPE) is not None
+    assert cache.read_set("key", SHAPE) is None
+    cache.write_set("key", SHAPE, rows)
+    assert cache.read_set("key", SHAPE) is not None
 
 
 def test_no_rows_at_all_keep_nothing(folder: Path) -> None:
-    decoded = cache.record("key", SHAPE, ["bad", "bad"])
+    decoded = cache.write_set("key", SHAPE, ["bad", "bad"])
     assert decoded.images.shape == (0, *SHAPE)
-    assert decoded.images.dtype == torch.uint8
+    assert decoded.images.dtype == np.uint8
     assert decoded.skipped == {0: "bad", 1: "bad"}
     assert list(folder.iterdir()) == []
 
@@ -110,7 +109,7 @@ def test_a_failing_row_leaves_nothing_behind(rows: list[np.ndarray | str], folde
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cache.record("key", SHAPE, failing())
+        cache.write_set("key", SHAPE, failing())
     assert list(folder.iterdir()) == []
 
 
@@ -120,7 +119,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(folder: Path) -> None
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
     try:
         with pytest.raises(TwofoldError, match="TWOFOLD_CACHE") as caught:
-            cache.record("key", SHAPE, rows)
+            cache.write_set("key", SHAPE, rows)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert str(folder) in str(caught.value)
@@ -132,7 +131,7 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(TwofoldError, match="TWOFOLD_CACHE"):
-        cache.record("key", SHAPE, [np.zeros(SHAPE, np.uint8)])
+        cache.write_set("key", SHAPE, [np.zeros(SHAPE, np.uint8)])
 
 
 def test_what_a_killed_process_left_is_removed_after_a_day(rows: list[np.ndarray | str], folder: Path) -> None:
@@ -141,7 +140,7 @@ def test_what_a_killed_process_left_is_removed_after_a_day(rows: list[np.ndarray
     for path, age in ((old, 25), (running, 1)):
         path.write_bytes(b"pixels")
         os.utime(path, (time.time() - age * 3600,) * 2)
-    cache.record("key", SHAPE, rows)
+    cache.write_set("key", SHAPE, rows)
     assert (old.exists(), running.exists()) == (False, True)
 
 
@@ -154,30 +153,30 @@ def test_a_changed_byte_is_noticed_wherever_it_is(monkeypatch: pytest.MonkeyPatc
     """The file's time tells that something wrote to it; then every block is compared."""
     monkeypatch.setattr(cache, "BLOCK_BYTES", 100)
     rows = list(np.random.default_rng(1).integers(0, 256, (200, *SHAPE), dtype=np.uint8))
-    cache.record("key", SHAPE, rows)
+    cache.write_set("key", SHAPE, rows)
     pixels = next(folder.glob("*.u8"))
     before = pixels.read_bytes()
     for place in (0, 1234, 5555, len(before) - 1):
         changed = bytearray(before)
         changed[place] ^= 1
         pixels.write_bytes(changed)
-        assert cache.recall("key", SHAPE) is None
+        assert cache.read_set("key", SHAPE) is None
     pixels.write_bytes(before)
-    np.testing.assert_array_equal(cache.recall("key", SHAPE).images.numpy(), np.stack(rows))
+    np.testing.assert_array_equal(cache.read_set("key", SHAPE).images, np.stack(rows))
 
 
 def test_damage_that_leaves_the_time_as_it_was_is_found_in_the_blocks_that_every_start_compares(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     monkeypatch.setattr(cache, "BLOCK_BYTES", 100)
-    cache.record("key", SHAPE, [np.zeros(SHAPE, np.uint8)] * 200)
+    cache.write_set("key", SHAPE, [np.zeros(SHAPE, np.uint8)] * 200)
     pixels = next(folder.glob("*.u8"))
     status = pixels.stat()
     with pixels.open("r+b") as file:  # as after a crash: the end was never written
         file.seek(status.st_size // 2)
         file.write(b"\x01" * (status.st_size // 2))
     os.utime(pixels, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert cache.recall("key", SHAPE) is None
+    assert cache.read_set("key", SHAPE) is None
 
 
 def test_what_was_longest_unused_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,12 +184,12 @@ def test_what_was_longest_unused_makes_room(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TWOFOLD_CACHE_GB", "25e-6")  # two sets of one row, not three
     for number, name in enumerate(("old", "older", "new")):
         if name == "new":
-            assert cache.recall("old", row.shape) is not None  # used since: the other one goes
-        cache.record(name, row.shape, [row], expected=1)
+            assert cache.read_set("old", row.shape) is not None  # used since: the other one goes
+        cache.write_set(name, row.shape, [row], expected=1)
         if name != "new":
             sidecar = next(cache_folder().glob(f"{name}-*.json"))
             os.utime(sidecar, (1000 + number, 1000 + number))
-    assert [name for name in ("old", "older", "new") if cache.recall(name, row.shape) is not None] == ["old", "new"]
+    assert [name for name in ("old", "older", "new") if cache.read_set(name, row.shape) is not None] == ["old", "new"]
     assert len(list(cache_folder().glob("*.u8"))) == 2
 
 
@@ -199,21 +198,21 @@ def test_a_set_larger_than_the_limit_is_kept_alone_and_one_larger_than_the_disk_
 ) -> None:
     row = np.zeros((1, 100, 100), np.uint8)
     monkeypatch.setenv("TWOFOLD_CACHE_GB", "1e-6")
-    cache.record("first", row.shape, [row], expected=1)
-    cache.record("second", row.shape, [row], expected=1)
-    assert (cache.recall("first", row.shape), len(cache.entries())) == (None, 1)
+    cache.write_set("first", row.shape, [row], expected=1)
+    cache.write_set("second", row.shape, [row], expected=1)
+    assert (cache.read_set("first", row.shape), len(cache.cached_sets())) == (None, 1)
     with pytest.raises(TwofoldError, match=r"need 1[0-9]+.* GB .*TWOFOLD_CACHE"):
-        cache.record("huge", row.shape, iter(()), expected=10**15)
+        cache.write_set("huge", row.shape, iter(()), expected=10**15)
     monkeypatch.setenv("TWOFOLD_CACHE_GB", "much")
     with pytest.raises(TwofoldError, match="TWOFOLD_CACHE_GB=much"):
-        cache.record("third", row.shape, [row], expected=1)
+        cache.write_set("third", row.shape, [row], expected=1)
 
 
 def test_the_command_shows_what_is_kept_and_clears_it(
     rows: list[np.ndarray | str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cache.record("one", SHAPE, rows)
-    cache.record("two", SHAPE, rows)
+    cache.write_set("one", SHAPE, rows)
+    cache.write_set("two", SHAPE, rows)
     command()
     shown = capsys.readouterr().out
     assert "2 decoded sets" in shown
@@ -239,6 +238,6 @@ def test_a_training_set_does_not_go_to_make_room_for_its_test_set(monkeypatch: p
     row = np.zeros((1, 100, 100), np.uint8)
     monkeypatch.setenv("TWOFOLD_CACHE_GB", "15e-6")
     for key in ("other-train", "one-train", "one-test"):
-        cache.record(key, row.shape, [row], expected=1)
-    kept = [key for key in ("other-train", "one-train", "one-test") if cache.recall(key, row.shape) is not None]
+        cache.write_set(key, row.shape, [row], expected=1)
+    kept = [key for key in ("other-train", "one-train", "one-test") if cache.read_set(key, row.shape) is not None]
     assert kept == ["one-train", "one-test"]

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from twofold.data import store as store_module
-from twofold.data.cache import mapped
 from twofold.data.loader import Loader
-from twofold.data.store import ImageStore
+from twofold.data.store import ImageStore, readonly_tensor
 
 RNG = np.random.default_rng(0)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -50,7 +49,9 @@ def test_a_constant_channel_has_a_deviation_to_divide_by() -> None:
 def test_a_mapped_file_serves_without_being_read(tmp_path: Path) -> None:
     pixels = RNG.integers(0, 256, (6, 3, 4, 4), dtype=np.uint8)
     pixels.tofile(tmp_path / "a.u8")
-    whole = ImageStore(mapped(np.memmap(tmp_path / "a.u8", np.uint8, "r", shape=pixels.shape)), None, torch.arange(6))
+    whole = ImageStore(
+        readonly_tensor(np.memmap(tmp_path / "a.u8", np.uint8, "r", shape=pixels.shape)), None, torch.arange(6)
+    )
     assert torch.equal(whole.take(torch.tensor([5, 2]))[0], torch.from_numpy(pixels[[5, 2]]))
     np.testing.assert_allclose(whole.statistics()[0].numpy(), pixels.mean((0, 2, 3)) / 255, rtol=1e-6)
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from twofold.data.cache import Decoded, mapped
+from twofold.data.cache import Decoded
 from twofold.data.decode import fit_array
 from twofold.data.work import Progress
 
@@ -64,13 +63,13 @@ class ArraySplit:
             images = planar if takes_all and _is_mapped(planar) else np.ascontiguousarray(planar[rows])
             if progress is not None:
                 progress(len(rows), len(rows))
-            return Decoded(mapped(images), {})
+            return Decoded(images, {})
         images = np.empty((len(rows), channels, size, size), np.uint8)
         for done, row in enumerate(rows):
             images[done] = fit_array(to_uint8(self.images[row]), size, channels)
             if progress is not None:
                 progress(done + 1, len(rows))
-        return Decoded(torch.from_numpy(images), {})
+        return Decoded(images, {})
 
 
 ArraySplits = tuple[ArraySplit, ArraySplit | None, tuple[str, ...] | None]  # train, test, class names

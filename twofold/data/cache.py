@@ -1,10 +1,11 @@
-"""Decoded images on disk: `KEY.u8` holds uint8 rows one after the other, `KEY.marks` which file each of them is of, and
-`KEY.json` says what they are.
+"""Decoded images on disk, so that no image file is decoded twice. `ItemSplit` and `search` read and write sets of them,
+`twofold cache` lists and removes them.
 
-All are written aside and renamed when complete, the JSON last: what can be read is whole. The JSON has a checksum of
-every block. Some are compared at each start, all of them where the file's time is not the one it was written at; what
-differs is decoded again. A set that has changed takes the rows that are as they were from what was kept. The longest
-unused make room for new ones.
+A set is three files: `KEY.u8` holds uint8 rows one after the other, `KEY.marks` a hash of each row's file, and
+`KEY.json` what they are. All are written aside and renamed when complete, the JSON last: what can be read
+is complete. The JSON has a checksum of every block. Some are compared at each start, all of them where the file's time
+is not the one it was written at; what differs is decoded again. A set that has changed takes the rows that are as they
+were from earlier sets. The longest unused make room for new ones.
 """
 
 import contextlib
@@ -12,7 +13,6 @@ import json
 import os
 import shutil
 import time
-import warnings
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from twofold.errors import TwofoldError
 from twofold.files import atomic, cache_folder, is_temporary, sync
@@ -31,19 +29,19 @@ FORMAT = 3  # a new number where decoding changes, so that older files are not t
 ABANDONED_SECONDS = 24 * 3600
 BLOCK_BYTES = 2**22  # of one checksum
 CHECKED_BLOCKS = 8  # at every start: about ten milliseconds
-MARK_BYTES = 16
-ENDINGS = (".json", ".marks", ".u8")
-INDEXES = "index"  # the folder of those of `files`
+ROW_HASH_BYTES = 16
+SUFFIXES = (".json", ".marks", ".u8")  # of the files of a set; the first goes first when it is removed
+INDEX_FOLDER = "index"  # where readers/file_index.py keeps what it knows of folders
 DISK_SHARE = 0.5  # of what is free, for all decoded images together
 
 
 @dataclass(frozen=True)
 class Decoded:
-    images: Tensor  # uint8 [n, C, H, W]
+    images: np.ndarray  # uint8 [n, C, H, W], often a read-only file that is mapped
     skipped: dict[int, str]  # number among the rows that were asked for → reason
 
 
-def limit() -> float:
+def size_limit() -> float:
     """Bytes that all decoded images may take: TWOFOLD_CACHE_GB, or half of the disk that is free without them."""
     asked = os.environ.get("TWOFOLD_CACHE_GB")
     if asked:
@@ -51,37 +49,38 @@ def limit() -> float:
             return float(asked) * 1e9
         except ValueError:
             raise TwofoldError(f"TWOFOLD_CACHE_GB={asked} is not a number of gigabytes") from None
-    return DISK_SHARE * (shutil.disk_usage(_existing(cache_folder())).free + sum(entry.bytes for entry in entries()))
+    free = shutil.disk_usage(_nearest_existing(cache_folder())).free
+    return DISK_SHARE * (free + sum(entry.bytes for entry in cached_sets()))
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedSet:
     key: str
     bytes: int
     used: float  # when it was last asked for, in seconds since 1970
 
 
-def entries() -> list[Entry]:
+def cached_sets() -> list[CachedSet]:
     """All decoded sets, longest unused first."""
     found = []
     for sidecar in cache_folder().glob("*.json"):
         try:
-            size = sidecar.with_suffix(".u8").stat().st_size + sidecar.stat().st_size  # marks are next to nothing
-            found.append(Entry(sidecar.stem, size, sidecar.stat().st_mtime))
+            size = sidecar.with_suffix(".u8").stat().st_size + sidecar.stat().st_size  # row hashes are next to nothing
+            found.append(CachedSet(sidecar.stem, size, sidecar.stat().st_mtime))
         except OSError:
             continue  # another process has just removed it
     return sorted(found, key=lambda entry: entry.used)
 
 
-def remove(entry: Entry) -> None:
+def remove_set(entry: CachedSet) -> None:
     """The JSON first, so that no half is taken for a whole. A process that has it mapped keeps it."""
-    for ending in ENDINGS:
+    for ending in SUFFIXES:
         (cache_folder() / f"{entry.key}{ending}").unlink(missing_ok=True)
 
 
-def indexes() -> list[Path]:
+def folder_indexes() -> list[Path]:
     """What is known of folders and lists without decoding, a file for each."""
-    return sorted((cache_folder() / INDEXES).glob("*.npz"))
+    return sorted((cache_folder() / INDEX_FOLDER).glob("*.npz"))
 
 
 def make_room(needed: int, family: str) -> None:
@@ -89,12 +88,12 @@ def make_room(needed: int, family: str) -> None:
 
     What belongs to the same images stays: a training set must not go to make room for its test set.
     """
-    over = sum(entry.bytes for entry in entries()) + needed - limit()
-    for entry in entries():
+    over = sum(entry.bytes for entry in cached_sets()) + needed - size_limit()
+    for entry in cached_sets():
         if over > 0 and not entry.key.startswith(f"{family}-"):
-            remove(entry)
+            remove_set(entry)
             over -= entry.bytes
-    free = shutil.disk_usage(_existing(cache_folder())).free
+    free = shutil.disk_usage(_nearest_existing(cache_folder())).free
     if needed > free:
         raise TwofoldError(
             f"the decoded images need {bytes_in_words(needed)} in {cache_folder()}, where {bytes_in_words(free)} are "
@@ -102,25 +101,25 @@ def make_room(needed: int, family: str) -> None:
         )
 
 
-def recall(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
-    """What `record` kept under this key; None where there is nothing, or not all of it as it was written."""
+def read_set(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
+    """What `write_set` wrote under this key; None where there is nothing, or not all of it as it was written."""
     pixels, sidecar = _paths(key)
     try:
-        record = json.loads(sidecar.read_text())
-        count, skipped = record["count"], {int(row): str(reason) for row, reason in record["skipped"]}
+        metadata = json.loads(sidecar.read_text())
+        count, skipped = metadata["count"], {int(row): str(reason) for row, reason in metadata["skipped"]}
         if pixels.stat().st_size != count * int(np.prod(row_shape)):
             return None
-        if not _sound(pixels, record):
+        if not _checksums_match(pixels, metadata):
             return None
         with contextlib.suppress(OSError):  # a cache that others keep can still be read
             os.utime(sidecar)  # it was used now
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Decoded(mapped(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape))), skipped)
+    return Decoded(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape)), skipped)
 
 
 @dataclass(frozen=True)
-class Kept:
+class FoundRows:
     """Rows that were asked for and are in some set."""
 
     sets: list[np.ndarray]
@@ -136,39 +135,39 @@ class Kept:
         return np.flatnonzero(self.places[:, 0] < 0)
 
 
-def kept(row_shape: tuple[int, ...], marks: Sequence[bytes]) -> Kept:
-    """The rows with these marks, of any set; those that were used last come first."""
-    wanted = {mark: number for number, mark in enumerate(marks)}
-    found = Kept([], np.full((len(marks), 2), -1, np.int64))
-    for entry in reversed(entries()):
+def find_rows(row_shape: tuple[int, ...], row_hashes: Sequence[bytes]) -> FoundRows:
+    """The rows with these hashes, of any set; those that were used last come first."""
+    wanted = {row_hash: number for number, row_hash in enumerate(row_hashes)}
+    found = FoundRows([], np.full((len(row_hashes), 2), -1, np.int64))
+    for entry in reversed(cached_sets()):
         if not wanted:
             break
-        sidecar, marked, pixels = (cache_folder() / f"{entry.key}{ending}" for ending in ENDINGS)
+        sidecar, hashes_file, pixels = (cache_folder() / f"{entry.key}{ending}" for ending in SUFFIXES)
         try:
-            record = json.loads(sidecar.read_text())
-            if record["shape"] != list(row_shape) or not entry.key.endswith(f"-{FORMAT}"):
+            metadata = json.loads(sidecar.read_text())
+            if metadata["shape"] != list(row_shape) or not entry.key.endswith(f"-{FORMAT}"):
                 continue
-            blob = marked.read_bytes()
-            here = [blob[at : at + MARK_BYTES] for at in range(0, len(blob), MARK_BYTES)]
-            whole = len(blob) == MARK_BYTES * record["count"]
-            if not whole or wanted.keys().isdisjoint(here) or not _sound(pixels, record):
+            blob = hashes_file.read_bytes()
+            here = [blob[at : at + ROW_HASH_BYTES] for at in range(0, len(blob), ROW_HASH_BYTES)]
+            is_complete = len(blob) == ROW_HASH_BYTES * metadata["count"]
+            if not is_complete or wanted.keys().isdisjoint(here) or not _checksums_match(pixels, metadata):
                 continue
             images = np.memmap(pixels, np.uint8, "r", shape=(len(here), *row_shape))
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        for row, mark in enumerate(here):
-            number = wanted.pop(mark, None)
+        for row, row_hash in enumerate(here):
+            number = wanted.pop(row_hash, None)
             if number is not None:
                 found.places[number] = len(found.sets), row
         found.sets.append(images)
     return found
 
 
-def _sound(pixels: Path, record: dict[str, Any]) -> bool:
+def _checksums_match(pixels: Path, metadata: dict[str, Any]) -> bool:
     """Whether blocks have their checksums: the first, the last and some between; all of them where the file's time is
     not the one it was written at."""
-    status, checksums = pixels.stat(), record["checksums"]
-    every = status.st_mtime_ns != record["written"]
+    status, checksums = pixels.stat(), metadata["checksums"]
+    every = status.st_mtime_ns != metadata["written"]
     blocks = -(-status.st_size // BLOCK_BYTES)
     if len(checksums) != blocks:
         return False
@@ -181,7 +180,7 @@ def _sound(pixels: Path, record: dict[str, Any]) -> bool:
     return True
 
 
-class _Checked:
+class _ChecksumWriter:
     """Writes to a file and gathers the checksum of every block."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -198,61 +197,34 @@ class _Checked:
             content = content[room:]
 
 
-class _NoImages(Exception):
-    """None of the rows is an image, so that no file is kept."""
-
-
-def record(
+def write_set(
     key: str,
     row_shape: tuple[int, ...],
     rows: Iterable[np.ndarray | str],
     *,
     expected: int | None = None,
-    marks: Sequence[bytes] | None = None,
+    row_hashes: Sequence[bytes] | None = None,
 ) -> Decoded:
     """Write the rows as they come, one at a time, and map the file; a text in place of a row says why it is missing.
 
-    `expected` rows are made room for, at the cost of what was longest unused. By their `marks`, one for each row, they
-    can be found again when they belong to another set.
+    `expected` rows are made room for, at the cost of what was longest unused. By their `row_hashes`, one for each row,
+    they can be found again when they belong to another set.
     """
     pixels, sidecar = _paths(key)
-    skipped: dict[int, str] = {}
-    count = 0
     try:
         pixels.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(pixels.parent)
         make_room((expected or 0) * int(np.prod(row_shape)), key.rpartition("-")[0] or key)
-        # Plain writes, not a mapping: a full disk is then an error, and not a signal that ends the process.
-        with atomic(pixels, durable=False, concurrent=True) as aside:
-            with aside.open("wb") as file:
-                checked = _Checked(file)
-                for number, row in enumerate(rows):
-                    if isinstance(row, str):
-                        skipped[number] = row
-                    else:
-                        checked.write(row.tobytes())
-                        count += 1
-            if not count:
-                raise _NoImages
-            # The JSON vouches for the content, which must be on the disk before it. Files that a loss of power takes
-            # are decoded again.
-            sync(aside)
-            written = aside.stat().st_mtime_ns
-            sidecar.unlink(missing_ok=True)  # of a damaged file: it must not be taken for the new one's
-        marks_there = b"".join(mark for number, mark in enumerate(marks or ()) if number not in skipped)
-        about = {
-            "count": count,
-            "shape": list(row_shape),
-            "skipped": list(skipped.items()),
-            "written": written,
-            "checksums": checked.checksums,
-        }
-        for path, content in ((sidecar.with_suffix(".marks"), marks_there), (sidecar, json.dumps(about).encode())):
+        try:
+            count, skipped, metadata = _write_pixels(pixels, sidecar, rows)
+        except _NoImages as none:
+            return Decoded(np.empty((0, *row_shape), np.uint8), none.skipped)
+        kept_hashes = b"".join(row_hash for number, row_hash in enumerate(row_hashes or ()) if number not in skipped)
+        metadata = {"count": count, "shape": list(row_shape), "skipped": list(skipped.items()), **metadata}
+        for path, content in ((sidecar.with_suffix(".marks"), kept_hashes), (sidecar, json.dumps(metadata).encode())):
             with atomic(path, durable=False, concurrent=True) as aside:
                 aside.write_bytes(content)
-        return Decoded(mapped(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape))), skipped)
-    except _NoImages:
-        return Decoded(torch.empty((0, *row_shape), dtype=torch.uint8), skipped)
+        return Decoded(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape)), skipped)
     except OSError as error:
         raise TwofoldError(
             f"cannot write decoded images to {pixels.parent}: {error.strerror or error}; "
@@ -260,27 +232,54 @@ def record(
         ) from error
 
 
-def in_memory(row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str]) -> Decoded:
+class _NoImages(Exception):
+    """None of the rows is an image, so no file is written."""
+
+    def __init__(self, skipped: dict[int, str]) -> None:
+        super().__init__()
+        self.skipped = skipped
+
+
+def _write_pixels(
+    pixels: Path, sidecar: Path, rows: Iterable[np.ndarray | str]
+) -> tuple[int, dict[int, str], dict[str, Any]]:
+    """How many rows were written, why others are missing, and time and checksums for the JSON."""
+    skipped: dict[int, str] = {}
+    count = 0
+    with atomic(pixels, durable=False, concurrent=True) as aside:
+        # Plain writes, not a mapping: a full disk is then an error, and not a signal that ends the process.
+        with aside.open("wb") as file:
+            checked = _ChecksumWriter(file)
+            for number, row in enumerate(rows):
+                if isinstance(row, str):
+                    skipped[number] = row
+                else:
+                    checked.write(row.tobytes())
+                    count += 1
+        if not count:
+            raise _NoImages(skipped)
+        # The JSON says that the pixels are complete, so they must be on the disk before it. The rename need not be: a
+        # set that is lost with the power is decoded again.
+        sync(aside)
+        written = aside.stat().st_mtime_ns
+        sidecar.unlink(missing_ok=True)  # of a damaged file: it must not be taken for the new one's
+    return count, skipped, {"written": written, "checksums": checked.checksums}
+
+
+def collect_in_memory(row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str]) -> Decoded:
     """The same without a file, for few rows."""
-    kept = list(rows)
-    skipped = {number: row for number, row in enumerate(kept) if isinstance(row, str)}
-    images = [row for row in kept if not isinstance(row, str)]
+    everything = list(rows)
+    skipped = {number: row for number, row in enumerate(everything) if isinstance(row, str)}
+    images = [row for row in everything if not isinstance(row, str)]
     stacked = np.stack(images) if images else np.empty((0, *row_shape), np.uint8)
-    return Decoded(torch.from_numpy(stacked), skipped)
-
-
-def mapped(array: np.ndarray) -> Tensor:
-    """A tensor over a read-only array, without a copy. Nothing writes into a store's images."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+    return Decoded(stacked, skipped)
 
 
 def _paths(key: str) -> tuple[Path, Path]:
     return cache_folder() / f"{key}-{FORMAT}.u8", cache_folder() / f"{key}-{FORMAT}.json"
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
 
 

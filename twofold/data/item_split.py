@@ -30,8 +30,8 @@ class ItemSplit:
     groups: np.ndarray | None = None  # int64 [n]; UNKNOWN where an image has none
     threads: int | None = None  # at most so many at a time; None: all cores
     path: Callable[[int], Path] | None = None  # where a row is a file of its own
-    # Of rows: alike where name and content are, as far as is known without decoding.
-    marks: Callable[[np.ndarray], list[bytes]] | None = None
+    # A hash for each row: alike where name and content are, as far as is known without decoding.
+    row_hashes: Callable[[np.ndarray], list[bytes]] | None = None
     remark: str = ""  # on images that lie beside these
 
     def __len__(self) -> int:
@@ -63,9 +63,9 @@ class ItemSplit:
     ) -> cache.Decoded:
         """The rows' pixels, from the cache where they are complete in it; without a key, in memory."""
         shape = (channels, size, size)
-        known = None if key is None else cache.recall(key, shape)
-        if known is not None and len(known.images) + len(known.skipped) == len(rows):
-            return known
+        complete = None if key is None else cache.read_set(key, shape)
+        if complete is not None and len(complete.images) + len(complete.skipped) == len(rows):
+            return complete
 
         def attempt(row: int) -> np.ndarray | str:
             try:
@@ -73,25 +73,25 @@ class ItemSplit:
             except Unreadable as error:
                 return str(error)
 
-        marks = None if key is None or self.marks is None else self.marks(rows)
-        kept = None if marks is None else cache.kept(shape, marks)
-        new = (rows if kept is None else rows[kept.missing]).tolist()
-        found: Iterator[np.ndarray | str]
+        row_hashes = None if key is None or self.row_hashes is None else self.row_hashes(rows)
+        cached = None if row_hashes is None else cache.find_rows(shape, row_hashes)
+        new = (rows if cached is None else rows[cached.missing]).tolist()
+        decoded: Iterator[np.ndarray | str]
         if self.path is not None and decoders.worth_it(len(new), self.side):
-            found = decoders.decode_all(map(self.path, new), size, channels)
+            decoded = decoders.decode_all(map(self.path, new), size, channels)
         else:
-            found = in_order(attempt, new, self.threads)
+            decoded = in_order(attempt, new, self.threads)
 
         def all_rows() -> Iterator[np.ndarray | str]:
             for number in range(len(rows)):
-                known = None if kept is None else kept[number]
-                yield next(found) if known is None else known
+                row = None if cached is None else cached[number]
+                yield next(decoded) if row is None else row
 
         with quiet_pillow():
             results = counted(all_rows(), len(rows), progress)
             if key is None:
-                return cache.in_memory(shape, results)
-            return cache.record(key, shape, results, expected=len(rows), marks=marks)
+                return cache.collect_in_memory(shape, results)
+            return cache.write_set(key, shape, results, expected=len(rows), row_hashes=row_hashes)
 
 
 ItemSplits = tuple[ItemSplit, ItemSplit | None, tuple[str, ...] | None]  # train, test, class names

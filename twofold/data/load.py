@@ -5,13 +5,12 @@ Verbs and reports call these once the configuration is complete; `data/cache.py`
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from twofold import dist
 from twofold.config import Config
 from twofold.data.hold_out import Part, parts_of
 from twofold.data.source import Data, Skipped, Source, digest_of
-from twofold.data.store import ImageStore
+from twofold.data.store import ImageStore, readonly_tensor
 from twofold.data.work import Progress
 from twofold.display import Display
 from twofold.errors import TwofoldError
@@ -108,9 +107,11 @@ def refuse_channels(source: Source, channels: int) -> None:
         )
 
 
-def _store(part: Part, images: Tensor, missing: list[int]) -> ImageStore:
+def _store(part: Part, images: np.ndarray, missing: list[int]) -> ImageStore:
     rows = np.delete(part.rows, missing)
     labels, groups = (
         None if column is None else torch.from_numpy(column[rows]) for column in (part.split.labels, part.split.groups)
     )
-    return ImageStore(images, labels, torch.from_numpy(rows + part.first), part.split.names(rows), groups)
+    return ImageStore(
+        readonly_tensor(images), labels, torch.from_numpy(rows + part.first), part.split.names(rows), groups
+    )

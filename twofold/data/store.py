@@ -3,9 +3,11 @@
 n images, C channels, H height, W width.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -93,3 +95,10 @@ class ImageStore:
     def _blocks(self) -> Iterator[slice]:
         rows = max(1, BLOCK_BYTES // self.images[0].nbytes)
         return (slice(start, start + rows) for start in range(0, len(self), rows))
+
+
+def readonly_tensor(array: np.ndarray) -> Tensor:
+    """A tensor over an array that must not be written to, such as a mapped file; nothing is copied."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)

@@ -22,7 +22,7 @@ from torch import nn
 
 from twofold.data.decode import Unreadable, plain
 from twofold.data.readers.arrays import from_arrays, to_numpy
-from twofold.data.store import ImageStore
+from twofold.data.store import ImageStore, readonly_tensor
 from twofold.device import choose_device
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder
@@ -153,7 +153,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         encoder = Encoder.on_device(
             self.encoder_, preprocess, choose_device(self.config_.device), self.config_.precision
         )
-        features = encoder.features(ImageStore(decoded.images, None, torch.from_numpy(rows)))
+        features = encoder.features(ImageStore(readonly_tensor(decoded.images), None, torch.from_numpy(rows)))
         return features.cpu().numpy()
 
     def _images(self, X: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from twofold.config.keys import Count, checked
 from twofold.data import cache
 from twofold.data.decode import Unreadable, decode
+from twofold.data.store import readonly_tensor
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder, open_run_encoder
@@ -93,12 +94,12 @@ def _features_from_cache(encoder: Encoder, images: AllImages, fingerprint_of_ima
     ingredients = (weights, fingerprint_of_images, repr(preprocess), str(encoder.device))
     key = "features-" + hashlib.blake2b("|".join(ingredients).encode(), digest_size=16).hexdigest()
     row = (4 * width,)  # bytes of float32
-    known = cache.recall(key, row)
+    known = cache.read_set(key, row)
     if known is None or len(known.images) != len(images):
         with display.stage("embedding", len(images)) as stage:
             rows = (features.view("uint8") for block in encoder.blocks(images, stage) for features in block)
-            known = cache.record(key, row, rows)
-    return known.images.view(torch.float32)
+            known = cache.write_set(key, row, rows)
+    return readonly_tensor(known.images).view(torch.float32)
 
 
 def _match(images: AllImages, similarity: float, row: int) -> Match:

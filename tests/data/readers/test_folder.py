@@ -263,7 +263,7 @@ def test_decoding_keeps_order_and_skips_with_a_reason(root: Path) -> None:
     rows = np.array([3, 7, 20, 29])
     decoded = train.decode(rows, 9, 3, "key", lambda done, total: calls.append((done, total)))
     expected = [np.asarray(Image.open(root / names[row])).transpose(2, 0, 1) for row in (3, 20, 29)]
-    np.testing.assert_array_equal(decoded.images.numpy(), expected)
+    np.testing.assert_array_equal(decoded.images, expected)
     assert list(decoded.skipped) == [1]
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
 

@@ -68,11 +68,11 @@ def file_items(
     known = ("size", "modified", "ends")
     content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in known)
 
-    def marks(rows: np.ndarray) -> list[bytes]:
+    def row_hashes(rows: np.ndarray) -> list[bytes]:
         # With the name: files of one size, time and border can be many, and different.
         numbers = np.stack([index.rows[name][rows].astype(np.uint64) for name in known], axis=1)
         return [
-            hashlib.blake2b(line.tobytes() + os.fsencode(files[row]), digest_size=cache.MARK_BYTES).digest()
+            hashlib.blake2b(line.tobytes() + os.fsencode(files[row]), digest_size=cache.ROW_HASH_BYTES).digest()
             for row, line in zip(rows.tolist(), numbers, strict=True)
         ]
 
@@ -87,7 +87,7 @@ def file_items(
         files=tuple(files),
         unreadable={**(closed or {}), **index.reasons},
         groups=groups,
-        marks=marks,
+        row_hashes=row_hashes,
     )
 
 
@@ -144,7 +144,7 @@ def _statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[str, s
 
 def index_path(of: Path) -> Path:
     name = hashlib.blake2b(os.fsencode(of.resolve()), digest_size=16).hexdigest()
-    return cache_folder() / cache.INDEXES / f"{name}-{INDEX_FORMAT}.npz"
+    return cache_folder() / cache.INDEX_FOLDER / f"{name}-{INDEX_FORMAT}.npz"
 
 
 def recall(of: Path) -> Index | None:
