@@ -24,10 +24,10 @@ from PIL import Image
 
 from standard_files import cifar10_contents, idx
 from twofold import config
-from twofold.data.decode import Unreadable, decode, read_header
+from twofold.data.decode import Unreadable, decode_image, read_header
 from twofold.data.readers.arrays import read_array_file
 from twofold.data.readers.cifar import read_batch
-from twofold.data.readers.lists import parse
+from twofold.data.readers.lists import parse_list
 from twofold.data.readers.mnist import read_idx
 from twofold.data.readers.pickles import read_pickle
 from twofold.data.readers.shards import members, read_shards
@@ -73,7 +73,11 @@ def encoder_bytes(folder: Path) -> bytes:
 
 
 def read_image(path: Path) -> None:
-    for read in (lambda: read_header(path), lambda: decode(path, 8, 3), lambda: decode(path.read_bytes(), 8, 1)):
+    for read in (
+        lambda: read_header(path),
+        lambda: decode_image(path, 8, 3),
+        lambda: decode_image(path.read_bytes(), 8, 1),
+    ):
         try:
             read()
         except Unreadable as error:
@@ -85,7 +89,7 @@ def read_list(path: Path) -> None:
     for ending in (".csv", ".tsv", ".txt"):
         other = path.with_suffix(ending)
         other.write_bytes(text.encode())
-        parse(other)
+        parse_list(other)
 
 
 CONFIG = config.dump(pretrain.configure("digits", "frossl")[0]).encode()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from twofold.data.decode import Unreadable, decode, extensions, fit, read_header
+from twofold.data.decode import Unreadable, crop_and_resize, decode_image, extensions, read_header
 
 RNG = np.random.default_rng(0)
 
@@ -23,7 +23,7 @@ def saved(path: Path, image: Image.Image, **options: object) -> Path:
 
 def pixels(path: Path, size: int, channels: int = 3) -> np.ndarray:
     """As [H, W, C], to compare with what was drawn."""
-    return decode(path, size, channels).transpose(1, 2, 0)
+    return decode_image(path, size, channels).transpose(1, 2, 0)
 
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "ppm", "tif", "tga", "webp"])
@@ -167,7 +167,7 @@ def test_float_files_are_zero_to_one(tmp_path: Path) -> None:
     for bad in (7.0, float("nan"), -0.1):
         unit[2, 2] = bad
         with pytest.raises(Unreadable, match="0 to 1"):
-            decode(saved(path, Image.fromarray(unit)), 5, 1)
+            decode_image(saved(path, Image.fromarray(unit)), 5, 1)
 
 
 def test_one_bit_and_cmyk(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_reduction_agrees_with_resizing_the_whole_picture(tmp_path: Path, ending
 
 
 def test_an_extreme_shape_costs_no_more_than_its_square() -> None:
-    assert fit(Image.new("RGB", (100_000, 1)), 64, 3).shape == (3, 64, 64)
+    assert crop_and_resize(Image.new("RGB", (100_000, 1)), 64, 3).shape == (3, 64, 64)
 
 
 def test_a_small_image_is_enlarged(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_header_is_read_without_pixels(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.jpg", Image.fromarray(noise(20, 30, 3)))
     path.write_bytes(path.read_bytes()[:-300])
     with pytest.raises(Unreadable, match="truncated"):
-        decode(path, 8, 3)
+        decode_image(path, 8, 3)
     header = read_header(path)
     assert (header.side, header.grey) == (20, False)
     assert read_header(saved(tmp_path / "b.png", Image.new("LA", (5, 7)))).grey
@@ -232,11 +232,11 @@ def test_unreadable_files_say_why(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     for content, reason in ((b"", "empty file"), (b"no image at all", "not an image")):
         path.write_bytes(content)
-        for read in (read_header, lambda path: decode(path, 8, 3)):
+        for read in (read_header, lambda path: decode_image(path, 8, 3)):
             with pytest.raises(Unreadable, match=reason):
                 read(path)
     with pytest.raises(Unreadable, match="No such file"):
-        decode(tmp_path / "none.png", 8, 3)
+        decode_image(tmp_path / "none.png", 8, 3)
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif", "bmp", "tif", "webp", "ppm"])
@@ -244,7 +244,7 @@ def test_truncated_files_are_unreadable(tmp_path: Path, ending: str) -> None:
     path = saved(tmp_path / f"a.{ending}", Image.fromarray(noise(64, 64, 3)))
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     with pytest.raises(Unreadable):
-        decode(path, 16, 3)
+        decode_image(path, 16, 3)
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -256,7 +256,7 @@ def test_decompression_bombs_are_refused(tmp_path: Path, side: int, reason: str)
     path = tmp_path / "bomb.png"
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
-    for read in (read_header, lambda path: decode(path, 8, 3)):
+    for read in (read_header, lambda path: decode_image(path, 8, 3)):
         with pytest.raises(Unreadable, match=reason):
             read(path)
 
@@ -274,7 +274,7 @@ def test_changed_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
             path.write_bytes(content)
             reason = "none"
             try:
-                assert decode(path, 8, 3).shape == (3, 8, 8)
+                assert decode_image(path, 8, 3).shape == (3, 8, 8)
             except Unreadable as error:
                 reason = str(error)
             assert reason.splitlines() == [reason]

@@ -82,8 +82,10 @@ def test_the_cache_is_reused_and_rebuilt_when_truncated(
     photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[Path] = []
-    original = file_index.decode
-    monkeypatch.setattr(file_index, "decode", lambda path, *rest: (decoded.append(path), original(path, *rest))[1])
+    original = file_index.decode_image
+    monkeypatch.setattr(
+        file_index, "decode_image", lambda path, *rest: (decoded.append(path), original(path, *rest))[1]
+    )
 
     def again(**changes: object) -> torch.Tensor:
         decoded.clear()
@@ -109,8 +111,10 @@ def test_a_folder_that_has_changed_is_decoded_where_it_has(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[str] = []
-    original = file_index.decode
-    monkeypatch.setattr(file_index, "decode", lambda path, *rest: (decoded.append(path.name), original(path, *rest))[1])
+    original = file_index.decode_image
+    monkeypatch.setattr(
+        file_index, "decode_image", lambda path, *rest: (decoded.append(path.name), original(path, *rest))[1]
+    )
 
     def again(test_fraction: float = 0.2) -> list[torch.Tensor]:
         decoded.clear()

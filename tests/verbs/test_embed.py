@@ -13,7 +13,7 @@ import torch
 import twofold
 from running import small
 from twofold.config.keys import Positive
-from twofold.data.decode import decode
+from twofold.data.decode import decode_image
 from twofold.errors import TwofoldError
 from twofold.methods import CATALOG, Method, Parts, registry
 from twofold.models import mlp
@@ -27,7 +27,7 @@ def expected(desk: Path) -> dict[str, np.ndarray]:
     """From the files themselves, one after the other."""
     files = sorted(str(path.relative_to(desk / "photos")) for path in (desk / "photos").rglob("*.png"))
     encoder = twofold.load_encoder(desk / "run")
-    pixels = np.stack([decode(desk / "photos" / name, 12, 3) for name in files])
+    pixels = np.stack([decode_image(desk / "photos" / name, 12, 3) for name in files])
     with torch.no_grad():
         features = encoder(encoder.preprocess(torch.from_numpy(pixels))).numpy()
     return {"files": np.array(files), "features": features, "classes": np.array([name[:4] for name in files])}
@@ -52,7 +52,7 @@ def test_of_other_data_nothing_is_held_out(desk: Path) -> None:
 
 
 def test_one_image_is_enough_and_keeps_its_label(desk: Path, expected: dict[str, np.ndarray], tmp_path: Path) -> None:
-    pixels = decode(desk / "photos" / expected["files"][0], 12, 3).transpose(1, 2, 0)[None]
+    pixels = decode_image(desk / "photos" / expected["files"][0], 12, 3).transpose(1, 2, 0)[None]
     with np.load(twofold.embed(desk / "run", (pixels, ["ants"]), tmp_path / "one.npz")) as file:
         np.testing.assert_allclose(file["features"], expected["features"][:1], rtol=1e-4, atol=1e-5)
         assert file["classes"][file["labels"]].tolist() == ["ants"]

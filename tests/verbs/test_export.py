@@ -17,7 +17,7 @@ from torch import nn
 import twofold
 from running import run as command
 from twofold.config import dump, resolve
-from twofold.data.decode import GAP, decode, fit_array
+from twofold.data.decode import REDUCING_GAP, crop_and_resize_array, decode_image
 from twofold.methods import schema
 from twofold.models import build_encoder
 from twofold.runs.folder import RunFolder
@@ -126,7 +126,7 @@ def test_the_sidecars_lines_give_the_pixels_of_training(channels: int, tmp_path:
     run = a_run(tmp_path / "run", "conv", channels=channels, image_size=16)
     twofold.export(run, "torchscript")
     facts = json.loads((run / "encoder.pt.json").read_text())
-    assert f"reducing_gap={GAP}" in facts["preprocessing"]["interpolation"]
+    assert f"reducing_gap={REDUCING_GAP}" in facts["preprocessing"]["interpolation"]
     generator = np.random.default_rng(0)
     turned = Image.Exif()
     turned[0x0112] = 6
@@ -142,7 +142,7 @@ def test_the_sidecars_lines_give_the_pixels_of_training(channels: int, tmp_path:
         Image.fromarray(generator.random((height, width), dtype=np.float32)).save(tmp_path / "float.tiff")
         for path in [each for ending in ("png", "jpg", "tiff") for each in tmp_path.glob(f"*.{ending}")]:
             found = as_the_sidecar_says(facts, path=path).reshape(16, 16, channels).transpose(2, 0, 1)
-            assert np.array_equal(found, decode(path, 16, channels)), (path.name, width, height)
+            assert np.array_equal(found, decode_image(path, 16, channels)), (path.name, width, height)
 
 
 def test_the_sidecar_of_many_channels_says_how_each_is_resized(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_the_sidecar_of_many_channels_says_how_each_is_resized(tmp_path: Path) -
     facts = json.loads((run / "encoder.pt.json").read_text())
     pixels = np.random.default_rng(0).integers(0, 256, (83, 61, 4), dtype=np.uint8)
     found = [as_the_sidecar_says(facts, channel=plane) for plane in pixels.transpose(2, 0, 1)]
-    assert np.array_equal(found, fit_array(pixels, 16, 4))
+    assert np.array_equal(found, crop_and_resize_array(pixels, 16, 4))
 
 
 def test_fields_of_the_sidecar_are_enough_to_feed_the_encoder(tmp_path: Path) -> None:

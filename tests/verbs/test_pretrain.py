@@ -22,7 +22,7 @@ from running import Own, small
 from twofold import device
 from twofold.cli import app
 from twofold.config import RUN_KEYS, resolve
-from twofold.data.decode import decode
+from twofold.data.decode import decode_image
 from twofold.display import Display
 from twofold.evaluate.probes import Row
 from twofold.methods import schema
@@ -370,7 +370,7 @@ def test_preprocess_reads_pictures_as_training_did(tmp_path: Path) -> None:
     Image.fromarray(generator.integers(0, 65535, (30, 30)).astype(np.uint16)).save(tmp_path / "deep.png")
     preprocess = Preprocess(16, 3, [0.5] * 3, [0.25] * 3)
     for path in sorted(tmp_path.iterdir()):
-        expected = torch.from_numpy(decode(path, 16, 3))[None]
+        expected = torch.from_numpy(decode_image(path, 16, 3))[None]
         with Image.open(path) as picture:
             torch.testing.assert_close(preprocess(picture), (expected / 255 - 0.5) / 0.25)
     wide = torch.from_numpy(pixels.transpose(2, 0, 1).copy())[None]

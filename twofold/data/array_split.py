@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from twofold.data.cache import Decoded
-from twofold.data.decode import fit_array
-from twofold.data.work import Progress
+from twofold.data.decode import crop_and_resize_array
+from twofold.data.parallel import Progress
 
 BLOCK_BYTES = 2**26  # a mapped file is hashed and checked in blocks, so that it need not fit into memory
 ROUNDING = 1 / 510  # half a grey level, by which rounding may have put a float beyond black or white
@@ -66,7 +66,7 @@ class ArraySplit:
             return Decoded(images, {})
         images = np.empty((len(rows), channels, size, size), np.uint8)
         for done, row in enumerate(rows):
-            images[done] = fit_array(to_uint8(self.images[row]), size, channels)
+            images[done] = crop_and_resize_array(to_uint8(self.images[row]), size, channels)
             if progress is not None:
                 progress(done + 1, len(rows))
         return Decoded(images, {})

@@ -1,4 +1,7 @@
-"""Images that are fetched one at a time: files of a folder or list, members of archives, rows of a Dataset."""
+"""A split whose images are fetched one at a time: files of a folder or list, members of archives, rows of a Dataset.
+
+The readers make an `ItemSplit`; `data/load.py` decodes it, through the cache of decoded images.
+"""
 
 import hashlib
 import os
@@ -8,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data import cache, decoders
-from twofold.data.decode import Unreadable
-from twofold.data.work import Progress, counted, in_order, quiet_pillow
+from twofold.data import cache, decode_processes
+from twofold.data.decode import Unreadable, silence_pillow
+from twofold.data.parallel import Progress, map_in_order, with_progress
 
 UNKNOWN = -1  # the label or group of an image of which none is known
 
@@ -32,7 +35,7 @@ class ItemSplit:
     path: Callable[[int], Path] | None = None  # where a row is a file of its own
     # A hash for each row: alike where name and content are, as far as is known without decoding.
     row_hashes: Callable[[np.ndarray], list[bytes]] | None = None
-    remark: str = ""  # on images that lie beside these
+    remark: str = ""  # on images that lie next to these and are not used
 
     def __len__(self) -> int:
         return self.count
@@ -42,6 +45,7 @@ class ItemSplit:
         return 1 if self.grey else 3
 
     def readable(self) -> np.ndarray:
+        """The rows of which nothing speaks against decoding them, int64."""
         if self.files is None or not self.unreadable:
             return np.arange(self.count)
         return np.array([row for row, name in enumerate(self.files) if name not in self.unreadable], np.int64)
@@ -77,18 +81,19 @@ class ItemSplit:
         cached = None if row_hashes is None else cache.find_rows(shape, row_hashes)
         new = (rows if cached is None else rows[cached.missing]).tolist()
         decoded: Iterator[np.ndarray | str]
-        if self.path is not None and decoders.worth_it(len(new), self.side):
-            decoded = decoders.decode_all(map(self.path, new), size, channels)
+        if self.path is not None and decode_processes.is_worthwhile(len(new), self.side):
+            decoded = decode_processes.decode_files(map(self.path, new), size, channels)
         else:
-            decoded = in_order(attempt, new, self.threads)
+            decoded = map_in_order(attempt, new, self.threads)
 
+        # Rows that other sets have are taken from there, the rest as they are decoded: both in the order of `rows`.
         def all_rows() -> Iterator[np.ndarray | str]:
             for number in range(len(rows)):
                 row = None if cached is None else cached[number]
                 yield next(decoded) if row is None else row
 
-        with quiet_pillow():
-            results = counted(all_rows(), len(rows), progress)
+        with silence_pillow():
+            results = with_progress(all_rows(), len(rows), progress)
             if key is None:
                 return cache.collect_in_memory(shape, results)
             return cache.write_set(key, shape, results, expected=len(rows), row_hashes=row_hashes)

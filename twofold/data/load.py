@@ -9,9 +9,9 @@ import torch
 from twofold import dist
 from twofold.config import Config
 from twofold.data.hold_out import Part, parts_of
+from twofold.data.parallel import Progress
 from twofold.data.source import Data, Skipped, Source, digest_of
 from twofold.data.store import ImageStore, readonly_tensor
-from twofold.data.work import Progress
 from twofold.display import Display
 from twofold.errors import TwofoldError
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from twofold.config import Config
+from twofold.data.parallel import Progress
 from twofold.data.readers import shards
 from twofold.data.readers.datasets import is_dataset_or_splits
-from twofold.data.readers.folder import class_names
+from twofold.data.readers.folder import read_class_list
 from twofold.data.registry import NAMED_SETS, read_splits
 from twofold.data.source import ARRAY, DATASET, ReadOptions, Source, digest_of
-from twofold.data.work import Progress
 from twofold.errors import TwofoldError
 
 
@@ -33,7 +33,7 @@ def open_source(
     `class_list`: a text file of class names; of a folder only their images are taken. Where they are not `to_train` on,
     one image will do, and a single class keeps its name.
     """
-    classes_wanted = () if class_list is None else class_names(class_list)
+    classes_wanted = () if class_list is None else read_class_list(class_list)
     options = ReadOptions(Path(data_dir).expanduser(), download, classes_wanted, progress)
     name, (train, test, classes) = read_splits(data, options)
     min_images, readable = 2 if to_train else 1, len(train.readable())

@@ -14,8 +14,8 @@ import numpy as np
 
 from twofold.data.array_split import ArraySplit
 from twofold.data.item_split import ItemSplit
+from twofold.data.parallel import Progress
 from twofold.data.store import ImageStore
-from twofold.data.work import Progress
 
 # The location of images that a program handed over: there is no way to find them again.
 ARRAY = "array"

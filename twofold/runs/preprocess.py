@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from twofold.data.augment import EvalTransform
-from twofold.data.decode import Unreadable, fit
+from twofold.data.decode import Unreadable, crop_and_resize
 from twofold.errors import TwofoldError
 
 
@@ -68,7 +68,7 @@ class Preprocess(nn.Module):
                 f"give uint8 pixels [N, {self.channels}, H, W]"
             )
         try:
-            return np.stack([fit(image, self.image_size, self.channels) for image in images])
+            return np.stack([crop_and_resize(image, self.image_size, self.channels) for image in images])
         except Unreadable as error:
             raise TwofoldError(f"preprocess was given an image that cannot be used: {error}") from None
 

@@ -14,7 +14,7 @@ import numpy as np
 from twofold.config import Config
 from twofold.data.hold_out import training_rows
 from twofold.data.open import find_again, open_source
-from twofold.data.readers.folder import class_names
+from twofold.data.readers.folder import read_class_list
 from twofold.data.source import ARRAY, DATASET, Data, Source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
@@ -68,7 +68,7 @@ def own_source(run: Path, config: Config, say: Callable[[str], None], data: Any 
     if data is None:
         return as_trained(run, config, find_again(config), say)
     source = open_source(data, data_dir=config.data_dir)
-    if config.class_list is not None and set(class_names(config.class_list)) <= set(source.classes or ()):
+    if config.class_list is not None and set(read_class_list(config.class_list)) <= set(source.classes or ()):
         source = open_source(data, data_dir=config.data_dir, class_list=config.class_list)
     return as_trained(run, config, source, say)
 

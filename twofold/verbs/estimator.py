@@ -20,7 +20,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from twofold.data.decode import Unreadable, plain
+from twofold.data.decode import Unreadable, to_grey_or_rgb
 from twofold.data.readers.arrays import from_arrays, to_numpy
 from twofold.data.store import ImageStore, readonly_tensor
 from twofold.device import choose_device
@@ -205,7 +205,7 @@ def as_array(X: Any) -> Any:
 def stacked(pictures: Sequence[Image.Image]) -> np.ndarray:
     """uint8 [n, H, W] or [n, H, W, 3], as files of such pictures are read."""
     try:
-        images = [plain(picture) for picture in pictures]
+        images = [to_grey_or_rgb(picture) for picture in pictures]
     except Unreadable as error:
         raise InvalidInput(f"X has a picture that cannot be used: {error}") from None
     sizes = sorted({image.size for image in images})

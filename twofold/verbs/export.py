@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twofold.data.decode import GAP
+from twofold.data.decode import REDUCING_GAP
 from twofold.errors import TwofoldError, nearest
 from twofold.files import atomic, refuse_unwritable, write_atomically, writing
 from twofold.models import feature_dimension
@@ -85,7 +85,7 @@ def preprocessing(description: dict[str, Any]) -> dict[str, Any]:
         "crop": "the middle square, as wide as the shorter side: the box of the resize, not cut out before",
         "resize": [size, size],
         "interpolation": "bilinear, antialiased: Pillow's resize with Image.Resampling.BILINEAR, "
-        f"box=(left, top, left + side, top + side) and reducing_gap={GAP}; others give slightly other pixels",
+        f"box=(left, top, left + side, top + side) and reducing_gap={REDUCING_GAP}; others give slightly other pixels",
         "pillow": opening(size, channels) + resizing(size),
         "scale": "divide by 255",
         "mean": description["mean"],
@@ -101,7 +101,7 @@ def opening(size: int, channels: int) -> list[str]:
         "import numpy as np",
         "from PIL import Image, ImageOps",
         "image = Image.open(path)",
-        f"image.draft(None, ({GAP * size}, {GAP * size}))  # large JPEG files are decoded smaller",
+        f"image.draft(None, ({REDUCING_GAP * size}, {REDUCING_GAP * size}))  # large JPEG files are decoded smaller",
         "image = ImageOps.exif_transpose(image)",
         "if image.mode.startswith('I'):  # 16 bits",
         "    wide = np.asarray(image).astype('int32')",
@@ -120,7 +120,7 @@ def resizing(size: int) -> list[str]:
         "side = min(image.size)",
         "left, top = (image.width - side) // 2, (image.height - side) // 2",
         "box = (left, top, left + side, top + side)",
-        f"image = image.resize(({size}, {size}), Image.Resampling.BILINEAR, box=box, reducing_gap={GAP})",
+        f"image = image.resize(({size}, {size}), Image.Resampling.BILINEAR, box=box, reducing_gap={REDUCING_GAP})",
     ]
 
 

@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from torch import Tensor
 
-from twofold.data.cache import mapped
+from twofold.data.store import readonly_tensor
 from twofold.errors import TwofoldError
 from twofold.files import refuse_unwritable
 
@@ -201,7 +201,7 @@ def as_embeddings(where: str, content: np.ndarray) -> Tensor:
             f"{where} holds {content.dtype} of shape {shape}: "
             "embeddings are floats [rows, dimensions], two rows or more"
         )
-    return mapped(content)
+    return readonly_tensor(content)
 
 
 def _pyarrow() -> tuple[Any, Any]:

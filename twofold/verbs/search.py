@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from twofold.config.keys import Count, checked
 from twofold.data import cache
-from twofold.data.decode import Unreadable, decode
+from twofold.data.decode import Unreadable, decode_image
 from twofold.data.store import readonly_tensor
 from twofold.display import Display
 from twofold.errors import TwofoldError
@@ -80,7 +80,7 @@ def _query_features(encoder: Encoder, query: Query) -> Tensor:
         raise TwofoldError(f"a query is a file or a picture of Pillow's, not a {type(query).__name__}")
     if not isinstance(query, Image.Image):
         try:
-            pixels = decode(Path(query).expanduser(), preprocess.image_size, preprocess.channels)
+            pixels = decode_image(Path(query).expanduser(), preprocess.image_size, preprocess.channels)
         except Unreadable as error:
             raise TwofoldError(f"{query} cannot be searched for: {error}") from None
     return encoder.encode(pixels)

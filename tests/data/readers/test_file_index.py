@@ -30,13 +30,13 @@ def draw(path: Path, side: int = 8) -> None:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
-    original = file_index.look
+    original = file_index.inspect_file
 
     def watched(path: Path) -> tuple[int, Header | str]:
         names.append(path.name)
         return original(path)
 
-    monkeypatch.setattr(file_index, "look", watched)
+    monkeypatch.setattr(file_index, "inspect_file", watched)
     return names
 
 
@@ -60,9 +60,9 @@ def test_only_what_changed_is_opened(root: Path, opened: list[str]) -> None:
     train, _, _ = read_folder(root)
     assert sorted(opened) == ["03.bmp", "new.bmp"]
     assert train.digest() != before
-    fresh = file_index.inspect(root, train.files, of=root / "an index of its own")
+    fresh = file_index.index_files(root, train.files, of=root / "an index of its own")
     assert [row.tolist() for row in fresh.rows] == [
-        row.tolist() for row in file_index.recall(root).part(slice(0, 8)).rows
+        row.tolist() for row in file_index.load_index(root).part(slice(0, 8)).rows
     ]
 
 
@@ -93,7 +93,7 @@ def test_a_damaged_index_is_made_anew(root: Path, opened: list[str], damage: str
     digest = read_folder(root)[0].digest()
     path = file_index.index_path(root)
     if damage == "rows":
-        np.savez(path, names=np.frombuffer(b"a\0b", np.uint8), rows=np.zeros(3, file_index.LISTED))
+        np.savez(path, names=np.frombuffer(b"a\0b", np.uint8), rows=np.zeros(3, file_index.INDEX_DTYPE))
     else:
         path.write_bytes({"cut": path.read_bytes()[:-100], "text": b"text", "empty": b""}[damage])
     opened.clear()

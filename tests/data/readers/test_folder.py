@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from twofold.data import work
+from twofold.data import parallel
 from twofold.data.item_split import ItemSplit
 from twofold.data.load import load_data
 from twofold.data.open import open_source
+from twofold.data.parallel import map_in_order
 from twofold.data.readers import file_index
 from twofold.data.readers.folder import image_files, read_folder
 from twofold.data.source import Skipped
-from twofold.data.work import in_order
 from twofold.errors import TwofoldError
 
 RNG = np.random.default_rng(0)
@@ -272,7 +272,7 @@ def test_a_second_start_does_not_decode(root: Path, monkeypatch: pytest.MonkeyPa
     draw(root, "a.png", "b.png", "c.png")
     train, _, _ = read_folder(root)
     first = train.decode(np.arange(3), 8, 3, "key", None)
-    monkeypatch.setattr(file_index, "decode", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(file_index, "decode_image", lambda *_: pytest.fail("decoded again"))
     assert (train.decode(np.arange(3), 8, 3, "key", None).images == first.images).all()
     monkeypatch.undo()
 
@@ -292,7 +292,7 @@ def test_the_digest_is_of_names_sizes_and_times(root: Path) -> None:
 
 
 def test_work_in_flight_is_bounded_and_results_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "WORKERS", 3)
+    monkeypatch.setattr(parallel, "WORKERS", 3)
     lock, asked, taken, most = threading.Lock(), 0, 0, 0
 
     def items():
@@ -304,11 +304,11 @@ def test_work_in_flight_is_bounded_and_results_keep_their_order(monkeypatch: pyt
             yield number
 
     results = []
-    for result in in_order(lambda number: number * number, items()):
+    for result in map_in_order(lambda number: number * number, items()):
         taken += 1
         results.append(result)
     assert results == [number * number for number in range(200)]
-    assert most <= work.CHUNK * (2 * 3 + 2)
+    assert most <= parallel.ITEMS_PER_TASK * (2 * 3 + 2)
 
 
 def test_files_of_one_name_size_and_time_are_told_apart(tmp_path: Path) -> None:

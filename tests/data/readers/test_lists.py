@@ -11,8 +11,8 @@ import twofold
 from twofold.config import Graph
 from twofold.data.load import load_data
 from twofold.data.open import open_source
-from twofold.data.readers.columns import cell_of, numbered
-from twofold.data.readers.lists import Entry, parse, read_list
+from twofold.data.readers.columns import number_labels, parse_label
+from twofold.data.readers.lists import ListedImage, parse_list, read_list
 from twofold.errors import TwofoldError
 from twofold.methods.relations import group_numbers
 
@@ -182,16 +182,23 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(desk: Path) -> None:
 
 def test_spaces_and_numbers_in_names_are_no_labels(tmp_path: Path) -> None:
     for names in (["my photo 3.png", "other 4.png"], ["a.png 3", "b.png"]):
-        assert parse(listed(tmp_path, "a.txt", *names)) == [Entry(name) for name in names]
+        assert parse_list(listed(tmp_path, "a.txt", *names)) == [ListedImage(name) for name in names]
 
 
 def test_numbers_are_ordered_as_numbers_and_unknown_is_none() -> None:
-    columns, names = numbered(["10", "9", None], ["x", "-1", None])
+    columns, names = number_labels(["10", "9", None], ["x", "-1", None])
     assert names == ("-1", "9", "10", "x")
     assert [column.tolist() for column in columns] == [[2, 1, -1], [3, 0, -1]]
-    assert numbered([None, None]) == ([None], None)
-    assert [cell_of(value, "") for value in (3, np.int64(4), torch.tensor(5), 6.0, "x", b"y")] == [3, 4, 5, 6, "x", "y"]
-    assert [cell_of(value, "") for value in (None, -1, "", math.nan)] == [None] * 4
+    assert number_labels([None, None]) == ([None], None)
+    assert [parse_label(value, "") for value in (3, np.int64(4), torch.tensor(5), 6.0, "x", b"y")] == [
+        3,
+        4,
+        5,
+        6,
+        "x",
+        "y",
+    ]
+    assert [parse_label(value, "") for value in (None, -1, "", math.nan)] == [None] * 4
     for value in (0.5, [1, 2], object()):
         with pytest.raises(TwofoldError, match="item 7 has the label"):
-            cell_of(value, "item 7")
+            parse_label(value, "item 7")

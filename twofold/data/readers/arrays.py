@@ -13,16 +13,16 @@ from torch import Tensor
 
 from twofold.data.array_split import ROUNDING, ArraySplit, ArraySplits, blocks_of
 from twofold.data.item_split import UNKNOWN
-from twofold.data.readers.columns import Cell, cell_of
+from twofold.data.readers.columns import Cell, parse_label
 from twofold.data.readers.splits import are_splits_of, train_and_test_of
 from twofold.errors import TwofoldError
 
 ARRAY_FILE_SUFFIXES = (".npy", ".npz")
 
-IMAGE_KEYS = ("images", "x", "x_train", "train_images", "arr_0")
-LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
-TEST_IMAGE_KEYS = ("x_test", "test_images")
-TEST_LABEL_KEYS = ("y_test", "test_labels")
+NPZ_IMAGE_KEYS = ("images", "x", "x_train", "train_images", "arr_0")
+NPZ_LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
+NPZ_TEST_IMAGE_KEYS = ("x_test", "test_images")
+NPZ_TEST_LABEL_KEYS = ("y_test", "test_labels")
 BOMB_BYTES, BOMB_RATIO = 2**30, 200  # no member of an archive grows to more, and so many times its size
 
 
@@ -65,7 +65,7 @@ def _images_and_labels(arrays: Any) -> tuple[Any, Any]:
 def read_array_file(path: Path) -> ArraySplits:
     try:
         if zipfile.is_zipfile(path):
-            _refuse_bomb(path)
+            _refuse_zip_bomb(path)
         content = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(content, np.ndarray):
             return from_arrays(str(path), content)
@@ -73,7 +73,7 @@ def read_array_file(path: Path) -> ArraySplits:
             names = {name.lower(): name for name in content.files}
             found = [
                 next((content[names[key]] for key in keys if key in names), None)
-                for keys in (IMAGE_KEYS, LABEL_KEYS, TEST_IMAGE_KEYS, TEST_LABEL_KEYS)
+                for keys in (NPZ_IMAGE_KEYS, NPZ_LABEL_KEYS, NPZ_TEST_IMAGE_KEYS, NPZ_TEST_LABEL_KEYS)
             ]
     except TwofoldError:
         raise
@@ -85,12 +85,12 @@ def read_array_file(path: Path) -> ArraySplits:
     if images is None:
         raise TwofoldError(
             f"{path} holds {', '.join(names.values()) or 'nothing'}, and no images; "
-            f"save them under one of: {', '.join(IMAGE_KEYS)}"
+            f"save them under one of: {', '.join(NPZ_IMAGE_KEYS)}"
         )
     return from_arrays(str(path), images, labels, test_images, test_labels)
 
 
-def _refuse_bomb(path: Path) -> None:
+def _refuse_zip_bomb(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.file_size > max(BOMB_BYTES, BOMB_RATIO * member.compress_size):
@@ -114,9 +114,9 @@ def from_arrays(
     test_names = None
     if test_pixels is not None and test_labels is not None:
         test_names = _label_column(f"test of {where}", test_labels, len(test_pixels))
-    values = _distinct([names for names in (train_names, test_names) if names is not None])
-    train = ArraySplit(train_pixels, _numbers(values, train_names))
-    test = None if test_pixels is None else ArraySplit(test_pixels, _numbers(values, test_names))
+    values = _distinct_values([names for names in (train_names, test_names) if names is not None])
+    train = ArraySplit(train_pixels, _class_numbers(values, train_names))
+    test = None if test_pixels is None else ArraySplit(test_pixels, _class_numbers(values, test_names))
     return train, test, None if values is None else tuple(str(value) for value in values)
 
 
@@ -165,11 +165,11 @@ def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
     if column.shape == (count, 1):
         column = column[:, 0]
     if column.ndim == 2 and len(column) == count:  # one-hot rows, or nothing that is understood
-        column = np.array([cell_of(row, f"row {number} of {where}") for number, row in enumerate(column)])
+        column = np.array([parse_label(row, f"row {number} of {where}") for number, row in enumerate(column)])
     if column.shape != (count,):
         raise TwofoldError(f"{where} has {count} images and labels of shape {column.shape}; give one label for each")
     if column.dtype == object:
-        column = _plain(where, [cell_of(label, f"row {row} of {where}") for row, label in enumerate(column)])
+        column = _fill_unknown(where, [parse_label(label, f"row {row} of {where}") for row, label in enumerate(column)])
     if column.dtype.kind == "f":
         column = np.where(np.isnan(column), UNKNOWN, column)
         column = column.astype(np.int64) if (column == np.rint(column)).all() else column
@@ -182,7 +182,7 @@ def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
     return column
 
 
-def _plain(where: str, cells: list[Cell]) -> np.ndarray:
+def _fill_unknown(where: str, cells: list[Cell]) -> np.ndarray:
     """Texts or whole numbers, with an empty text or UNKNOWN where a label is not known."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds == {str, int}:
@@ -191,19 +191,19 @@ def _plain(where: str, cells: list[Cell]) -> np.ndarray:
     return np.array([unknown if cell is None else cell for cell in cells])
 
 
-def _distinct(columns: list[np.ndarray]) -> np.ndarray | None:
+def _distinct_values(columns: list[np.ndarray]) -> np.ndarray | None:
     if len({column.dtype.kind == "U" for column in columns}) == 2:
         raise TwofoldError("labels are text in one of training and test set, and numbers in the other")
-    found = [column[_known(column)] for column in columns]
+    found = [column[_is_known(column)] for column in columns]
     return np.unique(np.concatenate(found)) if sum(map(len, found)) else None
 
 
-def _numbers(values: np.ndarray | None, names: np.ndarray | None) -> np.ndarray | None:
-    if values is None or names is None or not _known(names).any():
+def _class_numbers(values: np.ndarray | None, names: np.ndarray | None) -> np.ndarray | None:
+    if values is None or names is None or not _is_known(names).any():
         return None
-    return np.where(_known(names), np.searchsorted(values, names), UNKNOWN).astype(np.int64)
+    return np.where(_is_known(names), np.searchsorted(values, names), UNKNOWN).astype(np.int64)
 
 
-def _known(column: np.ndarray) -> np.ndarray:
+def _is_known(column: np.ndarray) -> np.ndarray:
     """A label below 0 is none, as is an empty text."""
     return column != "" if column.dtype.kind == "U" else column >= 0

@@ -21,12 +21,12 @@ def read_rows(path: Path) -> list[tuple[int, list[str]]]:
     text = path.read_text(encoding="utf-8-sig")  # Excel begins a file with a mark, which is no name
     return [
         (number, row)
-        for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=separator(path, text)), 1)
+        for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=find_delimiter(path, text)), 1)
         if any(row)
     ]
 
 
-def separator(path: Path, text: str) -> str:
+def find_delimiter(path: Path, text: str) -> str:
     """Spreadsheets write semicolons where the comma is in numbers; a file's name may have one, too."""
     if path.suffix.lower() == ".tsv":
         return "\t"
@@ -35,7 +35,7 @@ def separator(path: Path, text: str) -> str:
     return ";" if ";" in first and "," not in first and not one_name else ","
 
 
-def numbered(*columns: Sequence[Cell]) -> tuple[list[np.ndarray | None], tuple[str, ...] | None]:
+def number_labels(*columns: Sequence[Cell]) -> tuple[list[np.ndarray | None], tuple[str, ...] | None]:
     """int64 numbers of each column's cells among the values of all, in their order, and the values' names.
 
     Numbers are in the order of numbers also where they are written as text. A column without any value is None.
@@ -43,13 +43,13 @@ def numbered(*columns: Sequence[Cell]) -> tuple[list[np.ndarray | None], tuple[s
     values = {cell for column in columns for cell in column if cell is not None}
     if not values:
         return [None] * len(columns), None
-    ordered = sorted(values, key=_rank)
+    ordered = sorted(values, key=_numeric_order)
     number: dict[Cell, int] = {value: place for place, value in enumerate(ordered)} | {None: UNKNOWN}
     found = [np.array([number[cell] for cell in column], np.int64) for column in columns]
     return [column if (column != UNKNOWN).any() else None for column in found], tuple(str(value) for value in ordered)
 
 
-def cell_of(value: Any, where: str) -> Cell:
+def parse_label(value: Any, where: str) -> Cell:
     """A label from Python: text, a whole number (also numpy's or torch's, or one-hot), or nothing, as NaN and pandas'
     NA are."""
     if value is None or type(value).__name__ == "NAType":
@@ -59,7 +59,7 @@ def cell_of(value: Any, where: str) -> Cell:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace") or None
     try:
-        number = _place_of_one(value) if getattr(value, "ndim", 0) == 1 and len(value) > 1 else value
+        number = _one_hot_class(value) if getattr(value, "ndim", 0) == 1 and len(value) > 1 else value
         number = number.item() if hasattr(number, "item") else number
         if isinstance(number, float) and math.isnan(number):
             return None
@@ -70,7 +70,7 @@ def cell_of(value: Any, where: str) -> Cell:
     raise TwofoldError(f"{where} has the label {str(value)[:60]!r}; give whole numbers or text, or none for unknown")
 
 
-def _place_of_one(value: Any) -> int:
+def _one_hot_class(value: Any) -> int:
     """Of a one-hot vector."""
     parts = value.tolist()
     if sorted(parts) != [0] * (len(parts) - 1) + [1]:
@@ -78,7 +78,7 @@ def _place_of_one(value: Any) -> int:
     return parts.index(1)
 
 
-def _rank(value: str | int) -> tuple[int, int, str]:
+def _numeric_order(value: str | int) -> tuple[int, int, str]:
     text = str(value)
     whole = text.lstrip("-")
     return (0, int(text), text) if whole.isascii() and whole.isdigit() and len(text) < 19 else (1, 0, text)

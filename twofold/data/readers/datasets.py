@@ -13,16 +13,16 @@ from PIL import Image
 from torch import Tensor
 
 from twofold.data.array_split import ROUNDING, to_uint8
-from twofold.data.decode import GREY_MODES, Unreadable, fit
+from twofold.data.decode import Unreadable, crop_and_resize, is_grey
 from twofold.data.item_split import ItemSplit, ItemSplits
-from twofold.data.readers.columns import Cell, cell_of, numbered
+from twofold.data.parallel import Progress, with_progress
+from twofold.data.readers.columns import Cell, number_labels, parse_label
 from twofold.data.readers.splits import are_splits_of, train_and_test_of
-from twofold.data.work import Progress, counted
 from twofold.errors import TwofoldError
 
-IMAGE_KEYS = ("image", "img", "images", "pixel_values", "picture", "jpg", "png")
-LABEL_KEYS = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
-SAMPLED = 1024
+ITEM_IMAGE_KEYS = ("image", "img", "images", "pixel_values", "picture", "jpg", "png")
+ITEM_LABEL_KEYS = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
+MAX_INSPECTED = 1024
 
 
 def is_dataset(data: Any) -> bool:
@@ -45,10 +45,14 @@ def is_dataset_or_splits(data: Any) -> bool:
 
 def read_dataset(data: Any, progress: Progress | None = None) -> ItemSplits:
     train, test = (data, None) if is_dataset(data) else train_and_test_of(data)
-    parts = [_Part(part, f"the {name} set") for name, part in (("training", train), ("test", test)) if part is not None]
+    parts = [
+        _DatasetInspection(part, f"the {name} set")
+        for name, part in (("training", train), ("test", test))
+        if part is not None
+    ]
     for part in parts:
         part.look(progress)
-    labels, classes = numbered(*(part.labels for part in parts))
+    labels, classes = number_labels(*(part.labels for part in parts))
     names = parts[0].class_names
     if names is not None and classes is not None and all(name.isdigit() and int(name) < len(names) for name in classes):
         classes = tuple(names[int(name)] for name in classes)
@@ -56,14 +60,14 @@ def read_dataset(data: Any, progress: Progress | None = None) -> ItemSplits:
     return items[0], items[1] if len(items) > 1 else None, classes
 
 
-class _Part:
+class _DatasetInspection:
     """One dataset: where image and label are in its items, and what a look at them tells."""
 
     def __init__(self, data: Any, where: str) -> None:
         self.data, self.where = data, where
         if len(data) == 0:
             raise TwofoldError(f"{where} is empty")
-        self.image_key, self.label_key = _keys(self.item(self.first_readable(self.item)), where)
+        self.image_key, self.label_key = _find_keys(self.item(self.first_readable(self.item)), where)
         readable = self.first_readable(self.image)
         if self.bytes_of(readable) != self.bytes_of(readable):
             raise TwofoldError(
@@ -80,7 +84,7 @@ class _Part:
 
     def first_readable(self, read: Callable[[int], object]) -> int:
         reason = ""
-        for row in range(min(len(self.data), SAMPLED)):
+        for row in range(min(len(self.data), MAX_INSPECTED)):
             try:
                 read(row)
                 return row
@@ -112,7 +116,7 @@ class _Part:
             value = None if self.label_key is None else item[self.label_key]
         except (KeyError, IndexError):  # others have one
             return None
-        return cell_of(value, f"item {row} of {self.where}")
+        return parse_label(value, f"item {row} of {self.where}")
 
     def look(self, progress: Progress | None) -> None:
         """Sizes, labels and a hash of everything: of Hugging Face's datasets, which know theirs, from a sample."""
@@ -120,12 +124,12 @@ class _Part:
         known = isinstance(fingerprint, str) and hasattr(self.data, "column_names")
         if known and self.label_key is not None:
             column = list(self.data[self.label_key])
-            self.labels = [cell_of(value, f"item {row} of {self.where}") for row, value in enumerate(column)]
+            self.labels = [parse_label(value, f"item {row} of {self.where}") for row, value in enumerate(column)]
         everything = np.arange(len(self.data))
-        rows = np.unique(np.linspace(0, len(everything) - 1, SAMPLED, dtype=np.int64)) if known else everything
+        rows = np.unique(np.linspace(0, len(everything) - 1, MAX_INSPECTED, dtype=np.int64)) if known else everything
         state = hashlib.blake2b(str(fingerprint).encode() if known else b"", digest_size=16)
         labels: list[Cell] = []
-        for row in counted(rows.tolist(), len(rows), progress):
+        for row in with_progress(rows.tolist(), len(rows), progress):
             try:
                 item = self.item(row)
                 image = self.image_of(item)
@@ -134,7 +138,7 @@ class _Part:
                 labels.append(None)
                 continue
             self.sides.append(min(image.size))
-            self.grey = self.grey and (image.mode in GREY_MODES or image.mode.startswith("I;16"))
+            self.grey = self.grey and is_grey(image)
             state.update(repr((image.mode, image.size)).encode() + image.tobytes())
             labels.append(None if known else self.label(item, row))
         if not known:
@@ -147,7 +151,7 @@ class _Part:
 
     def items(self, labels: np.ndarray | None) -> ItemSplit:
         return ItemSplit(
-            fetch=lambda row, size, channels: fit(self.image(row), size, channels),
+            fetch=lambda row, size, channels: crop_and_resize(self.image(row), size, channels),
             count=len(self.data),
             labels=labels,
             side=int(np.median(self.sides)),
@@ -157,13 +161,13 @@ class _Part:
         )
 
 
-def _keys(item: Any, where: str) -> tuple[Any, Any]:
+def _find_keys(item: Any, where: str) -> tuple[Any, Any]:
     """What the image and the label are found by in an item; None: the item is the image, or has no label."""
     if isinstance(item, Mapping):
-        image = next((key for key in (*IMAGE_KEYS, *item) if key in item and _is_image(item[key])), None)
+        image = next((key for key in (*ITEM_IMAGE_KEYS, *item) if key in item and _is_image(item[key])), None)
         if image is None:
             raise TwofoldError(f"the items of {where} have {', '.join(map(str, item))}, and none of them is an image")
-        return image, next((key for key in LABEL_KEYS if key in item), None)
+        return image, next((key for key in ITEM_LABEL_KEYS if key in item), None)
     if isinstance(item, (tuple, list)):
         if not item or not _is_image(item[0]):
             raise TwofoldError(f"the items of {where} are tuples that do not begin with an image")

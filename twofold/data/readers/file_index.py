@@ -1,8 +1,10 @@
 """What is known of many image files without decoding them: sizes, kinds, and whether they changed since last time.
 
-Headers are read once. The index of a folder keeps them beside size and times of each file; at the next start only files
-whose size or times differ are opened. The time of the last change of the inode cannot be set back, so a file that was
-replaced by another of the same size and time is noticed too.
+The readers of folders and lists call `index_files`, and then `split_of_files` for each split.
+
+Headers are read once. The index of a folder keeps them together with size and times of each file; at the next start
+only files whose size or times differ are opened. The time of the last change of the inode cannot be set back, so a file
+that was replaced by another of the same size and time is noticed too.
 """
 
 import errno
@@ -15,44 +17,44 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data import cache, decoders
-from twofold.data.decode import Header, decode, look
+from twofold.data import cache, decode_processes
+from twofold.data.decode import Header, decode_image, inspect_file, silence_pillow
 from twofold.data.item_split import ItemSplit
-from twofold.data.work import Progress, counted, in_order, quiet_pillow
+from twofold.data.parallel import Progress, map_in_order, with_progress
 from twofold.errors import TwofoldError
 from twofold.files import atomic, cache_folder
 
 INDEX_FORMAT = 1
-LISTED = np.dtype(
+INDEX_DTYPE = np.dtype(
     [
         ("size", "<i8"),
         ("modified", "<i8"),  # ns
         ("changed", "<i8"),  # ns, of the inode
-        ("ends", "<u8"),
+        ("ends", "<u8"),  # `hash_of_ends`
         ("side", "<i4"),  # 0: unreadable
         ("grey", "?"),
     ]
 )
-TIMES = ("size", "modified", "changed")  # what tells that a file is as it was
+STATUS_FIELDS = ("size", "modified", "changed")  # what tells that a file is as it was
 
 
 @dataclass(frozen=True, eq=False)
-class Index:
-    """A row of LISTED for each name, and why those without a side are unreadable."""
+class FileIndex:
+    """A row of INDEX_DTYPE for each name, and why those without a side are unreadable."""
 
     names: Sequence[str]
     rows: np.ndarray
     reasons: Mapping[str, str]
 
-    def part(self, rows: slice) -> "Index":
+    def part(self, rows: slice) -> "FileIndex":
         names = self.names[rows]
         reasons = {name: self.reasons[name] for name in names if name in self.reasons} if self.reasons else {}
-        return Index(names, self.rows[rows], reasons)
+        return FileIndex(names, self.rows[rows], reasons)
 
 
-def file_items(
+def split_of_files(
     root: Path,
-    index: Index,
+    index: FileIndex,
     labels: np.ndarray | None,
     *,
     groups: np.ndarray | None = None,
@@ -77,7 +79,7 @@ def file_items(
         ]
 
     return ItemSplit(
-        fetch=lambda row, size, channels: decode(root / files[row], size, channels),
+        fetch=lambda row, size, channels: decode_image(root / files[row], size, channels),
         path=lambda row: root / files[row],
         count=len(files),
         labels=labels,
@@ -91,42 +93,58 @@ def file_items(
     )
 
 
-def inspect(root: Path, files: Sequence[str], *, of: Path, progress: Progress | None = None) -> Index:
-    """Look at every file that the index `of` a folder or list does not know as it is now, and keep what was seen."""
-    times, reasons = _statuses(root, files)
-    rows = np.zeros(len(files), LISTED)
-    for column, name in enumerate(TIMES):
+def index_files(root: Path, files: Sequence[str], *, of: Path, progress: Progress | None = None) -> FileIndex:
+    """Inspect the files that the saved index `of` a folder or list does not know as they are; save the new index."""
+    times, reasons = _read_statuses(root, files)
+    rows = np.zeros(len(files), INDEX_DTYPE)
+    for column, name in enumerate(STATUS_FIELDS):
         rows[name] = times[:, column]
-    known = recall(of)
-    unseen = np.ones(len(files), bool)
-    unseen[[row for row, name in enumerate(files) if name in reasons]] = False
+    known = load_index(of)
+    is_new = np.ones(len(files), bool)
+    is_new[[row for row, name in enumerate(files) if name in reasons]] = False
     if known is not None:
-        places = dict(zip(known.names, range(len(known.names)), strict=True))
-        place = np.array([places.get(name, -1) for name in files], np.int64)
-        before = known.rows[place]
-        same = (place >= 0) & unseen & np.all([rows[name] == before[name] for name in TIMES], axis=0)
-        same &= before["side"] > 0  # what could not be read is tried again
-        rows[same] = before[same]
-        unseen &= ~same
+        is_new &= ~_take_unchanged(files, rows, known, is_new)
+    new_rows = np.flatnonzero(is_new).tolist()
+    reasons |= _inspect_rows(root, files, rows, new_rows, progress)
+    index = FileIndex(files, rows, reasons)
+    if new_rows or known is None or len(known.names) != len(files):
+        save_index(of, index)
+    return index
 
-    looked_at = np.flatnonzero(unseen).tolist()
-    paths = (root / files[row] for row in looked_at)
-    with quiet_pillow():
-        found = decoders.look_at_all(paths) if decoders.worth_it(len(looked_at)) else in_order(look, paths)
-        seen = counted(found, len(looked_at), progress)
-        for row, (ends, header) in zip(looked_at, seen, strict=True):
+
+def _take_unchanged(files: Sequence[str], rows: np.ndarray, known: FileIndex, candidates: np.ndarray) -> np.ndarray:
+    """Fill the rows of files that are as `known` has them, and say which these are, bool [n]."""
+    places = dict(zip(known.names, range(len(known.names)), strict=True))
+    place = np.array([places.get(name, -1) for name in files], np.int64)
+    before = known.rows[place]
+    same = (place >= 0) & candidates & np.all([rows[name] == before[name] for name in STATUS_FIELDS], axis=0)
+    same &= before["side"] > 0  # what could not be read is tried again
+    rows[same] = before[same]
+    return same
+
+
+def _inspect_rows(
+    root: Path, files: Sequence[str], rows: np.ndarray, new_rows: list[int], progress: Progress | None
+) -> dict[str, str]:
+    """Fill these rows from the files themselves; for those that cannot be read, why."""
+    reasons: dict[str, str] = {}
+    paths = (root / files[row] for row in new_rows)
+    with silence_pillow():
+        found = (
+            decode_processes.inspect_files(paths)
+            if decode_processes.is_worthwhile(len(new_rows))
+            else map_in_order(inspect_file, paths)
+        )
+        for row, (ends, header) in zip(new_rows, with_progress(found, len(new_rows), progress), strict=True):
             rows["ends"][row] = ends
             if isinstance(header, Header):
                 rows["side"][row], rows["grey"][row] = header.side, header.grey
             else:
                 reasons[files[row]] = header
-    index = Index(files, rows, reasons)
-    if looked_at or known is None or len(known.names) != len(files):
-        keep(of, index)
-    return index
+    return reasons
 
 
-def _statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[str, str]]:
+def _read_statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[str, str]]:
     """Size and times of each file, int64 [n, 3], and why some have none."""
     found: list[tuple[int, int, int]] = []
     reasons: dict[str, str] = {}
@@ -139,7 +157,7 @@ def _statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[str, s
         except (OSError, ValueError) as error:  # ValueError: a name with a null character, from a list
             found.append((0, 0, 0))
             reasons[name] = getattr(error, "strerror", None) or "not a file name"
-    return np.array(found, np.int64).reshape(-1, len(TIMES)), reasons
+    return np.array(found, np.int64).reshape(-1, len(STATUS_FIELDS)), reasons
 
 
 def index_path(of: Path) -> Path:
@@ -147,17 +165,17 @@ def index_path(of: Path) -> Path:
     return cache_folder() / cache.INDEX_FOLDER / f"{name}-{INDEX_FORMAT}.npz"
 
 
-def recall(of: Path) -> Index | None:
+def load_index(of: Path) -> FileIndex | None:
     """The index of a folder or list; None where there is none, or it is damaged."""
     try:
         with np.load(index_path(of), allow_pickle=False) as content:
             names, rows = os.fsdecode(content["names"].tobytes()).split("\0"), content["rows"]
     except Exception:  # numpy and zipfile have many ways to say that a file is damaged; it is then made anew
         return None
-    return Index(names, rows, {}) if rows.dtype == LISTED and rows.shape == (len(names),) else None
+    return FileIndex(names, rows, {}) if rows.dtype == INDEX_DTYPE and rows.shape == (len(names),) else None
 
 
-def keep(of: Path, index: Index) -> None:
+def save_index(of: Path, index: FileIndex) -> None:
     """An index saves time and nothing else: where it cannot be written, there is none."""
     path = index_path(of)
     blob = os.fsencode("\0".join(index.names))

@@ -21,9 +21,9 @@ import numpy as np
 
 from twofold.data.decode import extensions
 from twofold.data.item_split import UNKNOWN, ItemSplit, ItemSplits
-from twofold.data.readers.file_index import file_items, inspect
+from twofold.data.parallel import Progress
+from twofold.data.readers.file_index import index_files, split_of_files
 from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
-from twofold.data.work import Progress
 from twofold.errors import TwofoldError
 
 ANNOTATIONS = "val_annotations.txt"
@@ -34,7 +34,7 @@ class NoImages(TwofoldError):
     """A folder without any file that could be an image."""
 
 
-def class_names(class_list: str | Path) -> tuple[str, ...]:
+def read_class_list(class_list: str | Path) -> tuple[str, ...]:
     path = Path(class_list).expanduser()
     try:
         names = tuple(path.read_text(encoding="utf-8-sig").split("\n"))
@@ -52,18 +52,18 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
     if not files:
         reason = "".join(f" ({root / name}: {why})" for name, why in islice(closed.items(), SHOWN_REASONS))
         raise NoImages(f"no images in {root}{reason}; endings that count: {' '.join(sorted(extensions()))}")
-    train_files, test_files = _splits(root, files)
+    train_files, test_files = _find_splits(root, files)
     remark = _remark(files, train_files, test_files)
     if only:
-        train_files, test_files = (_restricted(root, part, only) for part in (train_files, test_files))
-    index = inspect(root, [*train_files, *test_files], of=root, progress=progress)
+        train_files, test_files = (_keep_classes(root, part, only) for part in (train_files, test_files))
+    index = index_files(root, [*train_files, *test_files], of=root, progress=progress)
     of = {**train_files, **test_files}
     names = sorted({name for file, name in of.items() if name is not None and file not in index.reasons})
     number = {name: place for place, name in enumerate(names)}
 
     def items(part: Mapping[str, str | None], rows: slice, closed: Mapping[str, str]) -> ItemSplit:
         labels = [number.get(name, UNKNOWN) for name in part.values() if name is not None]  # of none that can be read
-        return file_items(root, index.part(rows), np.array(labels, np.int64) if labels else None, closed=closed)
+        return split_of_files(root, index.part(rows), np.array(labels, np.int64) if labels else None, closed=closed)
 
     train = replace(items(train_files, slice(0, len(train_files)), closed), remark=remark)
     test = items(test_files, slice(len(train_files), None), {}) if test_files else None
@@ -91,18 +91,18 @@ def image_files(root: Path) -> tuple[list[str], dict[str, str]]:
             if entry.name.startswith("."):
                 continue
             name = f"{folder}/{entry.name}" if folder else entry.name
-            if _is(entry.is_dir):
+            if _entry_is(entry.is_dir):
                 (links if entry.is_symlink() else folders).append(name)
             elif os.path.splitext(entry.name)[1].lower() not in extensions():
                 continue
-            elif _is(entry.is_file):
+            elif _entry_is(entry.is_file):
                 found.append(name)
-            elif entry.is_symlink() and (reason := _missing(entry)):
+            elif entry.is_symlink() and (reason := _why_missing(entry)):
                 closed[name] = reason
     return sorted(found, key=lambda name: name.split("/")), closed
 
 
-def _is(kind: Callable[[], bool]) -> bool:
+def _entry_is(kind: Callable[[], bool]) -> bool:
     """What an entry is, from the listing itself where it is no link; a link to itself is nothing."""
     try:
         return kind()
@@ -110,7 +110,7 @@ def _is(kind: Callable[[], bool]) -> bool:
         return False
 
 
-def _missing(entry: os.DirEntry[str]) -> str:
+def _why_missing(entry: os.DirEntry[str]) -> str:
     """Why a link leads nowhere; "" where it does lead somewhere."""
     try:
         entry.stat()
@@ -119,7 +119,7 @@ def _missing(entry: os.DirEntry[str]) -> str:
     return ""
 
 
-def _annotated(listed: Path, files: list[str]) -> dict[str, str | None]:
+def _read_annotations(listed: Path, files: list[str]) -> dict[str, str | None]:
     """Classes from rows `file name, class, …`, separated by tabs."""
     rows = [line.split("\t") for line in listed.read_text(encoding="utf-8", errors="replace").splitlines()]
     classes = {row[0]: row[1] for row in rows if len(row) > 1}
@@ -129,7 +129,7 @@ def _annotated(listed: Path, files: list[str]) -> dict[str, str | None]:
     return {name: classes[name.rpartition("/")[2]] for name in files}
 
 
-def _restricted(root: Path, part: dict[str, str | None], only: Collection[str]) -> dict[str, str | None]:
+def _keep_classes(root: Path, part: dict[str, str | None], only: Collection[str]) -> dict[str, str | None]:
     missing = sorted(set(only) - {name for name in part.values() if name is not None}) if part else []
     if missing:
         raise TwofoldError(
@@ -140,16 +140,16 @@ def _restricted(root: Path, part: dict[str, str | None], only: Collection[str]) 
     return {name: of for name, of in part.items() if of in wanted}
 
 
-def _splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, str | None], dict[str, str | None]]:
+def _find_splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, str | None], dict[str, str | None]]:
     """Training and test files, each with its class or None; all of `files` begin with `prefix`."""
-    tops = {_top(name, prefix) for name in files}
+    tops = {_top_folder(name, prefix) for name in files}
     if None not in tops and len(tops) == 1:
-        return _splits(root, files, f"{prefix}{tops.pop()}/")
+        return _find_splits(root, files, f"{prefix}{tops.pop()}/")
     by_lower = {top.lower(): top for top in sorted(top for top in tops if top is not None)}
     training = [by_lower[name] for name in TRAIN_NAMES if name in by_lower]
     candidates = [by_lower[name] for name in TEST_NAMES if name in by_lower]
     if not training or not candidates:
-        return _classes(files, prefix), {}
+        return _find_classes(files, prefix), {}
     if len(training) > 1:
         folders = " and ".join(str(root / prefix / top) for top in training)
         raise TwofoldError(f"{folders} both look like the training images: rename or move one of them")
@@ -158,7 +158,7 @@ def _splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, s
         below = f"{prefix}{top}/"
         own = [name for name in files if name.startswith(below)]
         listed = root / below / ANNOTATIONS
-        return _annotated(listed, own) if listed.is_file() else _classes(own, below, known)
+        return _read_annotations(listed, own) if listed.is_file() else _find_classes(own, below, known)
 
     train = part(training[0])
     tests = [part(top, set(train.values())) for top in candidates]
@@ -181,17 +181,17 @@ def _remark(files: list[str], train: Mapping[str, str | None], test: Mapping[str
     return f"folders are no classes here, since images lie beside them: {len(loose):,}, such as {loose[0]}"
 
 
-def _classes(files: list[str], prefix: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
+def _find_classes(files: list[str], prefix: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
     """Each file with its class; a single folder is one only where it is `known` from the training images."""
-    tops = [_top(name, prefix) for name in files]
+    tops = [_top_folder(name, prefix) for name in files]
     if None in tops:
         return dict.fromkeys(files)
     if len(set(tops)) == 1 and tops[0] not in known:
-        return _classes(files, f"{prefix}{tops[0]}/", known)
+        return _find_classes(files, f"{prefix}{tops[0]}/", known)
     return dict(zip(files, tops, strict=True))
 
 
-def _top(name: str, prefix: str) -> str | None:
+def _top_folder(name: str, prefix: str) -> str | None:
     """The first folder below the prefix; None for a file directly in it."""
     folder, slash, _ = name[len(prefix) :].partition("/")
     return folder if slash else None

@@ -17,10 +17,10 @@ import numpy as np
 
 from twofold.data.decode import extensions
 from twofold.data.item_split import ItemSplit, ItemSplits
-from twofold.data.readers.columns import Cell, numbered, read_rows
-from twofold.data.readers.file_index import file_items, inspect
+from twofold.data.parallel import Progress
+from twofold.data.readers.columns import Cell, number_labels, read_rows
+from twofold.data.readers.file_index import index_files, split_of_files
 from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
-from twofold.data.work import Progress
 from twofold.errors import TwofoldError, nearest
 
 LIST_SUFFIXES = (".txt", ".csv", ".tsv")
@@ -34,7 +34,7 @@ PLAIN_ORDER = ("path", "label", "group")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedImage:
     path: str
     label: Cell = None
     group: Cell = None
@@ -42,7 +42,7 @@ class Entry:
 
 
 def read_list(path: Path, progress: Progress | None = None) -> ItemSplits:
-    entries = parse(path)
+    entries = parse_list(path)
     seen: set[str] = set()
     for entry in entries:
         plain = os.path.normpath(entry.path)  # ./a.png is a.png
@@ -53,19 +53,19 @@ def read_list(path: Path, progress: Progress | None = None) -> ItemSplits:
     test = [entry for entry in entries if entry.split not in TRAIN_NAMES]
     if not train:
         raise TwofoldError(f"{path} lists no images to train on")
-    index = inspect(path.parent, [entry.path for entry in [*train, *test]], of=path, progress=progress)
+    index = index_files(path.parent, [entry.path for entry in [*train, *test]], of=path, progress=progress)
     known = [[None if entry.path in index.reasons else entry.label for entry in part] for part in (train, test)]
-    labels, classes = numbered(*known)
-    groups, _ = numbered([entry.group for entry in train], [entry.group for entry in test])
+    labels, classes = number_labels(*known)
+    groups, _ = number_labels([entry.group for entry in train], [entry.group for entry in test])
 
     def items(rows: slice, labels: np.ndarray | None, groups: np.ndarray | None) -> ItemSplit:
-        return file_items(path.parent, index.part(rows), labels, groups=groups)
+        return split_of_files(path.parent, index.part(rows), labels, groups=groups)
 
     held = items(slice(len(train), None), labels[1], groups[1]) if test else None
     return items(slice(0, len(train)), labels[0], groups[0]), held, classes
 
 
-def parse(path: Path) -> list[Entry]:
+def parse_list(path: Path) -> list[ListedImage]:
     """The rows of a list; `path` says by its ending how they are written."""
     try:
         if path.suffix.lower() == ".txt":
@@ -78,7 +78,7 @@ def parse(path: Path) -> list[Entry]:
         raise TwofoldError(f"{path} is no table: {error}") from None
     if not rows:
         return []
-    columns = _heading(path, rows[0][1])
+    columns = _find_columns(path, rows[0][1])
     if columns is not None:
         rows = rows[1:]
     elif len(rows) > 1 and _names_an_image(rows[1][1]) and not _names_an_image(rows[0][1]):
@@ -88,7 +88,7 @@ def parse(path: Path) -> list[Entry]:
         )
     else:
         columns = dict(zip(PLAIN_ORDER, range(max(len(row) for _, row in rows)), strict=False))
-    return [_entry(f"{path}, row {number}", row, columns) for number, row in rows]
+    return [_parse_row(f"{path}, row {number}", row, columns) for number, row in rows]
 
 
 def _names_an_image(row: Sequence[str]) -> bool:
@@ -96,14 +96,14 @@ def _names_an_image(row: Sequence[str]) -> bool:
     return any(Path(part.strip()).suffix.lower() in extensions() for cell in row for part in re.split(r"[\t|]", cell))
 
 
-def _parse_lines(lines: Sequence[str]) -> list[Entry]:
+def _parse_lines(lines: Sequence[str]) -> list[ListedImage]:
     labelled = [re.fullmatch(r"(.*\S)\s+(\d+)", line) for line in lines]
     if all(match is not None and Path(match[1]).suffix.lower() in extensions() for match in labelled):
-        return [Entry(match[1], match[2]) for match in labelled if match is not None]
-    return [Entry(line) for line in lines]
+        return [ListedImage(match[1], match[2]) for match in labelled if match is not None]
+    return [ListedImage(line) for line in lines]
 
 
-def _heading(path: Path, row: Sequence[str]) -> dict[str, int] | None:
+def _find_columns(path: Path, row: Sequence[str]) -> dict[str, int] | None:
     """Which column is what, where the first row says so."""
     names = [cell.strip().lower() for cell in row]
     columns = {
@@ -116,7 +116,7 @@ def _heading(path: Path, row: Sequence[str]) -> dict[str, int] | None:
     return None
 
 
-def _entry(where: str, row: Sequence[str], columns: dict[str, int]) -> Entry:
+def _parse_row(where: str, row: Sequence[str], columns: dict[str, int]) -> ListedImage:
     def cell(column: str) -> str:
         place = columns.get(column)
         return row[place].strip() if place is not None and place < len(row) else ""
@@ -126,4 +126,4 @@ def _entry(where: str, row: Sequence[str], columns: dict[str, int]) -> Entry:
     split = cell("split").lower() or TRAIN_NAMES[0]
     if split not in (*TRAIN_NAMES, *TEST_NAMES):
         raise TwofoldError(f"{where} has split '{split[:60]}'{nearest(split, [*TRAIN_NAMES, *TEST_NAMES])}")
-    return Entry(cell("path"), cell("label") or None, cell("group") or None, split)
+    return ListedImage(cell("path"), cell("label") or None, cell("group") or None, split)

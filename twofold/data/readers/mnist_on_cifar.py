@@ -18,7 +18,7 @@ import torch
 
 from twofold import counter
 from twofold.data.array_split import ArraySplit, ArraySplits
-from twofold.data.decode import fit_array
+from twofold.data.decode import crop_and_resize_array
 from twofold.data.readers import cifar
 from twofold.data.readers.mnist import read_mnist
 from twofold.errors import TwofoldError
@@ -42,7 +42,7 @@ def _add_digits(pictures: ArraySplit, digits: ArraySplit, split: str, masked: bo
     images[..., :colours] = pictures.images
     if not masked:
         chosen = choose_digits(pictures.labels, digits.labels, split)
-        enlarged = {row: fit_array(digits.images[row], height, 1)[0] for row in np.unique(chosen)}
+        enlarged = {row: crop_and_resize_array(digits.images[row], height, 1)[0] for row in np.unique(chosen)}
         for number, row in enumerate(chosen):
             images[number, ..., colours] = enlarged[row]
     return ArraySplit(images, pictures.labels)

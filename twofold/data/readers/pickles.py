@@ -12,12 +12,12 @@ import numpy as np
 
 from twofold.errors import TwofoldError
 
-NUMBERS = ("u1", "i1", "i2", "i4", "i8", "f4", "f8")
+ALLOWED_DTYPES = ("u1", "i1", "i2", "i4", "i8", "f4", "f8")
 
 
 class _Dtype:
     def __init__(self, name: object, *_: object) -> None:
-        if name not in NUMBERS:
+        if name not in ALLOWED_DTYPES:
             raise pickle.UnpicklingError(f"it has an array of {name!r}, which no CIFAR file has")
         self.name = str(name)
 
@@ -42,7 +42,7 @@ def _latin1(text: str, _: str) -> bytes:
     return text.encode("latin1")
 
 
-NAMES: dict[tuple[str, str], Any] = {
+ALLOWED_NAMES: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Array(),
     ("numpy._core.multiarray", "_reconstruct"): lambda *_: _Array(),
     ("numpy", "ndarray"): None,
@@ -51,20 +51,20 @@ NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-class _Reader(pickle._Unpickler):
+class _RestrictedUnpickler(pickle._Unpickler):
     """In Python and not in C: there a file of a few bytes can ask for a table of tens of gigabytes."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in NAMES:
+        if (module, name) not in ALLOWED_NAMES:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
-        return NAMES[module, name]
+        return ALLOWED_NAMES[module, name]
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """The dict that a file holds, with its arrays."""
     try:
         with path.open("rb") as file:
-            content = _Reader(file, encoding="latin1").load()
+            content = _RestrictedUnpickler(file, encoding="latin1").load()
         plain = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
         return {key: value.array if isinstance(value, _Array) else value for key, value in plain.items()}
     except Exception as error:  # a damaged pickle can fail in any of its operations

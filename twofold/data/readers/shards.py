@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data.decode import Unreadable, decode, ends_of, extensions, read_header
+from twofold.data.decode import Unreadable, decode_image, extensions, hash_of_ends, read_header, silence_pillow
 from twofold.data.item_split import ItemSplit, ItemSplits
-from twofold.data.readers.columns import Cell, cell_of, numbered
+from twofold.data.parallel import Progress, map_in_order
+from twofold.data.readers.columns import Cell, number_labels, parse_label
 from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
-from twofold.data.work import Progress, in_order, quiet_pillow
 from twofold.errors import TwofoldError
 
 SAMPLED_HEADERS = 1024  # images looked at, over all shards, to know their size and kind
@@ -70,7 +70,7 @@ def read_shards(path: Path, progress: Progress | None = None) -> ItemSplits:
     if missing or not shards:
         raise TwofoldError(f"there is no {missing[0] if missing else f'.tar file in {path}'}")
     parts: dict[bool, list[Member]] = {True: [], False: []}
-    held = _held_out(shards)
+    held = _test_shards(shards)
     for done, shard in enumerate(shards, start=1):
         parts[shard in held] += members(shard)
         if progress is not None:
@@ -78,9 +78,9 @@ def read_shards(path: Path, progress: Progress | None = None) -> ItemSplits:
     train, test = parts[False], parts[True]
     if not train:
         raise TwofoldError(f"no images in {path}; endings that count: {' '.join(sorted(extensions()))}")
-    labels, classes = numbered([member.label for member in train], [member.label for member in test])
+    labels, classes = number_labels([member.label for member in train], [member.label for member in test])
     root = path if path.is_dir() else path.parent
-    return _items(root, train, labels[0]), _items(root, test, labels[1]) if test else None, classes
+    return _item_split(root, train, labels[0]), _item_split(root, test, labels[1]) if test else None, classes
 
 
 def members(shard: Path) -> list[Member]:
@@ -95,14 +95,14 @@ def members(shard: Path) -> list[Member]:
                 if member.offset_data < behind or member.size < 0:
                     raise tarfile.TarError("its members overlap")  # it would lead round in circles
                 behind = member.offset_data + member.size if member.isreg() else member.offset_data
-                name, ending = _split(member.name)
+                name, ending = _split_name(member.name)
                 if not member.isreg() or member.sparse is not None:
                     continue
                 if ending.rpartition(".")[2] and f".{ending.rpartition('.')[2]}" in extensions():
                     images.setdefault(name, (member.offset_data, member.size))
                 elif ending in ("cls", "json") and member.size <= LABEL_BYTES:
                     file.seek(member.offset_data)
-                    label = _label(f"{shard}, {member.name}", ending, file.read(member.size))
+                    label = _read_label(f"{shard}, {member.name}", ending, file.read(member.size))
                     labels[name] = label if label is not None else labels.get(name)
     except (OSError, tarfile.TarError, ValueError, OverflowError) as error:
         raise TwofoldError(
@@ -112,13 +112,13 @@ def members(shard: Path) -> list[Member]:
     return [Member(shard, name, *place, labels.get(name)) for name, place in images.items()]
 
 
-def _split(member: str) -> tuple[str, str]:
+def _split_name(member: str) -> tuple[str, str]:
     folder, slash, file = member.rpartition("/")
     stem, _, ending = file.partition(".")
     return folder + slash + stem, ending.lower()
 
 
-def _label(where: str, ending: str, content: bytes) -> Cell:
+def _read_label(where: str, ending: str, content: bytes) -> Cell:
     try:
         text = content.decode()
         if ending == "cls":
@@ -127,10 +127,10 @@ def _label(where: str, ending: str, content: bytes) -> Cell:
         found = next((record[key] for key in ("label", "cls", "class") if key in record), None)
     except (ValueError, RecursionError, TypeError):
         raise TwofoldError(f"{where} holds no label: it is neither text nor JSON") from None
-    return cell_of(found, where)
+    return parse_label(found, where)
 
 
-def _held_out(shards: Sequence[Path]) -> set[Path]:
+def _test_shards(shards: Sequence[Path]) -> set[Path]:
     """Shards whose name or folder says that they are for the test, where others are for training."""
 
     def says(shard: Path, words: Sequence[str]) -> bool:
@@ -141,7 +141,7 @@ def _held_out(shards: Sequence[Path]) -> set[Path]:
     return {shard for shard in shards if says(shard, TEST_NAMES) and not says(shard, TRAIN_NAMES)}
 
 
-def _items(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> ItemSplit:
+def _item_split(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> ItemSplit:
     def content(member: Member) -> bytes:
         if member.size > MOST_BYTES:
             raise Unreadable(f"{member.size} bytes are more than the {MOST_BYTES} allowed")
@@ -164,9 +164,9 @@ def _items(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> I
             return header.side, header.grey
 
         rows = np.unique(np.linspace(0, len(images) - 1, SAMPLED_HEADERS, dtype=np.int64))
-        return in_order(attempt, [images[row] for row in rows])
+        return map_in_order(attempt, [images[row] for row in rows])
 
-    with quiet_pillow():
+    with silence_pillow():
         seen = list(headers())
     found = [header for header in seen if not isinstance(header, str)]
     if not found:
@@ -174,11 +174,11 @@ def _items(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> I
     facts = hashlib.blake2b(digest_size=16)
     for shard in dict.fromkeys(member.shard for member in images):
         status = shard.stat()
-        facts.update(repr((status.st_size, status.st_mtime_ns, ends_of(shard))).encode())
+        facts.update(repr((status.st_size, status.st_mtime_ns, hash_of_ends(shard))).encode())
     facts.update(repr([(member.offset, member.size) for member in images]).encode())
     several = len({member.name for member in images}) < len(images)
     return ItemSplit(
-        fetch=lambda row, size, channels: decode(content(images[row]), size, channels),
+        fetch=lambda row, size, channels: decode_image(content(images[row]), size, channels),
         count=len(images),
         labels=labels,
         side=int(np.median([side for side, _ in found])),

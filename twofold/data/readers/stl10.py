@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from twofold.data.decode import fit
+from twofold.data.decode import crop_and_resize
 from twofold.data.downloads import Remote, find_or_fetch
 from twofold.data.item_split import UNKNOWN, ItemSplit, ItemSplits
 from twofold.data.readers.folder_sets import BLURRED
@@ -59,7 +59,9 @@ def _item_split(parts: list[np.ndarray], labels: np.ndarray, files: dict[str, Pa
     def fetch(row: int, size: int, channels: int) -> np.ndarray:
         for images in parts:
             if row < len(images):
-                return fit(Image.fromarray(np.ascontiguousarray(images[row].transpose(2, 1, 0))), size, channels)
+                return crop_and_resize(
+                    Image.fromarray(np.ascontiguousarray(images[row].transpose(2, 1, 0))), size, channels
+                )
             row -= len(images)
         raise IndexError(row)
 

@@ -1,23 +1,27 @@
-"""The same work for many items on all cores: in order, with memory that stays flat however many there are."""
+"""Threads that do the same work for many items: in order, with memory that stays flat however many there are.
+
+`ItemSplit` decodes and the readers inspect files with `map_in_order`; where files are many and small,
+`data/decode_processes.py` takes its place.
+"""
 
 import os
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
 WORKERS = min(32, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-CHUNK = 16  # items handed over at once: a small image is decoded in less than a millisecond
+ITEMS_PER_TASK = 16  # items handed over at once: a small image is decoded in less than a millisecond
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]  # (done, total)
 
 
-def in_order(function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None) -> Iterator[Result]:
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None
+) -> Iterator[Result]:
     """`map` over threads, with few results waiting. Pillow decodes without the GIL."""
     threads = threads or WORKERS
     pool = ThreadPoolExecutor(threads)
@@ -28,7 +32,7 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item], threads:
         return [function(item) for item in chunk]
 
     try:
-        while chunk := list(islice(supply, CHUNK)):
+        while chunk := list(islice(supply, ITEMS_PER_TASK)):
             waiting.append(pool.submit(work, chunk))
             if len(waiting) > 2 * threads:
                 yield from waiting.popleft().result()
@@ -38,16 +42,9 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item], threads:
         pool.shutdown(cancel_futures=True)
 
 
-def counted(results: Iterable[Result], total: int, progress: Progress | None) -> Iterator[Result]:
+def with_progress(results: Iterable[Result], total: int, progress: Progress | None) -> Iterator[Result]:
+    """The same results; each is reported once the next one is asked for, so when it has been used."""
     for done, result in enumerate(results, start=1):
         yield result
         if progress is not None:
             progress(done, total)
-
-
-@contextmanager
-def quiet_pillow() -> Iterator[None]:
-    """What Pillow warns of in a file (size, EXIF, palette) is either harmless or in the list of skipped files."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        yield

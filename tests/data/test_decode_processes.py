@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from twofold.data import decoders
-from twofold.data.decode import decode, look
+from twofold.data import decode_processes
+from twofold.data.decode import decode_image, inspect_file
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 
 DEADLY = """
 import os
-from twofold.data import decoders
-here = decoders.decode
-decoders.decode = lambda path, *arguments: os._exit(9) if "deadly" in path.name else here(path, *arguments)
-decoders.serve()
+from twofold.data import decode_processes
+here = decode_processes.decode_image
+decode_processes.decode_image = lambda path, *sizes: os._exit(9) if "deadly" in path.name else here(path, *sizes)
+decode_processes.serve()
 """
 
 
@@ -37,8 +37,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def here(path: Path) -> np.ndarray | str:
     try:
-        return decode(path, 8, 3)
-    except decoders.Unreadable as error:
+        return decode_image(path, 8, 3)
+    except decode_processes.Unreadable as error:
         return str(error)
 
 
@@ -48,49 +48,49 @@ def assert_as_here(found: list[np.ndarray | str], paths: list[Path]) -> None:
 
 
 def test_they_decode_as_this_process_does(files: list[Path]) -> None:
-    found = list(decoders.decode_all(files, 8, 3))
+    found = list(decode_processes.decode_files(files, 8, 3))
     assert_as_here(found, files)
     assert sum(isinstance(result, str) for result in found) == 16
 
 
 def test_they_look_as_this_process_does(files: list[Path]) -> None:
-    assert list(decoders.look_at_all(files)) == [look(path) for path in files]
+    assert list(decode_processes.inspect_files(files)) == [inspect_file(path) for path in files]
 
 
 def test_a_file_that_ends_its_process_is_named_and_the_others_are_read(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoders, "CODE", DEADLY)
+    monkeypatch.setattr(decode_processes, "CODE", DEADLY)
     paths = list(files)
     for place in (5, 6, 100):
         paths.insert(place, tmp_path / f"deadly-{place}.png")
-    found = list(decoders.decode_all(paths, 8, 3))
-    assert [place for place, result in enumerate(found) if str(result) == decoders.ENDED] == [5, 6, 100]
+    found = list(decode_processes.decode_files(paths, 8, 3))
+    assert [place for place, result in enumerate(found) if str(result) == decode_processes.ENDED] == [5, 6, 100]
     others = [place for place in range(len(paths)) if place not in (5, 6, 100)]
     assert_as_here([found[place] for place in others], [paths[place] for place in others])
 
 
 def test_none_is_left_when_nobody_asks_any_more(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    start = decoders._Worker._start
-    monkeypatch.setattr(decoders._Worker, "_start", lambda self: (start(self), made.append(self.process)))
-    answers = decoders.decode_all(files, 8, 3)
+    start = decode_processes._Worker._start
+    monkeypatch.setattr(decode_processes._Worker, "_start", lambda self: (start(self), made.append(self.process)))
+    answers = decode_processes.decode_files(files, 8, 3)
     next(answers)
-    assert len(made) == decoders.WORKERS
+    assert len(made) == decode_processes.WORKERS
     answers.close()
     assert all(process.returncode is not None for process in made)
 
 
 def test_a_request_is_answered_in_full(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoders.signal, "signal", lambda *_: None)  # this process is to hear of Ctrl-C
+    monkeypatch.setattr(decode_processes.signal, "signal", lambda *_: None)  # this process is to hear of Ctrl-C
     line = json.dumps(["decode", [str(files[0]), str(files[3])], [8, 1]]).encode() + b"\n"
     answers = io.BytesIO()
-    decoders.serve(io.BytesIO(line), answers)
+    decode_processes.serve(io.BytesIO(line), answers)
     content = answers.getvalue()
-    (length,) = decoders.LENGTH.unpack(content[:4])
+    (length,) = decode_processes.LENGTH.unpack(content[:4])
     assert length == 64
-    assert content[4:68] == decode(files[0], 8, 1).tobytes()
-    (length,) = decoders.LENGTH.unpack(content[68:72])
+    assert content[4:68] == decode_image(files[0], 8, 1).tobytes()
+    (length,) = decode_processes.LENGTH.unpack(content[68:72])
     assert content[72:].decode() == here(files[3])
     assert length == -1 - len(content[72:])
 
@@ -101,7 +101,7 @@ def test_a_folder_is_the_same_with_and_without_them(
     results = []
     for least in (10, 10_000):
         monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / str(least)))
-        monkeypatch.setattr(decoders, "LEAST_FILES", least)
+        monkeypatch.setattr(decode_processes, "LEAST_FILES", least)
         data = load_data(open_source(files[0].parent), image_size=8, channels=3, test_fraction=0.0)
         results.append((data.train.images.numpy().copy(), data.train.files, data.skipped, data.fingerprint))
     (images, *others), (expected, *expected_others) = results

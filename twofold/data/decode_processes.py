@@ -1,4 +1,7 @@
-"""Processes that read image files. Small images are mostly Python's work, at which threads of one process take turns.
+"""Processes that decode or inspect image files, where these are so many and small that threads would be slower.
+
+Small images are mostly Python's work, at which threads of one process take turns. `ItemSplit` and
+`readers/file_index.py` ask `is_worthwhile` and then use these in place of `map_in_order`.
 
 They are programs of their own and not multiprocessing's, which would run an unguarded script of the user again in each.
 They answer requests, each a line of JSON: [what, paths, arguments]. They end when there are no more, so also with the
@@ -20,37 +23,39 @@ from typing import IO, Any
 
 import numpy as np
 
-from twofold.data.decode import Header, Unreadable, decode, look
-from twofold.data.work import WORKERS, quiet_pillow
+from twofold.data.decode import Header, Unreadable, decode_image, inspect_file, silence_pillow
+from twofold.data.parallel import WORKERS
 
-CHUNK = 64  # files of a request
+FILES_PER_REQUEST = 64
 LEAST_FILES = 2_000  # for fewer, a process takes longer to start than it saves
 LARGEST_SIDE = 256  # above, most of the work is Pillow's, which threads do side by side
-LENGTH = struct.Struct("<i")
-CODE = "from twofold.data.decoders import serve; serve()"
+LENGTH = struct.Struct("<i")  # before each answer; below 0: what follows says why the file is unreadable
+CODE = "from twofold.data.decode_processes import serve; serve()"
 ENDED = "reading it ended the process"
 
 
-def worth_it(files: int, side: int = 0) -> bool:
+def is_worthwhile(files: int, side: int = 0) -> bool:
+    """Whether processes are quicker than threads for so many files of this median side (0: only headers are read)."""
     return files >= LEAST_FILES and side <= LARGEST_SIDE and WORKERS > 1 and bool(sys.executable)
 
 
-def decode_all(paths: Iterable[Path], size: int, channels: int) -> Iterator[np.ndarray | str]:
+def decode_files(paths: Iterable[Path], size: int, channels: int) -> Iterator[np.ndarray | str]:
     """uint8 [channels, size, size] of each file, in order; or why it cannot be read."""
-    for content, good in _answers("decode", paths, [size, channels]):
+    for content, good in _request("decode", paths, [size, channels]):
         yield np.frombuffer(content, np.uint8).reshape(channels, size, size) if good else content.decode()
 
 
-def look_at_all(paths: Iterable[Path]) -> Iterator[tuple[int, Header | str]]:
-    """`look` of each file, in order."""
-    for content, good in _answers("look", paths, []):
+def inspect_files(paths: Iterable[Path]) -> Iterator[tuple[int, Header | str]]:
+    """`inspect_file` of each file, in order."""
+    for content, good in _request("inspect", paths, []):
         ends, side, grey, reason = json.loads(content) if good else (0, 0, False, content.decode())
         yield ends, reason if reason is not None else Header(side, grey)
 
 
-def _answers(what: str, paths: Iterable[Path], arguments: list[int]) -> Iterator[tuple[bytes, bool]]:
+def _request(what: str, paths: Iterable[Path], arguments: list[int]) -> Iterator[tuple[bytes, bool]]:
+    """The answer for each path, in order, and whether it is what was asked for; False: a reason why not."""
     supply = iter(paths)
-    requests = iter(lambda: [str(path) for path in islice(supply, CHUNK)], [])
+    requests = iter(lambda: [str(path) for path in islice(supply, FILES_PER_REQUEST)], [])
     workers = [_Worker(what, arguments) for _ in range(WORKERS)]
     pending: deque[tuple[_Worker, list[str]]] = deque()
     try:
@@ -71,6 +76,8 @@ def _answers(what: str, paths: Iterable[Path], arguments: list[int]) -> Iterator
 
 
 class _Worker:
+    """One process, and the pipes to it."""
+
     def __init__(self, what: str, arguments: list[int]) -> None:
         self.what, self.arguments = what, arguments
         self._start()
@@ -96,9 +103,10 @@ class _Worker:
         try:
             return [self._answer() for _ in paths]
         except EOFError:
-            return [self._alone(path) for path in paths]
+            return [self._ask_again(path) for path in paths]
 
-    def _alone(self, path: str) -> tuple[bytes, bool]:
+    def _ask_again(self, path: str) -> tuple[bytes, bool]:
+        """For one file of a request that ended the process, in a new one."""
         if self.process.returncode is not None:
             self.end()
             self._start()
@@ -130,14 +138,14 @@ class _Worker:
 
 
 def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -> None:
-    """What such a process does."""
+    """What such a process does: answer requests until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for who asks
     requests, answers = requests or sys.stdin.buffer, answers or sys.stdout.buffer
     known: dict[str, Callable[..., bytes]] = {
-        "decode": lambda path, *arguments: decode(path, *arguments).tobytes(),
-        "look": lambda path: json.dumps(_seen(*look(path))).encode(),
+        "decode": lambda path, *arguments: decode_image(path, *arguments).tobytes(),
+        "inspect": lambda path: json.dumps(_header_as_list(*inspect_file(path))).encode(),
     }
-    with quiet_pillow():
+    with silence_pillow():
         for line in requests:
             what, paths, arguments = json.loads(line)
             parts: list[bytes] = []
@@ -153,5 +161,5 @@ def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -
             answers.flush()
 
 
-def _seen(ends: int, header: Header | str) -> list[Any]:
+def _header_as_list(ends: int, header: Header | str) -> list[Any]:
     return [ends, 0, False, header] if isinstance(header, str) else [ends, header.side, header.grey, None]
