@@ -16,7 +16,7 @@ from twofold.train.trainer import Trainer
 from twofold_papers.reproduce.table import Probe
 
 
-def probed(path: Path, probe: Probe, display: Display) -> float:
+def measure_probe(path: Path, probe: Probe, display: Display) -> float:
     """The run is built again from its last checkpoint, and images are normalised as those it was trained on."""
     config = dataclasses.replace(Run(path).config, compile=False)
     data = read_data(config, own_source(path, config, display.say), display)

@@ -27,7 +27,7 @@ from twofold.train.guards import ask_to_stop
 from twofold.verbs import pretrain
 from twofold.verbs.resume import resume
 from twofold.version import __version__
-from twofold_papers.reproduce.probe import probed
+from twofold_papers.reproduce.probe import measure_probe
 from twofold_papers.reproduce.record import (
     Record,
     has_todays_defaults,
@@ -154,7 +154,7 @@ def carried_out(job: Job, path: Path, display: Display, machine: str, commit: st
             },
         }
         return record_of_failure(path, str(error).partition(";")[0], results, machine, commit)
-    probes = {probe.name: probed(path, probe, display) for probe in job.row.probes}
+    probes = {probe.name: measure_probe(path, probe, display) for probe in job.row.probes}
     return record(path, machine, commit) | ({"probes": probes} if probes else {})
 
 
