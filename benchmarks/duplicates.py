@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.results import Table, keep
 from twofold.data.open import open_source
-from twofold.evaluate.duplicates import BLOCK, Levelled, whitened
+from twofold.evaluate.duplicates import BLOCK, Levelled, whitened_features
 from twofold.evaluate.neighbours import pairs_above
 from twofold.runs.run import Run
 from twofold.runs.weights import load_encoder
@@ -83,10 +83,10 @@ def main(words: list[str] | None = None) -> None:
     chosen = np.random.default_rng(0).choice(len(originals), COPIED, replace=False)
     table = Table("copies", *(f"{threshold:g}" for threshold in THRESHOLDS))
     for kind, change in KINDS.items():
-        rows = whitened(features_of(options.run, originals + [change(originals[row]) for row in chosen]))
+        rows = whitened_features(features_of(options.run, originals + [change(originals[row]) for row in chosen]))
         own = (rows[chosen] * rows[len(originals) :]).sum(1)
         table.add({"copies": kind} | {f"{t:g}": (own >= t).double().mean().item() for t in THRESHOLDS})
-    rows = whitened(features_of(options.run, originals))
+    rows = whitened_features(features_of(options.run, originals))
     found = {}
     for threshold in THRESHOLDS:
         pairs = [torch.cat([first, second]) for first, second, _ in pairs_above(rows, threshold, BLOCK)]

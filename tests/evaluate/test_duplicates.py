@@ -115,7 +115,7 @@ def test_few_images_are_whitened_with_care(n: int, K: int) -> None:
     values, vectors = torch.linalg.eigh(covariance)
     expected = x @ vectors * (values.clamp(min=0) + ridge).rsqrt()
     expected = expected / expected.norm(dim=1, keepdim=True)
-    rows = duplicates.whitened(features).double()
+    rows = duplicates.whitened_features(features).double()
     torch.testing.assert_close(rows @ rows.T, expected @ expected.T, rtol=1e-4, atol=1e-4)
 
 

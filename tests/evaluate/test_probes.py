@@ -12,7 +12,6 @@ from twofold.errors import TwofoldError
 from twofold.evaluate import linear, probes
 from twofold.evaluate.linear import PENALTIES, fit_linear, fit_sgd, stratified_folds
 from twofold.evaluate.probes import (
-    compare,
     few_label_accuracy,
     knn_accuracy,
     knn_predict,
@@ -20,6 +19,7 @@ from twofold.evaluate.probes import (
     labelled_subset,
     linear_accuracy,
     linear_scores,
+    measure_accuracies,
     scores,
 )
 
@@ -347,7 +347,7 @@ def test_compare_gives_every_number_for_every_representation():
     values, labels = blobs(150, 6, 3)
     fresh, truth = blobs(80, 6, 3, seed=1)
     noise = torch.randn(230, 6, generator=torch.Generator().manual_seed(0))
-    rows = compare({"blobs": (values, fresh), "noise": (noise[:150], noise[150:])}, labels, truth, classes=3)
+    rows = measure_accuracies({"blobs": (values, fresh), "noise": (noise[:150], noise[150:])}, labels, truth, classes=3)
     assert [row.name for row in rows] == ["blobs", "noise"]
     for row, (train, test) in zip(rows, [(values, fresh), (noise[:150], noise[150:])], strict=True):
         data = (train, labels, test, truth)
@@ -362,10 +362,10 @@ def test_few_labels_that_are_all_labels_are_left_out():
     values, _ = blobs(30, 6, 3)
     fresh, truth = blobs(80, 6, 3, seed=1)
     labels = torch.arange(30) % 3
-    (row,) = compare({"blobs": (values, fresh)}, labels, truth, classes=3)
+    (row,) = measure_accuracies({"blobs": (values, fresh)}, labels, truth, classes=3)
     assert (row.few_labels_accuracy, row.few_labels_sd, row.labels_per_class) == (None, None, None)
     more = torch.cat([labels, labels[:1]])
-    (row,) = compare({"blobs": (torch.cat([values, values[:1]]), fresh)}, more, truth, classes=3)
+    (row,) = measure_accuracies({"blobs": (torch.cat([values, values[:1]]), fresh)}, more, truth, classes=3)
     assert row.few_labels_accuracy is not None
     assert row.labels_per_class == 10
 

@@ -21,7 +21,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder
 from twofold.report.page import render, write_anew
-from twofold.report.pictures import Sample, gather, others_nearest, read, record_trainer
+from twofold.report.pictures import Sample, gather_pictures, others_nearest, read_pictures, record_trainer
 from twofold.runs.folder import RunFolder
 
 QUIET = Display(quiet=True)
@@ -145,7 +145,7 @@ class Constant(nn.Module):
 def test_a_collapsed_encoder_has_pictures_too(tmp_path: Path, value: float) -> None:
     trainer = running.trainer()
     encoder = Encoder(Constant(value), trainer.augment.eval_transform, trainer.device, trainer.autocast)
-    pictures = gather(trainer.config, trainer.data, encoder, [trainer.augment], 50, QUIET)
+    pictures = gather_pictures(trainer.config, trainer.data, encoder, [trainer.augment], 50, QUIET)
     assert pictures["map"] is None
     assert (pictures["neighbours"] is None) == (value != value)
     folder = RunFolder.create(tmp_path / "run", json.dumps({"values": {"method": "frossl", "data": "digits"}}))
@@ -225,7 +225,7 @@ def test_pictures_from_elsewhere_bring_nothing_but_pictures(copied: Path) -> Non
     with pytest.raises(TwofoldError, match=r"pictures\.json is not what Twofold wrote"):
         render(folder)
     folder.write("pictures.json", json.dumps(pictures | {"format": 99}))
-    assert read(folder) == {}
+    assert read_pictures(folder) == {}
     folder.write("pictures.json", "{")
     with pytest.raises(TwofoldError, match=r"pictures\.json is not JSON"):
         render(folder)

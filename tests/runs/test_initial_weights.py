@@ -100,11 +100,11 @@ def test_the_table_tells_new_weights_from_those_before_training(
 ) -> None:
     compared: dict[str, Any] = {}
 
-    def compare(representations: dict[str, Any], *_: object, **__: object) -> list[Any]:
+    def measure_accuracies(representations: dict[str, Any], *_: object, **__: object) -> list[Any]:
         compared.update(representations)
         return []
 
-    monkeypatch.setattr(training, "compare", compare)
+    monkeypatch.setattr(training, "measure_accuracies", measure_accuracies)
     pixels = np.rint(DIGITS.images[:100] * 15).astype(np.uint8)
     values = small("frossl", batch_size=32, test_fraction=0.2)
     run = twofold.pretrain((pixels, DIGITS.target[:100]), init=first.path, out=tmp_path / "run", **values)
@@ -126,11 +126,11 @@ def test_the_fingerprint_is_of_the_weights(first: twofold.Run, tmp_path: Path) -
     weights[name][0, 0, 0, 0] += 1e-3
     save_file(weights, tmp_path / "other.safetensors")
     files = (first.path / "encoder.safetensors", tmp_path / "copy.safetensors", tmp_path / "other.safetensors")
-    pins = [initial_weights.read(str(path), channels=1, image_size=8)[0].rpartition("@")[2] for path in files]
+    pins = [initial_weights.read_initial(str(path), channels=1, image_size=8)[0].rpartition("@")[2] for path in files]
     assert pins[0] == pins[1] != pins[2]
     shutil.copy(files[2], files[1])
     with pytest.raises(twofold.TwofoldError, match=f"others by now, with fingerprint {pins[2]}"):
-        initial_weights.read(f"{files[1]}@{pins[0]}", channels=1, image_size=8)
+        initial_weights.read_initial(f"{files[1]}@{pins[0]}", channels=1, image_size=8)
 
 
 @pytest.mark.parametrize("kind", ["resnet18", "resnet50"])
@@ -144,7 +144,7 @@ def test_a_file_of_another_library_decides_the_encoder(kind: str, stem: str, cha
     config, _ = pretrain.configure(PICTURES, "frossl", {"init": str(tmp_path / "model.safetensors")})
     assert (config.encoder, config.stem, config.channels) == (kind, stem, channels)
     assert config.origin["encoder"] == "init"
-    init, read = initial_weights.read(config.init, channels=channels, image_size=32)
+    init, read = initial_weights.read_initial(config.init, channels=channels, image_size=32)
     network = build_encoder(kind, channels=channels, stem=stem, image_size=32)
     initial_weights.put(network, read, init)
     assert same(network.state_dict(), weights)

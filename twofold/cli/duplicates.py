@@ -30,13 +30,13 @@ def duplicates(
 ) -> None:
     """List groups of near-identical images: copies, other encodings and sizes, other brightness."""
     from twofold.evaluate.duplicates import THRESHOLD
-    from twofold.verbs.duplicate_files import as_text, refuse_unwritable, write_duplicates
+    from twofold.verbs.duplicate_files import as_text, refuse_unwritable_groups, write_duplicates
     from twofold.verbs.duplicates import find_duplicates
 
     display = display_of(quiet)
     with handle_interrupts():
         if out is not None:
-            refuse_unwritable(out)
+            refuse_unwritable_groups(out)
         threshold = THRESHOLD if threshold is None else threshold
         groups = find_duplicates(run, data, threshold=threshold, display=display)
         if not groups:

@@ -44,7 +44,7 @@ def near_duplicates(
     Beside the features there is one whitened copy of them, and `block`² similarities.
     """
     check_threshold(threshold)
-    rows = whitened(features)
+    rows = whitened_features(features)
     parent = np.arange(len(rows))
     closest = torch.full((len(rows),), -1.0, device=rows.device)
     for first, second, similarity in pairs_above(rows, threshold, block, progress):
@@ -66,7 +66,7 @@ def check_threshold(threshold: float) -> None:
         raise TwofoldError(f"threshold={threshold:g} is no similarity of copies: use one above 0, up to 1")
 
 
-def whitened(features: Tensor) -> Tensor:
+def whitened_features(features: Tensor) -> Tensor:
     """Unit rows [n, K], float32, whose cosines tell images apart. Equal features have equal rows."""
     if features.ndim != 2 or len(features) < 2:
         raise TwofoldError(

@@ -9,7 +9,7 @@ from torch.nn import functional
 ALMOST_ONE = 1 - 1e-6  # what a float32 row of unit length may give with itself
 
 
-def nearest(query: Tensor, bank: Tensor, k: int, block: int) -> tuple[Tensor, Tensor]:
+def nearest_rows(query: Tensor, bank: Tensor, k: int, block: int) -> tuple[Tensor, Tensor]:
     """The k largest similarities of each query (rows of unit length), descending, and their rows in the bank."""
     similarity = query.new_empty(len(query), 0)
     neighbour = torch.empty(len(query), 0, dtype=torch.int64, device=query.device)

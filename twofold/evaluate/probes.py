@@ -15,7 +15,7 @@ from twofold.counter import key
 from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.evaluate.linear import SOLVERS, agreement, fit_linear, probe_labels, ranked, shuffled_by_class
-from twofold.evaluate.neighbours import nearest, unit
+from twofold.evaluate.neighbours import nearest_rows, unit
 
 LABELS_PER_CLASS = 10
 
@@ -153,7 +153,7 @@ def knn_ranked(
     named = []
     for queries in test_features.split(block):
         query = unit(queries.to(train_features.device))
-        similarity, neighbour = nearest(query, train_features, min(k, len(labels)), block)
+        similarity, neighbour = nearest_rows(query, train_features, min(k, len(labels)), block)
         weight = ((similarity - similarity[:, :1]).double() / temperature).exp()
         votes = weight.new_zeros(len(query), classes).scatter_add_(1, labels[neighbour], weight)
         best = ranked(votes)
@@ -181,7 +181,7 @@ def knn_accuracy(
     return agreement(predicted, test_labels)
 
 
-def compare(
+def measure_accuracies(
     representations: Mapping[str, tuple[Tensor, Tensor]], train_labels: Tensor, test_labels: Tensor, *, classes: int
 ) -> list[Row]:
     """Every number of the table for each representation: name → (training features, test features), rows aligned."""

@@ -46,7 +46,7 @@ def shortfall(trained: Record, others: Sequence[Record], key: str, test_images: 
     return "; ".join(f"{comparison} {' and '.join(names)}" for comparison, names in words.items() if names)
 
 
-def spread_of(row: Record, key: str) -> str:
+def seed_spread(row: Record, key: str) -> str:
     sd = row.get("few_labels_sd") if key == "few_labels_accuracy" else None
     return "" if sd is None else f"± {per_cent(sd):.1f}"
 
@@ -74,4 +74,4 @@ def _cell(row: Record, key: str, rows: Sequence[Record], test_images: int) -> di
         return {"text": "–", "spread": "", "best": False}
     others = [other for other in rows if other is not row and other.get(key) is not None]
     best = bool(others) and all(clearly_above(row, other, key, test_images) for other in others)
-    return {"text": f"{per_cent(row[key]):.1f}", "spread": spread_of(row, key), "best": best}
+    return {"text": f"{per_cent(row[key]):.1f}", "spread": seed_spread(row, key), "best": best}

@@ -14,7 +14,7 @@ from twofold.config.keys import shown
 from twofold.errors import TwofoldError
 from twofold.files import refuse_unwritable, write_atomically, writing
 from twofold.report import charts, gallery, pictures
-from twofold.report.accuracies import per_cent, spread_of
+from twofold.report.accuracies import per_cent, seed_spread
 from twofold.report.charts import Chart, Record, accuracy_axis, axis, chart, line, thin
 from twofold.report.page import last_of, page, read_json, read_results, typical_speed
 from twofold.runs.folder import RunFolder
@@ -63,7 +63,7 @@ class Compared:
 
     @cached_property
     def pictures(self) -> Record:
-        return pictures.read(self.folder)
+        return pictures.read_pictures(self.folder)
 
     def row(self, name: str) -> Record:
         """A row of the run's table of accuracies."""
@@ -244,7 +244,7 @@ def _hundred(value: float | None) -> float | None:
 
 def _accuracy(row: Record, key: str) -> Cell:
     value = row.get(key)
-    return Cell() if value is None else Cell(f"{per_cent(value):.1f}", per_cent(value), spread_of(row, key))
+    return Cell() if value is None else Cell(f"{per_cent(value):.1f}", per_cent(value), seed_spread(row, key))
 
 
 def _time(run: Compared) -> Cell:

@@ -43,7 +43,7 @@ def write_anew(folder: RunFolder, display: Display, map_points: int | None = Non
     """
     folder.refuse_unwritable()
     asked = map_points is not None or data is not None
-    missing = (folder.path / "encoder.safetensors").exists() and not pictures.read(folder)
+    missing = (folder.path / "encoder.safetensors").exists() and not pictures.read_pictures(folder)
     if asked or missing:
         try:
             pictures.record_run(folder, map_points, display, data)
@@ -58,7 +58,7 @@ def render(folder: RunFolder) -> str:
     """The page as ASCII text, so that no locale and no server can garble it."""
     config, results = read_json(folder.path / "config.json"), read_results(folder)
     metrics, spectra, timing = (folder.read(f"{name}.jsonl") for name in ("metrics", "spectrum", "timing"))
-    values, kept = config["values"], pictures.read(folder)
+    values, kept = config["values"], pictures.read_pictures(folder)
     drawn = {
         "Training": [charts.loss_chart(metrics), charts.accuracy_chart(metrics)],
         "Spectrum": [

@@ -23,7 +23,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder, open_run_encoder
 from twofold.evaluate.features import pixels
-from twofold.evaluate.neighbours import nearest, unit
+from twofold.evaluate.neighbours import nearest_rows, unit
 from twofold.evaluate.projection import FEWEST_POINTS, project
 from twofold.methods import schema_of_run
 from twofold.report.sheets import is_sheet, sheet, squares
@@ -79,7 +79,7 @@ def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> Non
     """Keep the pictures of a run whose training has just ended."""
     augmenters = [augmenter for augmenter in (trainer.augment, trainer.small_crops) if augmenter is not None]
     points = trainer.config.map_points
-    _write(folder, gather(trainer.config, trainer.data, trainer.encoder(), augmenters, points, display))
+    _write(folder, gather_pictures(trainer.config, trainer.data, trainer.encoder(), augmenters, points, display))
 
 
 def record_run(folder: RunFolder, points: int | None, display: Display, data: Any = None) -> None:
@@ -103,10 +103,10 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
     )
     augmenters = [augmenter for augmenter in (augment, augment.small_crops()) if augmenter is not None]
     points = config.map_points if points is None else points
-    _write(folder, gather(config, images, encoder, augmenters, points, display))
+    _write(folder, gather_pictures(config, images, encoder, augmenters, points, display))
 
 
-def read(folder: RunFolder) -> dict[str, Any]:
+def read_pictures(folder: RunFolder) -> dict[str, Any]:
     """What was kept; nothing where nothing was, or where another version of Twofold kept it."""
     path = folder.path / FILE
     try:
@@ -125,7 +125,7 @@ def _write(folder: RunFolder, pictures: dict[str, Any]) -> None:
     folder.write(FILE, json.dumps(pictures, separators=(",", ":"), allow_nan=False) + "\n")
 
 
-def gather(
+def gather_pictures(
     config: Config, data: Data, encoder: Encoder, augmenters: Sequence[Augmenter], points: int, display: Display
 ) -> dict[str, Any]:
     sample = Sample(data, BANK)
@@ -188,7 +188,7 @@ def neighbours_of(sample: Sample, features: Tensor) -> dict[str, Any]:
 
 def others_nearest(rows: Tensor, queries: int, each: int) -> tuple[Tensor, Tensor]:
     """Of each of the first rows the most similar others: similarities and row numbers, on the CPU."""
-    similarity, found = (part.cpu() for part in nearest(unit(rows[:queries]), rows, each + 1, 4096))
+    similarity, found = (part.cpu() for part in nearest_rows(unit(rows[:queries]), rows, each + 1, 4096))
     # The row itself is among them, though not always the first (others may be equal to it), nor always at all.
     itself = found == torch.arange(queries)[:, None]
     itself[~itself.any(dim=1), -1] = True

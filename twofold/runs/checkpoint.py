@@ -123,7 +123,7 @@ def prune(root: Path, keep: int, newest: str) -> None:
 def load_latest(folder: Path) -> Saved | None:
     """Of the newest complete checkpoint; None where the run was stopped before its first."""
     newest = next(iter(pointed_and_older(folder / "checkpoints")), None)
-    return None if newest is None else load(newest)
+    return None if newest is None else read_checkpoint(newest)
 
 
 def load_sound(folder: Path, notice: Callable[[str], None]) -> Saved | None:
@@ -132,7 +132,7 @@ def load_sound(folder: Path, notice: Callable[[str], None]) -> Saved | None:
     damaged: list[Damaged] = []
     for path in pointed_and_older(root):
         try:
-            step, state = load(path)
+            step, state = read_checkpoint(path)
         except Damaged as error:
             damaged.append(error)
             continue
@@ -153,7 +153,7 @@ def pointed_and_older(root: Path) -> list[Path]:
     return [root / name, *(path for path in reversed(complete(root)) if step_of(path.name) < step_of(name))]
 
 
-def load(path: Path) -> Saved:
+def read_checkpoint(path: Path) -> Saved:
     try:
         packed = json.loads((path / "state.json").read_text())
         tensors = load_file(path / "state.safetensors")

@@ -90,7 +90,7 @@ def is_classifier(name: str) -> bool:
     return name.split(".")[0] in CLASSIFIERS
 
 
-def read(init: str, *, channels: int, image_size: int) -> tuple[str, dict[str, Tensor]]:
+def read_initial(init: str, *, channels: int, image_size: int) -> tuple[str, dict[str, Tensor]]:
     """`init` with the fingerprint of its weights, and the weights. One that is given must be theirs."""
     source, pin = unpinned(init)
     if source.startswith(TIMM):
@@ -156,7 +156,7 @@ def refuse_unfit(config: Config) -> None:
         return
     assert config.channels is not None
     assert config.image_size is not None
-    init, tensors = read(config.init, channels=config.channels, image_size=config.image_size)
+    init, tensors = read_initial(config.init, channels=config.channels, image_size=config.image_size)
     network = build_encoder(config.encoder, channels=config.channels, stem=config.stem, image_size=config.image_size)
     put(network, tensors, init)
 

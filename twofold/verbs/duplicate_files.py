@@ -31,14 +31,14 @@ Duplicates = list[tuple[GroupedImage, ...]]
 
 def write_duplicates(path: Path, groups: Duplicates) -> Path:
     """As JSON, CSV (a line for each image) or text, by the ending of the name."""
-    refuse_unwritable(path)
+    refuse_unwritable_groups(path)
     text = {".json": as_json, ".csv": as_csv, ".txt": as_text}[path.suffix](groups)
     with files.writing(path):
         write_atomically(path, text.encode("utf-8", "backslashreplace").decode())  # names need not be text
     return path
 
 
-def refuse_unwritable(path: Path) -> None:
+def refuse_unwritable_groups(path: Path) -> None:
     if path.suffix not in FORMATS or not path.resolve().parent.is_dir():
         raise TwofoldError(f"--out {path}: groups are written as {', '.join(FORMATS)}, into a folder that exists")
     files.refuse_unwritable(path)

@@ -47,7 +47,7 @@ def export(
     refuse_unwritable(out)
     with writing(out), atomic(out, durable=True) as aside, quiet_torch():
         how.write(exported, aside)
-        difference = compare(network, how.read(exported, aside), example)
+        difference = largest_difference(network, how.read(exported, aside), example)
     facts = {
         "file": out.name,
         "format": format,
@@ -124,7 +124,7 @@ def resizing(size: int) -> list[str]:
     ]
 
 
-def compare(encoder: nn.Module, written: Encode | None, example: Tensor) -> float | None:
+def largest_difference(encoder: nn.Module, written: Encode | None, example: Tensor) -> float | None:
     """The largest difference in features, for batches of two sizes; None where the file cannot be run here."""
     if written is None:
         return None

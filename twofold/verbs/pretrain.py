@@ -167,7 +167,7 @@ def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
         return config, None
     assert config.channels is not None
     assert config.image_size is not None
-    init, weights = initial_weights.read(config.init, channels=config.channels, image_size=config.image_size)
+    init, weights = initial_weights.read_initial(config.init, channels=config.channels, image_size=config.image_size)
     return dataclasses.replace(config, init=init), weights
 
 

@@ -20,7 +20,7 @@ from twofold.data.store import readonly_tensor
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder, open_run_encoder
-from twofold.evaluate.neighbours import nearest, unit
+from twofold.evaluate.neighbours import nearest_rows, unit
 from twofold.models import feature_dimension
 from twofold.runs.preprocess import preprocess_of
 from twofold.runs.run import Run
@@ -65,7 +65,7 @@ def search(
     read = read_all_images(path, config, data, display)
     images = AllImages(read)
     bank = _features_from_cache(opened, images, read.fingerprint, display)
-    similarity, rows = nearest(unit(query), bank, k, BLOCK)
+    similarity, rows = nearest_rows(unit(query), bank, k, BLOCK)
     return [
         [_match(images, *found) for found in zip(values, numbers, strict=True)]
         for values, numbers in zip(similarity.clamp(-1, 1).tolist(), rows.tolist(), strict=True)

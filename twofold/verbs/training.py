@@ -14,7 +14,7 @@ from twofold.data.source import ARRAY, DATASET
 from twofold.device import device_name, peak_memory, process_memory
 from twofold.display import Display
 from twofold.evaluate.features import pixels
-from twofold.evaluate.probes import Row, compare, labelled_splits
+from twofold.evaluate.probes import Row, labelled_splits, measure_accuracies
 from twofold.methods.relations import file_coverage
 from twofold.report.page import write_report
 from twofold.report.pictures import record_trainer
@@ -111,7 +111,9 @@ def evaluate(trainer: Trainer, display: Display) -> list[Row]:
         representations["raw pixels"] = (pixels(splits.train), pixels(splits.test))
         stage(2)
         tasks = [
-            partial(compare, {name: pair}, splits.train_labels, splits.test_labels, classes=len(splits.classes))
+            partial(
+                measure_accuracies, {name: pair}, splits.train_labels, splits.test_labels, classes=len(splits.classes)
+            )
             for name, pair in representations.items()
         ]
         rows = [row for rows in dist.spread(tasks) for row in rows]

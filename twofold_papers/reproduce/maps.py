@@ -17,7 +17,7 @@ Map = Mapping[str, Any]  # what a record keeps of one
 
 def kept_map(run: Path) -> Map | None:
     """Where the images of a finished run lie, and of what class they are; None where no map was made."""
-    kept = pictures.read(RunFolder(run))
+    kept = pictures.read_pictures(RunFolder(run))
     found = kept.get("map")
     if found is None:
         return None
