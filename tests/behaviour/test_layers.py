@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 # From the lowest layer to the highest. Modules of the first lines have a rank each; folders of one line do not import
 # each other.
 LAYERS: list[tuple[str, ...]] = [
@@ -106,3 +106,23 @@ def test_only_dist_and_train_know_of_processes() -> None:
         if any(name.startswith("torch.distributed") for name in imported(path))
     }
     assert knowing <= {"dist", "train"}
+
+
+def test_tests_mirror_the_tree() -> None:
+    """tests/a/test_b.py or tests/a/test_b_topic.py is of twofold/a/b; what spans modules is in tests/behaviour."""
+    packages = {"papers": "twofold_papers", "benchmarks": "benchmarks"}
+    strangers = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        folder, *rest = path.relative_to(ROOT / "tests").parts
+        if folder == "behaviour":
+            continue
+        home = (
+            ROOT.joinpath(packages[folder], *rest[:-1])
+            if folder in packages
+            else ROOT.joinpath("twofold", *path.relative_to(ROOT / "tests").parts[:-1])
+        )
+        words = path.stem.removeprefix("test_").split("_")
+        names = {"_".join(words[:count]) for count in range(1, len(words) + 1)} | {f"__{words[0]}__"}
+        if not any((home / name).is_dir() or (home / f"{name}.py").is_file() for name in names):
+            strangers.append(str(path.relative_to(ROOT)))
+    assert strangers == []

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
-from test_exact import comparable, in_precision, trainer
+from test_processes_exact import comparable, in_precision, trainer
 from torch import Tensor
 
 from launch import in_processes

@@ -11,7 +11,7 @@ from twofold.config.keys import parse_overrides
 from twofold.data.registry import NAMED_SETS
 from twofold.methods import schema
 
-PAGE = Path(__file__).parent.parent / "docs" / "s-diet.md"
+PAGE = Path(__file__).parents[2] / "docs" / "s-diet.md"
 COMMANDS = re.findall(r"`twofold pretrain (.*?)`", PAGE.read_text())
 
 

@@ -21,7 +21,7 @@ from twofold_papers.reproduce.record import read_records
 from twofold_papers.reproduce.table import records_of
 from twofold_papers.reproduce.tables import TABLES
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHORT = {"epochs": "1", "batch_size": "8", "projector": "32,16"}
