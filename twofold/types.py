@@ -1,13 +1,18 @@
-"""Frozen records that pass between layers.
+"""Frozen records that pass between layers, and how to tell what a value is without importing its library.
 
 N samples, V views of each, C channels, H height, W width, K feature dimension, D embedding dimension. Where there are
 small crops beside the views, V is the number of both, and T that of the views alone, which come first; else T = V.
 """
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -37,3 +42,10 @@ class LossTerms:
 
     total: Tensor
     terms: Mapping[str, Tensor]
+
+
+def is_of(value: Any, library: str, *names: str) -> bool:
+    """Whether `value` has one of these types of torch or numpy. As long as nobody has imported the library, no value
+    has, and it need not be imported to know that."""
+    types = (getattr(sys.modules.get(library), name, None) for name in names)
+    return isinstance(value, tuple(each for each in types if each is not None))

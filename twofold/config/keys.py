@@ -14,10 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import torch
-
 from twofold.errors import TwofoldError
+from twofold.types import is_of
 
 
 @dataclass(frozen=True)
@@ -81,9 +79,28 @@ def section_keys(section: type, prefix: str = "") -> Schema:
     return keys
 
 
+def keyword_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of the keyword-only parameters, bounds and help texts included.
+
+    Types of other parameters and of what is returned are not looked up. In the catalog they are names that only a type
+    checker imports, since their modules need torch.
+    """
+    annotations = inspect.get_annotations(function)
+    parameters = inspect.signature(function).parameters.values()
+
+    def keywords() -> None: ...
+
+    keywords.__annotations__ = {
+        each.name: annotations[each.name]
+        for each in parameters
+        if each.kind is each.KEYWORD_ONLY and each.name in annotations
+    }
+    return typing.get_type_hints(keywords, getattr(inspect.unwrap(function), "__globals__", {}), include_extras=True)
+
+
 def parameter_keys(function: Callable[..., Any]) -> Schema:
     """A method's keyword-only parameters are its keys; annotation and default are the schema. A section has many."""
-    hints = typing.get_type_hints(function, include_extras=True)
+    hints = keyword_hints(function)
     keys: Schema = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
@@ -205,7 +222,7 @@ def coerce(value: Any, hint: Any) -> Any:
             else number
         )
     if hint is str:
-        if isinstance(value, torch.device):
+        if is_of(value, "torch", "device"):
             return str(value)
         if not isinstance(value, (str, os.PathLike)):
             raise ValueError(value)
@@ -214,7 +231,7 @@ def coerce(value: Any, hint: Any) -> Any:
 
 
 def _of_python(value: Any) -> Any:
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    return value.tolist() if is_of(value, "numpy", "ndarray", "generic") else value
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:

@@ -1,10 +1,15 @@
-"""Named methods. The module can be called: `twofold.methods()` lists their names."""
+"""Named methods. The module can be called: `twofold.methods()` lists their names.
+
+Nothing here imports torch before a method is built, so that commands which only list methods or check keys start at
+once. What needs torch is imported when its name is first used.
+"""
 
 import sys
+from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from twofold.methods import catalog as _catalog  # noqa: F401 — fills the registry
-from twofold.methods.method import Method, Parts
 from twofold.methods.registry import (
     CATALOG,
     Entry,
@@ -16,25 +21,40 @@ from twofold.methods.registry import (
     schema_of_run,
 )
 
+if TYPE_CHECKING:
+    from twofold.methods import relations
+    from twofold.methods.method import Method, OfMoments, Parts
+
 __all__ = [
     "CATALOG",
     "Entry",
     "Method",
+    "OfMoments",
     "Parts",
     "entry",
     "find",
     "refuse_keys_of_others",
     "refuse_unregistered",
+    "relations",
     "schema",
     "schema_of_run",
 ]
 
 
-class _Callable(ModuleType):
-    """`twofold.methods` is both this package and, for users, a function; importing the first hides the second."""
+def __getattr__(name: str) -> Any:
+    if name in ("Method", "OfMoments", "Parts"):
+        return getattr(import_module("twofold.methods.method"), name)
+    if name == "relations":
+        return import_module("twofold.methods.relations")
+    raise AttributeError(f"module 'twofold.methods' has no attribute '{name}'")
 
+
+class _CallableModule(ModuleType):
     def __call__(self) -> list[str]:
         return sorted(CATALOG)
 
 
-sys.modules[__name__].__class__ = _Callable
+# `twofold.methods` is this package, and users also call it: `twofold.methods()` is documented. A function of that name
+# would be hidden as soon as anything imports the package. Python looks up `__call__` in the class of the module, so the
+# module needs a class that has it.
+sys.modules[__name__].__class__ = _CallableModule

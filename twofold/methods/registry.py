@@ -4,17 +4,19 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 from twofold.config import RUN_KEYS, SECTIONS
-from twofold.config.keys import Schema, parameter_keys
+from twofold.config.keys import Schema, keyword_hints, parameter_keys
 from twofold.errors import TwofoldError, close_to, nearest
-from twofold.methods.method import Method
+
+if TYPE_CHECKING:
+    from twofold.methods.method import Method
 
 Family = Literal["contrastive", "covariance", "predictive", "relational", "assignment", "own"]
 
 
-Builder = Callable[..., Method]  # (parts: Parts, *, its own parameters)
+Builder = Callable[..., "Method"]  # (parts: Parts, *, its own parameters)
 Recipe = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -94,7 +96,7 @@ def refuse_unusable_parameters(known_as: str, build: Builder) -> None:
             raise TwofoldError(
                 f"{known_as}'s '{name}' is no key yet: write '*,' before it, as in (parts, *, {name}=...)"
             )
-    hints = get_type_hints(build)
+    hints = keyword_hints(build)
     for key in parameter_keys(build):  # refuses one without a type, a type that cannot be read, an unfit default
         name, dot, _ = key.partition(".")
         if "__" in name:

@@ -1,32 +1,22 @@
 """Assignment methods: images meet classes, which are the images themselves, prototypes, or labels."""
 
+from __future__ import annotations
+
 import math
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
-from torch import Tensor, nn
-
-from twofold import objectives
 from twofold.config import Head
 from twofold.config.keys import Bounds, Count, NonNegative, Positive, Probability, Widths
 from twofold.errors import TwofoldError
+from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives, relations, torch
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC
-from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
-from twofold.methods.relations import looked_up
-from twofold.models import (
-    BatchRows,
-    Centre,
-    Progress,
-    Prototypes,
-    Queue,
-    Teacher,
-    Unit,
-    mlp,
-    rising_momentum,
-    small_weights,
-)
 from twofold.types import Embeddings, LossTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from twofold.methods import Method, Parts
 
 DIET: dict[str, Any] = {
     "views": 1,
@@ -61,7 +51,7 @@ def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
             e.z, head.weight, row.expand(len(e.z), -1), label_smoothing=label_smoothing
         )
 
-    return Method(parts, nn.Identity(), objective, head=head)
+    return methods.Method(parts, nn.Identity(), objective, head=head)
 
 
 @entry(
@@ -87,9 +77,9 @@ def s_diet(
     head: Head = Head(),
 ) -> Method:
     """Every image is its own class, told from the other images of the batch; rows wait in memory or on disk."""
-    network = nn.Identity() if projector is None else mlp(parts.features, projector)
-    rows = BatchRows(len(parts.images), parts.features if projector is None else projector[-1], head)
-    scaled = Unit() if normalize else nn.Identity()
+    network = nn.Identity() if projector is None else models.mlp(parts.features, projector)
+    rows = models.BatchRows(len(parts.images), parts.features if projector is None else projector[-1], head)
+    scaled = models.Unit() if normalize else nn.Identity()
     population = len(parts.images) if correction else None
 
     def objective(e: Embeddings) -> LossTerms:
@@ -105,7 +95,7 @@ def s_diet(
     def keep_gradient(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — the signature is that of `remember`
         rows.keep_gradient()  # which the trainer takes to the rows, after the step
 
-    return Method(parts, network, objective, head=rows, remember=keep_gradient)
+    return methods.Method(parts, network, objective, head=rows, remember=keep_gradient)
 
 
 @entry(
@@ -141,14 +131,14 @@ def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
         raise TwofoldError("supervised needs a label for every image, and some have none: choose another method")
     classes = int(parts.images.labels.max()) + 1
     head = nn.Linear(parts.features, classes, bias=False)
-    labels = looked_up(parts.images.labels, parts.images)
+    labels = relations.looked_up(parts.images.labels, parts.images)
 
     def objective(e: Embeddings) -> LossTerms:
         return objectives.batch_cross_entropy(
             e.z, head.weight, labels(e.index).expand(len(e.z), -1), label_smoothing=label_smoothing
         )
 
-    return Method(
+    return methods.Method(
         parts,
         nn.Identity(),
         objective,
@@ -187,9 +177,9 @@ def swav(
     projector: Widths = (2048, 128),
 ) -> Method:
     """Views are assigned to prototypes, all of them used alike, and each view predicts the other's assignment."""
-    head = Prototypes(projector[-1], prototypes)
-    progress = Progress(parts.epochs)
-    former = Queue(queue, projector[-1]) if queue else None
+    head = models.Prototypes(projector[-1], prototypes)
+    progress = models.Progress(parts.epochs)
+    former = models.Queue(queue, projector[-1]) if queue else None
 
     def objective(e: Embeddings) -> LossTerms:
         return objectives.swav(
@@ -208,9 +198,9 @@ def swav(
             former.update(e.z[: parts.views], e.index)
 
     memory = nn.ModuleDict({"progress": progress} | ({} if former is None else {"queue": former}))
-    return Method(
+    return methods.Method(
         parts,
-        mlp(parts.features, projector),
+        models.mlp(parts.features, projector),
         objective,
         head=head,
         memory=memory,
@@ -247,8 +237,9 @@ def dino(
     projector: Widths = (2048, 2048, 256),
 ) -> Method:
     """A slow teacher's sharpened and centred assignments to prototypes are predicted from other views."""
-    head = Prototypes(projector[-1], prototypes)
-    teacher_head, centre, progress = Teacher(head), Centre(prototypes, centre_momentum), Progress(parts.epochs)
+    head = models.Prototypes(projector[-1], prototypes)
+    teacher_head, centre = models.Teacher(head), models.Centre(prototypes, centre_momentum)
+    progress = models.Progress(parts.epochs)
     rise = target_temperature - first_target_temperature
 
     def objective(e: Embeddings) -> LossTerms:
@@ -262,11 +253,11 @@ def dino(
 
     def remember(e: Embeddings, done: Tensor) -> None:
         centre.update(teacher_head(e.target))
-        teacher_head.update(head.parameters(), rising_momentum(teacher_momentum, done))
+        teacher_head.update(head.parameters(), models.rising_momentum(teacher_momentum, done))
         progress.update(done)
 
-    network = mlp(parts.features, projector, norm=False, activation=nn.GELU).apply(small_weights)
-    return Method(
+    network = models.mlp(parts.features, projector, norm=False, activation=nn.GELU).apply(models.small_weights)
+    return methods.Method(
         parts,
         network,
         objective,

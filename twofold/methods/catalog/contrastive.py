@@ -1,17 +1,19 @@
 """Contrastive methods: images against images."""
 
-from typing import Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
-from twofold import objectives
 from twofold.config.keys import Count, NonNegative, Positive, Probability, Widths
+from twofold.methods.catalog.lazy_modules import methods, models, objectives, torch
 from twofold.methods.catalog.recipes import SOLO_LARS, SYMMETRIC, SYMMETRIC_WEAK
-from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
-from twofold.models import Queue, mlp
 from twofold.types import Embeddings, LossTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from twofold.methods import Method, Parts
 
 # α-CL section 6: Adam, learning rate 0.01 at batch 128, no rescaling. No weight decay, as in the authors' code: Adam
 # divides it by the size of small gradients, and 1e-6 cost five points in 100 epochs of CIFAR-10.
@@ -37,7 +39,7 @@ def simclr(parts: Parts, *, temperature: Positive = 0.2, projector: Widths = (20
     def objective(e: Embeddings) -> LossTerms:
         return objectives.info_nce(e.z, temperature)
 
-    return Method(parts, mlp(parts.features, projector), objective)
+    return methods.Method(parts, models.mlp(parts.features, projector), objective)
 
 
 @entry(
@@ -68,7 +70,7 @@ def moco(
 
     Entries of the queue that show the same image do not count: in a small set there are many.
     """
-    keys = Queue(queue, projector[-1])
+    keys = models.Queue(queue, projector[-1])
 
     def objective(e: Embeddings) -> LossTerms:
         assert e.target is not None
@@ -78,8 +80,8 @@ def moco(
         assert e.target is not None
         keys.update(e.target, e.index)
 
-    network = mlp(parts.features, projector, norm=False)
-    return Method(
+    network = models.mlp(parts.features, projector, norm=False)
+    return methods.Method(
         parts,
         network,
         objective,
@@ -122,7 +124,7 @@ def alpha_cl(
     def objective(e: Embeddings) -> LossTerms:
         return objectives.alpha_cl(e.z, rule, through_importance=through_importance, **chosen)
 
-    return Method(parts, mlp(parts.features, projector), objective)
+    return methods.Method(parts, models.mlp(parts.features, projector), objective)
 
 
 @entry(
@@ -155,7 +157,8 @@ def contrastive_family(
         return objectives.contrastive(e.z, member)
 
     few = "All pairs weigh alike, and the strongest direction takes all (Theorem 3 of α-CL)."
-    return Method(parts, mlp(parts.features, projector), objective, few_dimensions=few if family == "linear" else "")
+    few_dimensions = few if family == "linear" else ""
+    return methods.Method(parts, models.mlp(parts.features, projector), objective, few_dimensions=few_dimensions)
 
 
 @entry(
@@ -199,4 +202,4 @@ def spectral_contrastive(parts: Parts, *, radius: Positive = 1.0, projector: Wid
     def objective(e: Embeddings) -> LossTerms:
         return objectives.spectral_contrastive(e.z, radius=radius)
 
-    return Method(parts, mlp(parts.features, projector, last_norm=True, last_scale=True), objective)
+    return methods.Method(parts, models.mlp(parts.features, projector, last_norm=True, last_scale=True), objective)

@@ -1,18 +1,21 @@
 """Covariance methods: dimensions against dimensions."""
 
+from __future__ import annotations
+
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
-
-from twofold import objectives
 from twofold.config.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.errors import TwofoldError
+from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, STRONG_COLOUR
-from twofold.methods.method import Method, OfMoments, Parts
 from twofold.methods.registry import entry
-from twofold.models import RunningCovariance, Unit, mlp
 from twofold.types import Embeddings, LossTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from twofold.methods import Method, Parts
 
 
 def _narrower(batch_size: int) -> dict[str, Any]:
@@ -44,11 +47,11 @@ def frossl(
         raise TwofoldError("unit_trace=true changes nothing under the logarithm: it goes with logarithm=false")
     of_whole = partial(objectives.frossl, logarithm=logarithm, unit_trace=unit_trace)
     of_moments = partial(objectives.frossl_of_moments, logarithm=logarithm, unit_trace=unit_trace)
-    return Method(
+    return methods.Method(
         parts,
-        mlp(parts.features, projector),
+        models.mlp(parts.features, projector),
         lambda e: of_whole(e.z),
-        of_moments=OfMoments(objectives.moments, of_moments, parts.views),
+        of_moments=methods.OfMoments(objectives.moments, of_moments, parts.views),
     )
 
 
@@ -80,8 +83,8 @@ def vicreg(
     def objective(e: Embeddings) -> LossTerms:
         return objectives.vicreg(e.z, **weights)
 
-    of_moments = OfMoments(objectives.moments, partial(objectives.vicreg_of_moments, **weights), parts.views)
-    return Method(parts, mlp(parts.features, projector), objective, of_moments=of_moments)
+    of_moments = methods.OfMoments(objectives.moments, partial(objectives.vicreg_of_moments, **weights), parts.views)
+    return methods.Method(parts, models.mlp(parts.features, projector), objective, of_moments=of_moments)
 
 
 @entry(
@@ -104,12 +107,12 @@ def barlow_twins(
     def objective(e: Embeddings) -> LossTerms:
         return objectives.barlow_twins(e.z, **weights)
 
-    of_moments = OfMoments(
+    of_moments = methods.OfMoments(
         partial(objectives.moments, within=False, between=True),
         partial(objectives.barlow_twins_of_moments, **weights),
         parts.views * (parts.views - 1) // 2,
     )
-    return Method(parts, mlp(parts.features, projector), objective, of_moments=of_moments)
+    return methods.Method(parts, models.mlp(parts.features, projector), objective, of_moments=of_moments)
 
 
 @entry(
@@ -132,7 +135,7 @@ def w_mse(
     def objective(e: Embeddings) -> LossTerms:
         return objectives.w_mse(e.z, sub_batch=sub_batch, shrinkage=shrinkage)
 
-    return Method(parts, mlp(parts.features, projector), objective)
+    return methods.Method(parts, models.mlp(parts.features, projector), objective)
 
 
 @entry(
@@ -156,7 +159,7 @@ def corinfomax(
     projector: Widths = (2048, 2048, 64),
 ) -> Method:
     """The log determinant of running covariances is made large, the distance between views small."""
-    memory = RunningCovariance(parts.views, projector[-1], covariance_momentum)
+    memory = models.RunningCovariance(parts.views, projector[-1], covariance_momentum)
 
     def objective(e: Embeddings) -> LossTerms:
         return objectives.corinfomax(
@@ -166,5 +169,5 @@ def corinfomax(
     def remember(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — others need it
         memory.update(e.z)
 
-    network = nn.Sequential(mlp(parts.features, projector, norm=False), Unit())
-    return Method(parts, network, objective, memory=memory, remember=remember)
+    network = nn.Sequential(models.mlp(parts.features, projector, norm=False), models.Unit())
+    return methods.Method(parts, network, objective, memory=memory, remember=remember)

@@ -1,20 +1,23 @@
 """Predictive methods: one view meets the other through a predictor."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
-from torch import Tensor, nn
-
-from twofold import objectives
 from twofold.config.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.errors import TwofoldError
+from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives, torch
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC_WEAK
-from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
-from twofold.models import DirectPredictor, mlp
 from twofold.types import Embeddings, LossTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from twofold.methods import Method, Parts
+    from twofold.models import DirectPredictor
 
 Distance = Literal["cosine", "euclidean"]
 Momentum = Probability | None  # of a teacher; none: there is no teacher, and targets come from the network itself
@@ -59,8 +62,8 @@ def byol(
     """A trained predictor of one view's embedding meets a slow teacher's embedding of the other."""
     return predictive(
         parts,
-        mlp(parts.features, projector),
-        predictor=mlp(projector[-1], (predictor_width, projector[-1])) if predictor else None,
+        models.mlp(parts.features, projector),
+        predictor=models.mlp(projector[-1], (predictor_width, projector[-1])) if predictor else None,
         teacher_momentum=teacher_momentum,
         distance=distance,
         stop_gradient=stop_gradient,
@@ -91,8 +94,8 @@ def simsiam(
     """BYOL without a teacher: a narrow predictor and the stop-gradient are enough."""
     return predictive(
         parts,
-        mlp(parts.features, projector, last_norm=True),
-        predictor=mlp(projector[-1], (predictor_width, projector[-1])) if predictor else None,
+        models.mlp(parts.features, projector, last_norm=True),
+        predictor=models.mlp(projector[-1], (predictor_width, projector[-1])) if predictor else None,
         distance=distance,
         stop_gradient=stop_gradient,
         scale=0.5,
@@ -126,7 +129,7 @@ def directpred(
     """A linear predictor in closed form, from the spectrum of the embeddings' correlation."""
     return predictive(
         parts,
-        mlp(parts.features, projector),
+        models.mlp(parts.features, projector),
         direct=direct_predictor(projector[-1], exponent, correlation_momentum, epsilon, distance)
         if predictor
         else None,
@@ -161,7 +164,7 @@ def directcopy(
     direct = direct_predictor(projector[-1], 1.0, correlation_momentum, epsilon, distance)
     return predictive(
         parts,
-        mlp(parts.features, projector),
+        models.mlp(parts.features, projector),
         direct=direct,
         teacher_momentum=teacher_momentum,
         distance=distance,
@@ -199,7 +202,7 @@ def isoloss(
         epsilon = 0.25 if exponent == 1 else 0.0
     return predictive(
         parts,
-        mlp(parts.features, projector),
+        models.mlp(parts.features, projector),
         direct=direct_predictor(projector[-1], exponent, correlation_momentum, epsilon, distance),
         teacher_momentum=teacher_momentum,
         distance=distance,
@@ -211,7 +214,7 @@ def isoloss(
 def direct_predictor(dim: int, exponent: float, momentum: float, epsilon: float, distance: Distance) -> DirectPredictor:
     """Cosines have no scale, so eigenvalues are relative to the largest; with distances they are not, and end at 1."""
     relative = distance == "cosine"
-    return DirectPredictor(dim, exponent, momentum, normalize=relative, epsilon=epsilon, corrected=not relative)
+    return models.DirectPredictor(dim, exponent, momentum, normalize=relative, epsilon=epsilon, corrected=not relative)
 
 
 def predictive(
@@ -253,7 +256,7 @@ def predictive(
         total = 2 * scale * torch.stack([met_by(step) for step in range(1, V)]).mean()
         return LossTerms(total, {distance: total.detach()})
 
-    return Method(
+    return methods.Method(
         parts,
         projector,
         objective,

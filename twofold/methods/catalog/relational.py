@@ -1,14 +1,18 @@
 """Relational methods: the supervised theory. Widths, weights and optimizer are ours."""
 
-from twofold import objectives
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from twofold.config import Graph
 from twofold.config.keys import Positive, Widths
+from twofold.methods.catalog.lazy_modules import methods, models, objectives, relations
 from twofold.methods.catalog.recipes import SOLO_LARS
-from twofold.methods.method import Method, Parts
 from twofold.methods.registry import entry
-from twofold.methods.relations import classes_of, few_groups, graph_of
-from twofold.models import mlp
 from twofold.types import Embeddings, LossTerms
+
+if TYPE_CHECKING:
+    from twofold.methods import Method, Parts
 
 RELATIONAL = SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-4}
 BIRTH = "The birth of self-supervised learning (Balestriero and LeCun 2024)"
@@ -33,13 +37,13 @@ def ridge_graph(
 
     The embedding ends in BatchNorm: the loss falls with its scale, which means nothing.
     """
-    relation = graph_of(graph, parts.images)
+    relation = relations.graph_of(graph, parts.images)
 
     def objective(e: Embeddings) -> LossTerms:
         return objectives.ridge_graph(e.z.flatten(0, 1), relation(e.index, len(e.z)), ridge)
 
-    few = few_groups(graph, parts.images)
-    return Method(parts, mlp(parts.features, projector, last_norm=True), objective, few_dimensions=few)
+    few = relations.few_groups(graph, parts.images)
+    return methods.Method(parts, models.mlp(parts.features, projector, last_norm=True), objective, few_dimensions=few)
 
 
 @entry(
@@ -61,7 +65,7 @@ def graph_vicreg(
 
     Rows are scaled so that the constraint is on covariances, and the loss so that both terms are means over dimensions.
     """
-    relation = graph_of(graph, parts.images)
+    relation = relations.graph_of(graph, parts.images)
 
     def objective(e: Embeddings) -> LossTerms:
         rows, K = e.z.shape[0] * e.z.shape[1], e.z.shape[2]
@@ -69,8 +73,8 @@ def graph_vicreg(
         scale = rows / K
         return LossTerms(loss.total * scale, {name: term * scale for name, term in loss.terms.items()})
 
-    few = few_groups(graph, parts.images)
-    return Method(parts, mlp(parts.features, projector), objective, few_dimensions=few)
+    few = relations.few_groups(graph, parts.images)
+    return methods.Method(parts, models.mlp(parts.features, projector), objective, few_dimensions=few)
 
 
 @entry(
@@ -89,11 +93,11 @@ def orthogonal_head(parts: Parts, *, projector: Widths = (2048, 256), graph: Gra
     The embedding ends in BatchNorm, and its columns get the length of those of Y where each image is its own class:
     a free scale would first of all be shrunk.
     """
-    relation = classes_of(graph, parts.images)
+    relation = relations.classes_of(graph, parts.images)
 
     def objective(e: Embeddings) -> LossTerms:
         rows = e.z.flatten(0, 1) / len(e.index) ** 0.5
         return objectives.orthogonal_head(rows, relation(e.index, len(e.z)))
 
-    few = few_groups(graph, parts.images)
-    return Method(parts, mlp(parts.features, projector, last_norm=True), objective, few_dimensions=few)
+    few = relations.few_groups(graph, parts.images)
+    return methods.Method(parts, models.mlp(parts.features, projector, last_norm=True), objective, few_dimensions=few)
