@@ -11,7 +11,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from twofold.config import resolve
-from twofold.config.keys import parameter_keys, shown
+from twofold.keys import parameter_keys, shown
 from twofold.methods import CATALOG, Entry, schema
 from twofold.verbs.choose import FEW_IMAGES
 from twofold_papers.reproduce.measured import lines_of_measurements

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from twofold.config import resolve
-from twofold.config.keys import parse_overrides
 from twofold.data.registry import NAMED_SETS
+from twofold.keys import parse_overrides
 from twofold.methods import schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "s-diet.md"

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 # From the lowest layer to the highest. Modules of the first lines have a rank each; folders of one line do not import
 # each other.
 LAYERS: list[tuple[str, ...]] = [
-    *((name,) for name in ("version", "errors", "types", "text", "counter", "linalg", "lars", "randomness")),
+    *((name,) for name in ("version", "errors", "types", "keys", "text", "counter", "linalg", "lars", "randomness")),
     *((name,) for name in ("dist", "files", "display", "device", "precision")),
     ("config",),
     ("cuda",),

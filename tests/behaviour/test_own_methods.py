@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import running
 import twofold
-from twofold.config.keys import Widths
 from twofold.errors import TwofoldError
+from twofold.keys import Widths
 from twofold.methods import CATALOG, Method, Parts, entry, registry, relations
 from twofold.models import mlp
 from twofold.types import Embeddings, LossTerms

@@ -10,9 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.config import RUN_KEYS, dump, flat, keys, load, resolve
-from twofold.config.keys import Bounds, coerce, parse_overrides
+from twofold import keys
+from twofold.config import RUN_KEYS, dump, flat, load, resolve
 from twofold.errors import TwofoldError
+from twofold.keys import Bounds, coerce, parse_overrides
 from twofold.methods import CATALOG, schema, schema_of_run
 
 

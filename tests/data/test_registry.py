@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold import config
-from twofold.config import keys
+from twofold import config, keys
 from twofold.data.open import open_source
 from twofold.data.registry import NAMED_SETS
 from twofold.errors import TwofoldError

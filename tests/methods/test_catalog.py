@@ -15,9 +15,9 @@ from torch import Tensor, nn
 import running
 import twofold
 from twofold.config import dump, load, resolve
-from twofold.config.keys import Positive, Widths
 from twofold.display import Display
 from twofold.errors import TwofoldError
+from twofold.keys import Positive, Widths
 from twofold.methods import CATALOG, Method, Parts, registry
 from twofold.models import mlp
 from twofold.train.trainer import Trainer

@@ -12,9 +12,9 @@ import torch
 
 import twofold
 from running import small
-from twofold.config.keys import Positive
 from twofold.data.decode import decode_image
 from twofold.errors import TwofoldError
+from twofold.keys import Positive
 from twofold.methods import CATALOG, Method, Parts, registry
 from twofold.models import mlp
 from twofold.types import LossTerms

@@ -15,7 +15,7 @@ def methods(
 ) -> None:
     """List the methods, or the settings of one."""
     from twofold.config import resolve
-    from twofold.config.keys import describe, shown
+    from twofold.keys import describe, shown
     from twofold.methods import CATALOG, find, schema
 
     console = Console()

@@ -54,7 +54,7 @@ def pretrain(
     quiet: Quiet = False,
 ) -> None:
     """Train an encoder on images, without their labels, unless `--graph labels` or `--method supervised` asks."""
-    from twofold.config.keys import parse_overrides
+    from twofold.keys import parse_overrides
     from twofold.runs.folder import RunFolder
     from twofold.runs.initial_weights import refuse_unfit
     from twofold.verbs import pretrain

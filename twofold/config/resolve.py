@@ -6,9 +6,9 @@ Layers are plain dicts of dotted keys. `refuse_unread` is for commands: a key th
 from collections.abc import Mapping
 from typing import Any
 
-from twofold.config.keys import Schema, checked, shown
 from twofold.config.sections import RUN_KEYS, SECTIONS, Config, Graph, flat
 from twofold.errors import TwofoldError, nearest
+from twofold.keys import Schema, checked, shown
 
 
 def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:

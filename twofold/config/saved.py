@@ -5,10 +5,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twofold.config.keys import Schema
 from twofold.config.resolve import resolve
 from twofold.config.sections import RUN_KEYS, Config, flat
 from twofold.errors import TwofoldError
+from twofold.keys import Schema
 
 FORMAT = 1
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from twofold.config.keys import (
+from twofold.keys import (
     Bounds,
     Count,
     Momentum,

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from twofold import counter
 from twofold.config import Augment
-from twofold.config.keys import PerView
 from twofold.data import colour, resample
+from twofold.keys import PerView
 
 RGB = len(colour.LUMA)  # red, green and blue, which are the first channels where there are as many
 Draws = dict[str, Tensor]  # purpose → [V, N], uniform in [0, 1); "noise" → keys [V, N, C·S·S]

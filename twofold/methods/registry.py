@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from twofold.config import RUN_KEYS, SECTIONS
-from twofold.config.keys import Schema, keyword_hints, parameter_keys
 from twofold.errors import TwofoldError, close_to, nearest
+from twofold.keys import Schema, keyword_hints, parameter_keys
 
 if TYPE_CHECKING:
     from twofold.methods.method import Method

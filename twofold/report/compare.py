@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from twofold.config.keys import shown
 from twofold.errors import TwofoldError
 from twofold.files import refuse_unwritable, write_atomically, writing
+from twofold.keys import shown
 from twofold.report import charts, gallery, pictures
 from twofold.report.accuracies import per_cent, seed_spread
 from twofold.report.charts import Chart, Record, accuracy_axis, axis, chart, line, thin

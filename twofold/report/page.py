@@ -12,11 +12,11 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from twofold.config.keys import shown
 from twofold.data.registry import NAMED_SETS
 from twofold.display import Display
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.evaluate.projection import MOST_POINTS
+from twofold.keys import shown
 from twofold.report import charts, gallery, pictures
 from twofold.report.accuracies import accuracy_table, per_cent, shortfall, tested
 from twofold.runs.folder import RunFolder

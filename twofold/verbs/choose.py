@@ -6,7 +6,6 @@ from typing import Any
 from twofold import dist
 from twofold.config import Config, refuse_unread, resolve
 from twofold.config.image_size import default_encoder_keys
-from twofold.config.keys import Schema
 from twofold.data.hold_out import training_rows
 from twofold.data.load import refuse_channels
 from twofold.data.loader import refuse_large, suggested_batch_size
@@ -14,6 +13,7 @@ from twofold.data.source import Source
 from twofold.device import choose_device
 from twofold.display import Display
 from twofold.errors import TwofoldError
+from twofold.keys import Schema
 from twofold.methods import find
 from twofold.train.micro_batches import refuse_uneven
 from twofold.train.timing_run import Memory, available_memory, measure_memory, measure_step

@@ -8,7 +8,6 @@ from shlex import quote
 import torch
 
 from twofold.config import RUN_KEYS, Config, flat
-from twofold.config.keys import shown
 from twofold.data.hold_out import training_rows
 from twofold.data.item_split import ItemSplit
 from twofold.data.load import load_sample
@@ -16,6 +15,7 @@ from twofold.data.loader import suggested_batch_size
 from twofold.data.source import ARRAY, DATASET, Source
 from twofold.device import choose_device
 from twofold.files import cache_folder
+from twofold.keys import shown
 from twofold.methods import find
 from twofold.models import has_name
 from twofold.precision import computes_bf16

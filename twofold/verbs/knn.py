@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from twofold.config.keys import Count, Positive, checked
 from twofold.display import Display
 from twofold.evaluate.probes import Scores, knn_ranked, scores
+from twofold.keys import Count, Positive, checked
 from twofold.runs.run import Run
 from twofold.verbs.probing import load_probe_data, measure_all, with_description
 

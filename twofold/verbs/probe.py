@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from twofold.config.keys import Count, checked
 from twofold.display import Display
 from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.linear import SOLVERS
 from twofold.evaluate.probes import few_label_accuracy, is_few, linear_scores
+from twofold.keys import Count, checked
 from twofold.runs.run import Run
 from twofold.verbs.probing import load_probe_data, measure_all, with_description
 

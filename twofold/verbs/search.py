@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from twofold.config.keys import Count, checked
 from twofold.data import cache
 from twofold.data.decode import Unreadable, decode_image
 from twofold.data.store import readonly_tensor
@@ -21,6 +20,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder, open_run_encoder
 from twofold.evaluate.neighbours import nearest_rows, unit
+from twofold.keys import Count, checked
 from twofold.models import feature_dimension
 from twofold.runs.preprocess import preprocess_of
 from twofold.runs.run import Run

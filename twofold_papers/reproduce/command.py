@@ -155,7 +155,7 @@ def matching(table: "Table", patterns: list[str]) -> "list[Row]":
 def user_settings(words: list[str], tables: "list[Table]", data_dir: str | None) -> dict[str, str]:
     """Settings that at least one of the tables' methods knows."""
     from twofold.config import RUN_KEYS
-    from twofold.config.keys import parse_overrides
+    from twofold.keys import parse_overrides
     from twofold.methods import CATALOG, schema
 
     user = parse_overrides(words) | ({} if data_dir is None else {"data_dir": data_dir})

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from twofold.config.keys import shown
+from twofold.keys import shown
 from twofold.report.charts import ROUNDING_ERROR, Chart, accuracy_axis, axis, chart, line
 from twofold.report.page import page
 from twofold_papers.reproduce.record import Record

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from twofold.config import flat, resolve
-from twofold.config.keys import shown
 from twofold.data.open import defaults_of
 from twofold.evaluate.metrics import dimensions_above, shannon_entropy
 from twofold.files import write_atomically
+from twofold.keys import shown
 from twofold.methods import CATALOG, schema
 from twofold.runs.folder import RunFolder
 from twofold.train.observers import log_spaced

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twofold.config import Config, flat, resolve
-from twofold.config.keys import coerce
 from twofold.data.open import defaults_of, location_of
 from twofold.errors import TwofoldError
+from twofold.keys import coerce
 from twofold.methods import find, schema
 from twofold.verbs.choose import warm_up
 from twofold_papers.reproduce.readings import Column

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 from standard_files import cifar10_contents
 from twofold.cli import app
 from twofold.config import dump, flat, resolve
-from twofold.config.keys import coerce
 from twofold.data.hold_out import hold_out
 from twofold.data.open import defaults_of
 from twofold.data.registry import NAMED_SETS
 from twofold.display import Display
 from twofold.errors import Interrupted, TwofoldError
 from twofold.evaluate.probes import linear_accuracy
+from twofold.keys import coerce
 from twofold.methods import CATALOG, schema
 from twofold.runs.folder import RunFolder
 from twofold.runs.weights import load_encoder

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 from twofold.config import Head
-from twofold.config.keys import Bounds, Count, NonNegative, Positive, Probability, Widths
 from twofold.errors import TwofoldError
+from twofold.keys import Bounds, Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives, relations, torch
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC
 from twofold.methods.registry import entry

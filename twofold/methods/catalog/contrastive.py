@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from twofold.config.keys import Count, NonNegative, Positive, Probability, Widths
+from twofold.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.lazy_modules import methods, models, objectives, torch
 from twofold.methods.catalog.recipes import SOLO_LARS, SYMMETRIC, SYMMETRIC_WEAK
 from twofold.methods.registry import entry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from twofold.config.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.errors import TwofoldError
+from twofold.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, STRONG_COLOUR
 from twofold.methods.registry import entry

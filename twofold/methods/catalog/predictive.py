@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from twofold.config.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.errors import TwofoldError
+from twofold.keys import Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives, torch
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC_WEAK
 from twofold.methods.registry import entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twofold.config import Graph
-from twofold.config.keys import Positive, Widths
+from twofold.keys import Positive, Widths
 from twofold.methods.catalog.lazy_modules import methods, models, objectives, relations
 from twofold.methods.catalog.recipes import SOLO_LARS
 from twofold.methods.registry import entry
