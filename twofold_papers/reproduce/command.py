@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from twofold_papers.reproduce.record import Record
     from twofold_papers.reproduce.runner import Outcome
     from twofold_papers.reproduce.show import Line
-    from twofold_papers.reproduce.table import Row, Table
+    from twofold_papers.reproduce.table import Job, Row, Table
 
 RUNS = Path("runs") / "reproduce"
 CHECKOUT = Path(__file__).parents[2]  # the repository, where this is run from one; else there are no records in it
@@ -59,12 +59,8 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Run the configurations of papers' tables, and set our numbers beside the published ones."""
-    from twofold_papers.reproduce.measured import lines_of_measurements
-    from twofold_papers.reproduce.page import write_page
     from twofold_papers.reproduce.record import head_commit, read_records
     from twofold_papers.reproduce.runner import Budget, carry_out
-    from twofold_papers.reproduce.show import lines_of_jobs
-    from twofold_papers.reproduce.table import jobs_of
     from twofold_papers.reproduce.tables import TABLES, find_table
 
     display = display_of(quiet)
@@ -75,27 +71,7 @@ def reproduce(
         return
     tables = [find_table(name) for name in names]
     user = user_settings(settings, tables, data_dir)
-    if epochs is not None and "epochs" in user:
-        raise TwofoldError(f"epochs is given twice: --epochs {epochs} and epochs={user['epochs']}")
-    if "epochs" in user:
-        (epochs, *more) = whole_numbers("epochs=", given := user.pop("epochs"))
-        if more or not epochs:
-            raise TwofoldError(f"epochs={given}: give one whole number, at least 1")
-    chosen = {table.name: matching(table, row or ["*"]) for table in tables}
-    if not any(chosen.values()):
-        names = [each.name for table in tables for each in table.rows]
-        raise TwofoldError(f"no row is called {' or '.join(map(repr, row or []))}{nearest((row or [''])[0], names)}")
-    jobs = [
-        job
-        for table in tables
-        for job in jobs_of(
-            table,
-            chosen[table.name],
-            epochs=epochs,
-            seeds=whole_numbers("--seeds ", seeds),
-            user=user,
-        )
-    ]
+    jobs = jobs_asked_for(tables, row or ["*"], epochs_asked_for(epochs, user), seeds, user)
     recorded = {job.name for job in jobs} & read_records(*folders).keys()
     if recorded:
         display.say(f"{len(recorded)} of {len(jobs)} have records already, and are not run again")
@@ -112,25 +88,65 @@ def reproduce(
     known = read_records(*folders)
     asked = " ".join(f"{key}={value}" for key, value in user.items() if key != "data_dir")
     for table in tables:
-        lines = (
-            lines_of_measurements(table, CHECKOUT / "benchmarks" / "results")
-            if table.benchmark
-            else lines_of_jobs(table, jobs, known)
-        )
-        if not lines:  # none of its rows was asked for
-            continue
-        display.say(f"\n{table.name}: {table.number}. {table.title}")
-        if asked:
-            display.say(f"these runs with {asked}")
-        display.say(side_by_side(table, lines))
-        for line in lines:
-            if line.note:
-                display.say(f"{line.name}: {line.note}")
-        if table.command:
-            display.say(f"measured by: {table.command}")
-        display.say(f"page     {write_page(out / f'{table.name}.html', table, lines, asked)}")
+        show_table(table, jobs, known, asked, out, display)
     outcome.elsewhere = [name for name in outcome.elsewhere if name not in known]  # until then it may be done
     conclude(outcome, display)
+
+
+def epochs_asked_for(epochs: int | None, user: dict[str, str]) -> int | None:
+    """By the option or by a setting, which is taken out of the settings."""
+    if epochs is not None and "epochs" in user:
+        raise TwofoldError(f"epochs is given twice: --epochs {epochs} and epochs={user['epochs']}")
+    if "epochs" not in user:
+        return epochs
+    (asked, *more) = whole_numbers("epochs=", given := user.pop("epochs"))
+    if more or not asked:
+        raise TwofoldError(f"epochs={given}: give one whole number, at least 1")
+    return asked
+
+
+def jobs_asked_for(
+    tables: "list[Table]", patterns: list[str], epochs: int | None, seeds: str, user: dict[str, str]
+) -> "list[Job]":
+    """The runs of all rows that match."""
+    from twofold_papers.reproduce.table import jobs_of
+
+    chosen = {table.name: matching(table, patterns) for table in tables}
+    if not any(chosen.values()):
+        names = [each.name for table in tables for each in table.rows]
+        raise TwofoldError(f"no row is called {' or '.join(map(repr, patterns))}{nearest(patterns[0], names)}")
+    return [
+        job
+        for table in tables
+        for job in jobs_of(table, chosen[table.name], epochs=epochs, seeds=whole_numbers("--seeds ", seeds), user=user)
+    ]
+
+
+def show_table(
+    table: "Table", jobs: "list[Job]", known: "dict[str, Record]", asked: str, out: Path, display: "Display"
+) -> None:
+    """Print published numbers and ours, and write the table's page; nothing where none of its rows was asked for."""
+    from twofold_papers.reproduce.measured import lines_of_measurements
+    from twofold_papers.reproduce.page import write_page
+    from twofold_papers.reproduce.show import lines_of_jobs
+
+    lines = (
+        lines_of_measurements(table, CHECKOUT / "benchmarks" / "results")
+        if table.benchmark
+        else lines_of_jobs(table, jobs, known)
+    )
+    if not lines:
+        return
+    display.say(f"\n{table.name}: {table.number}. {table.title}")
+    if asked:
+        display.say(f"these runs with {asked}")
+    display.say(side_by_side(table, lines))
+    for line in lines:
+        if line.note:
+            display.say(f"{line.name}: {line.note}")
+    if table.command:
+        display.say(f"measured by: {table.command}")
+    display.say(f"page     {write_page(out / f'{table.name}.html', table, lines, asked)}")
 
 
 def conclude(outcome: "Outcome", display: "Display") -> None:
