@@ -1,4 +1,7 @@
-"""What a person sees while something runs: a live line in a terminal, plain lines elsewhere, nothing when quiet."""
+"""What a person sees while something runs: a live line in a terminal, plain lines elsewhere, nothing when quiet.
+
+Every verb takes a `Display`; Python callers get a quiet one.
+"""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""LARS, which torch does not have."""
+"""The LARS optimizer, which torch does not have. `train/optim.py` builds it, `cuda/fused_optimizer.py` fuses it."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,4 +1,7 @@
-"""bfloat16 copies of the weights, made by one kernel: what autocast does with a kernel for each, twice a step."""
+"""bfloat16 copies of the weights, made by one kernel: what autocast does with a kernel for each, twice a step.
+
+A compiled step (`train/step.py`) calls the method through `Bf16Weights`, every other one through `NoCopies`.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

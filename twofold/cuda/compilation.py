@@ -1,4 +1,4 @@
-"""Whether a run compiles its step, and where compiled code is kept."""
+"""Whether a run compiles its step, and where compiled code is kept. `Trainer` asks before it builds the step."""
 
 import importlib.util
 import os

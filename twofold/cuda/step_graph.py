@@ -1,4 +1,7 @@
-"""The training step on CUDA: kernels compiled, then recorded as a graph, so that the host only says "again"."""
+"""The training step as a CUDA graph: the first steps compile their kernels, the next is recorded, then it is replayed.
+
+`StepGraph` takes the place of `EagerSteps` (`train/step.py`) in a compiled run.
+"""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -1,4 +1,7 @@
-"""What CUDA does besides working at once: other work at the same time, and a recording that is played again."""
+"""What CUDA can do with work besides doing it at once: at the same time as other work, and again from a recording.
+
+`Streams` is for a compiled step, `Event` and `SideStream` are for rows on their way to it (`train/row_slots.py`).
+"""
 
 import warnings
 from collections.abc import Callable, Iterator

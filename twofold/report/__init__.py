@@ -1,0 +1,1 @@
+"""Run folders as self-contained pages, and the small pictures and charts in them."""

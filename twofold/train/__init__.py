@@ -1,0 +1,1 @@
+"""Training: `setup.py` builds the parts, `trainer.py` is the loop, `step.py` is one step."""

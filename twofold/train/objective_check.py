@@ -1,5 +1,7 @@
-"""A method is tried before a run begins, on numbers of the right shape: what it refuses, and what its author may have
-got wrong, is said before the first file is written."""
+"""Tries a method's objective on numbers of the right shape before a run writes its first file.
+
+`Trainer.__init__` calls it, so that what a method refuses, and mistakes of its author, are reported at once.
+"""
 
 from collections.abc import Iterator, Mapping
 

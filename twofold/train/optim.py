@@ -1,4 +1,7 @@
-"""Optimizers, their parameter groups, and learning rates as a table over all steps of the run."""
+"""Optimizers, their parameter groups, and learning rates as a table over all steps of the run.
+
+`Trainer.__init__` builds them; `sample_rows.py` uses the same table for rows outside of the network.
+"""
 
 import math
 from collections.abc import Iterable

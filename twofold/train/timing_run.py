@@ -1,4 +1,7 @@
-"""A few steps on a few images, to know what a run will cost before it begins. Nothing is written."""
+"""Times a few steps on a few images, to know what a run will cost. Writes nothing.
+
+`verbs/choose.py` asks it for `--minutes` and for batches that fit the memory, `verbs/explain.py` for dry runs.
+"""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The spectrum on the record, and the verdict on a run as it goes on."""
+"""Records the spectrum at log points, and keeps the verdict on a run up to date. `Trainer.log` calls it."""
 
 from collections.abc import Mapping
 from typing import Any
