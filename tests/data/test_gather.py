@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from twofold.data import gather as module
-from twofold.data.gather import gather
+from twofold.data.gather import gather_rows
 
 
 @pytest.mark.parametrize(("count", "least"), [(1, 0), (3, 0), (9, 0), (9, 2**20), (0, 0)])
@@ -13,7 +13,7 @@ def test_gathered_rows_are_those_asked_for(count: int, least: int, monkeypatch: 
     images = torch.randint(0, 256, (20, 3, 4, 5), dtype=torch.uint8)
     rows = torch.randint(0, 20, (count,))
     room = torch.zeros(12, 3, 4, 5, dtype=torch.uint8)
-    found = gather(images, rows, room[2 : 2 + count])
+    found = gather_rows(images, rows, room[2 : 2 + count])
     assert torch.equal(found, images[rows])
     assert torch.equal(room[2 : 2 + count], images[rows])
     assert not room[:2].any()

@@ -60,8 +60,8 @@ def test_a_batch_says_who_its_images_are() -> None:
 
 def test_an_epochs_order_is_computed_once() -> None:
     order = Loader(store(), batch_size=5, seed=0, drop_last=True).order
-    assert order(3) is order(3)
-    assert torch.equal(order.rows(13), order(3)[5:10])
+    assert order.permutation(3) is order.permutation(3)
+    assert torch.equal(order.rows(13), order.permutation(3)[5:10])
 
 
 def test_order_follows_the_stable_index_and_not_the_row() -> None:
@@ -101,8 +101,8 @@ def test_the_device_finds_the_same_batches(drop_last: bool) -> None:
     loader = Loader(store(), batch_size=5, seed=7, drop_last=drop_last)
     room = loader.batch(0)
     for step in [0, 1, 2, 3, 4, 5, 9, 2, 12]:
-        loader.turn_to(step)
-        loader.fill_at(torch.tensor(step), room)
+        loader.set_epoch_of(step)
+        loader.fill_on_device(torch.tensor(step), room)
         expected = loader.batch(step)
         if len(expected.images) == 5:
             assert torch.equal(room.images, expected.images)
@@ -114,6 +114,6 @@ def test_the_device_finds_the_last_image_of_an_epoch_of_full_batches() -> None:
     images = torch.arange(10, dtype=torch.uint8).view(10, 1, 1, 1)
     loader = Loader(ImageStore(images, None, torch.arange(10)), batch_size=5, seed=7, drop_last=True)
     room = loader.batch(0)
-    loader.turn_to(1)
-    loader.fill_at(torch.tensor(1), room)
+    loader.set_epoch_of(1)
+    loader.fill_on_device(torch.tensor(1), room)
     assert torch.equal(room.index, loader.batch(1).index)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from twofold.data import loader as loader_module
 from twofold.data.loader import Loader
-from twofold.data.prefetch import DEPTH, Lookahead, Prefetcher, Slot
+from twofold.data.prefetch import DEPTH, BatchSlot, Lookahead, Prefetcher
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.types import Batch
@@ -42,7 +42,7 @@ def direct() -> Loader:
 
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> Loader:
-    monkeypatch.setattr(loader_module, "images_travel", lambda _: True)
+    monkeypatch.setattr(loader_module, "needs_prefetch", lambda _: True)
     return Loader(store(), batch_size=5, seed=3, drop_last=False)
 
 
@@ -97,7 +97,7 @@ def test_fill_refuses_a_batch_of_another_size(way: str, direct: Loader, request:
 
 
 def test_without_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader_module, "images_travel", lambda _: True)
+    monkeypatch.setattr(loader_module, "needs_prefetch", lambda _: True)
     loader = Loader(store(labelled=False), batch_size=5, seed=3, drop_last=True)
     assert [loader.batch(step).labels for step in range(3)] == [None] * 3
 
@@ -116,7 +116,7 @@ def test_where_images_do_not_travel_there_is_no_thread() -> None:
 
 
 class Recorded:
-    """A stand-in for `Order.rows` that notes the steps it was asked for, and can fail or be held up."""
+    """A stand-in for `BatchOrder.rows` that notes the steps it was asked for, and can fail or be held up."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -169,7 +169,7 @@ def test_what_is_gathered_is_sent_before_it_is_asked_for(
     rows: Recorded, prefetcher: Prefetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[int] = []
-    monkeypatch.setattr(Slot, "send", lambda slot: sent.append(int(slot.rows_N[0])))
+    monkeypatch.setattr(BatchSlot, "send", lambda slot: sent.append(int(slot.rows_N[0])))
     filled(prefetcher, 0)
     until(lambda: rows.steps == [0, 1, 2])
     time.sleep(0.02)
@@ -198,13 +198,13 @@ def test_what_was_gathered_for_another_step_is_never_given(rows: Recorded, prefe
 
 def test_memory_is_allocated_once(rows: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
-    gather = Slot.gather
+    gather = BatchSlot.gather_batch
 
-    def note(slot: Slot, images: Tensor, rows: Tensor) -> None:
+    def note(slot: BatchSlot, images: Tensor, rows: Tensor) -> None:
         gather(slot, images, rows)
         used.append(slot.images_NCHW.data_ptr())
 
-    monkeypatch.setattr(Slot, "gather", note)
+    monkeypatch.setattr(BatchSlot, "gather_batch", note)
     prefetcher = Prefetcher(store(60).images, rows, 4, CPU)
     for step in [*range(20), *range(5, 25)]:
         filled(prefetcher, step)
@@ -227,12 +227,12 @@ def test_an_error_reaches_the_step_that_it_belongs_to(rows: Recorded, prefetcher
 
 
 def test_interruptions_lose_no_slot(prefetcher: Prefetcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: Slot) -> None:
+    def interrupt(_: BatchSlot) -> None:
         raise KeyboardInterrupt
 
     for step in range(2 * DEPTH + 2):
         with monkeypatch.context() as patch:
-            patch.setattr(Slot, "receive", interrupt)
+            patch.setattr(BatchSlot, "receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 filled(prefetcher, step)
     assert [filled(prefetcher, step)[0] for step in range(9)] == list(range(9))
@@ -240,16 +240,16 @@ def test_interruptions_lose_no_slot(prefetcher: Prefetcher, monkeypatch: pytest.
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_the_thread_ends_with_its_loader(ahead: Loader, begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader_module, "images_travel", lambda _: True)
+    monkeypatch.setattr(loader_module, "needs_prefetch", lambda _: True)
     loader = Loader(store(), batch_size=5, seed=0, drop_last=True)
-    thread = loader._prefetcher.ahead.thread
+    thread = loader._prefetcher.lookahead.thread
     if begun:
         loader.batch(0)
     assert thread.is_alive()
     del loader
     gc.collect()
     assert not thread.is_alive()
-    assert ahead._prefetcher.ahead.thread.is_alive()
+    assert ahead._prefetcher.lookahead.thread.is_alive()
 
 
 def test_close_ends_a_thread_that_has_work_left() -> None:
@@ -285,7 +285,7 @@ prefetcher = Prefetcher(images, rows, 2, torch.device("cpu"))
     "seconds, ending, status",
     [
         (0.0, "prefetcher.fill(0, images[:2])", 0),
-        (0.2, "prefetcher.ahead.restart(0)", 0),
+        (0.2, "prefetcher.lookahead.restart(0)", 0),
         (0.0, "prefetcher.fill(0, images[:2]); raise SystemExit(3)", 3),
         # Ctrl-C while the caller waits for the thread
         (

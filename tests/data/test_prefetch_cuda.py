@@ -9,7 +9,7 @@ from torch import Tensor
 from twofold.data import prefetch
 from twofold.data import store as store_module
 from twofold.data.loader import Loader
-from twofold.data.prefetch import DEPTH, CudaSlot, Prefetcher, Slot
+from twofold.data.prefetch import DEPTH, BatchSlot, CudaBatchSlot, Prefetcher
 from twofold.data.store import ImageStore
 from twofold.types import Batch
 
@@ -44,12 +44,12 @@ class FakeEvent:
 
 @pytest.fixture
 def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """CudaSlot on the CPU: what it asks of streams and events, written down."""
+    """CudaBatchSlot on the CPU: what it asks of streams and events, written down."""
     log: list[str] = []
     names = iter(f"{what} {slot}" for slot in range(100) for what in ("arrival", "consumption"))
     side, main = FakeStream("side", log), FakeStream("main", log)
-    plain_slot = Slot.__init__
-    monkeypatch.setattr(Slot, "__init__", lambda self, size, shape, **_: plain_slot(self, size, shape))
+    plain_slot = BatchSlot.__init__
+    monkeypatch.setattr(BatchSlot, "__init__", lambda self, size, shape, **_: plain_slot(self, size, shape))
     monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(next(names), log))
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: side)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: main)
@@ -70,8 +70,8 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_streams_wait_for_one_another(fake_cuda: list[str]) -> None:
-    slot = CudaSlot(4, (3, 4, 4), CPU, torch.cuda.Stream(CPU))
-    slot.gather(IMAGES, torch.tensor([5, 1]))
+    slot = CudaBatchSlot(4, (3, 4, 4), CPU, torch.cuda.Stream(CPU))
+    slot.gather_batch(IMAGES, torch.tensor([5, 1]))
     fake_cuda.clear()
     slot.send()
     images, rows = slot.receive()
@@ -95,15 +95,15 @@ def test_pinned_memory_is_not_overwritten_before_its_copy_is_done(
     fake_cuda: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overwritten: list[bool] = []
-    gather = CudaSlot.gather
+    gather = CudaBatchSlot.gather_batch
 
-    def watch(slot: CudaSlot, images: Tensor, rows: Tensor) -> None:
+    def watch(slot: CudaBatchSlot, images: Tensor, rows: Tensor) -> None:
         overwritten.append(slot.arrival.pending)
         gather(slot, images, rows)
 
-    monkeypatch.setattr(CudaSlot, "gather", watch)
-    slots = [CudaSlot(4, (3, 4, 4), CPU, torch.cuda.Stream(CPU)) for _ in range(DEPTH + 1)]
-    monkeypatch.setattr(prefetch, "Slot", lambda *_: slots.pop())
+    monkeypatch.setattr(CudaBatchSlot, "gather_batch", watch)
+    slots = [CudaBatchSlot(4, (3, 4, 4), CPU, torch.cuda.Stream(CPU)) for _ in range(DEPTH + 1)]
+    monkeypatch.setattr(prefetch, "BatchSlot", lambda *_: slots.pop())
     prefetcher = Prefetcher(IMAGES, lambda step: torch.arange(4) + step, 4, CPU)
     images = torch.empty(4, 3, 4, 4, dtype=torch.uint8)
     for step in [*range(12), 3, 4, 30, 31, 32, 33]:

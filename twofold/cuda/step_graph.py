@@ -27,8 +27,8 @@ class Batches(Protocol):
 
     def batch(self, step: int) -> Batch: ...
     def fill(self, step: int, batch: Batch) -> None: ...
-    def turn_to(self, step: int) -> None: ...
-    def fill_at(self, step: Tensor, batch: Batch) -> None: ...
+    def set_epoch_of(self, step: int) -> None: ...
+    def fill_on_device(self, step: Tensor, batch: Batch) -> None: ...
 
 
 MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # images, positions, step → views, and small crops
@@ -65,7 +65,7 @@ class StepGraph:
             self._keep(self.make_views(self.batch.images, self.batch.position, self.clock))
         full = size(step + 1) == len(self.batch.images)
         if self.loader.on_device:
-            self.loader.turn_to(step + 1 if full else step)
+            self.loader.set_epoch_of(step + 1 if full else step)
         elif full:
             self.loader.fill(step + 1, self.ahead)
         self.ready = step + 1 if full else None
@@ -84,7 +84,7 @@ class StepGraph:
         position, next_clock = self.ahead.position, self.clock + 1
         with self.streams.side_stream():
             if self.loader.on_device:
-                self.loader.fill_at(next_clock, self.ahead)
+                self.loader.fill_on_device(next_clock, self.ahead)
             views = self.make_views(self.ahead.images, position, next_clock)
         self.train(self.batch, self.views)
         self.streams.join()

@@ -1,4 +1,4 @@
-"""Colour of a batch in which every sample has parameters of its own.
+"""Colour of a batch in which every sample has parameters of its own: what `data/augment.py` does to colours.
 
 Images are float32 `[B, C, H, W]` from 0 to 1, parameters `[B]`. Saturation, hue and dropping colour need red, green and
 blue; with another number of channels there are only brightness and contrast, and grey is the mean over channels.
@@ -43,7 +43,8 @@ def jitter(images: Tensor, factors: Mapping[str, Tensor], order: Mapping[str, Te
     blends = {name: factor for name, factor in factors.items() if name != "hue"}
     if "hue" not in factors:
         return _blend_all(images, blends, order)
-    # The hue is dear, and its place among the rest differs by sample: what comes before it, then hue, then the others.
+    # Hue takes the most time, and its place among the rest differs by sample. It is computed once: first what comes
+    # before it in each sample, then hue, then the others.
     early = {name: order[name] < order["hue"] for name in blends}
     before = {name: torch.where(early[name], factor, 1.0) for name, factor in blends.items()}
     after = {name: torch.where(early[name], 1.0, factor) for name, factor in blends.items()}

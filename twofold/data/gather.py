@@ -1,4 +1,4 @@
-"""Rows of an array of images, copied to where they are wanted."""
+"""Rows of an array of images, copied to where they are wanted: for `ImageStore.take`, the loader and the prefetcher."""
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ THREADS = 4
 LEAST_BYTES = 2**20  # below that, one thread is done before others have begun
 
 
-def gather(images: Tensor, rows: Tensor, out: Tensor) -> Tensor:
+def gather_rows(images: Tensor, rows: Tensor, out: Tensor) -> Tensor:
     """Write images[rows] to `out`, which lies on the same device.
 
     On the host not by torch, which has all of its threads copy one image after the other, and wait for each other

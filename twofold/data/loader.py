@@ -1,4 +1,8 @@
-"""Batches as a function of (seed, step): nothing is kept between steps, so a run continues from any of them."""
+"""Batches as a function of (seed, step): nothing is kept between steps, so a run continues from any of them.
+
+The trainer makes a `Loader` of its training images and asks it for the batch of each step; `cuda/step_graph.py` has it
+fill tensors of its own. `BatchOrder` alone says which rows a step has, also for the report and the rows of a head.
+"""
 
 import copy
 from collections.abc import Callable
@@ -7,7 +11,7 @@ import torch
 from torch import Tensor
 
 from twofold import counter
-from twofold.data.gather import gather
+from twofold.data.gather import gather_rows
 from twofold.data.prefetch import Prefetcher
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
@@ -19,7 +23,7 @@ def suggested_batch_size(images: int) -> int:
     return max(2, 2 ** ((images // 2).bit_length() - 1)) if images >= 2 else 2
 
 
-def refuse_large(batch_size: int, images: int) -> None:
+def refuse_large_batch(batch_size: int, images: int) -> None:
     if batch_size > images:
         raise TwofoldError(
             f"batch_size={batch_size} is larger than the {images} images; use batch_size={suggested_batch_size(images)}"
@@ -29,7 +33,7 @@ def refuse_large(batch_size: int, images: int) -> None:
 Share = Callable[[int, torch.device], Tensor]  # the size of a batch, a device → the positions wanted of it, there
 
 
-class Order:
+class BatchOrder:
     """Which rows make the batch of a step, for samples with these stable indices `[n]`; with `share`, which of them."""
 
     def __init__(
@@ -42,14 +46,14 @@ class Order:
         self.last_batch_size = rest if short else batch_size
         self._current: tuple[int, Tensor] | None = None
 
-    def on_host(self) -> "Order":
-        """The same order, of whole batches, told without asking the device."""
+    def on_host(self) -> "BatchOrder":
+        """The same order, of whole batches; its rows are known without asking the device."""
         other = copy.copy(self)
         other.index, other._current, other.share = self.index.cpu(), None, None
         return other
 
-    def __call__(self, epoch: int) -> Tensor:
-        """The epoch's permutation of the rows, int64 [n]; remembered for the current epoch."""
+    def permutation(self, epoch: int) -> Tensor:
+        """The epoch's permutation of the rows, int64 [n]; kept for the current epoch."""
         current = self._current
         if current is None or current[0] != epoch:
             current = epoch, counter.permutation(counter.key(self.seed, epoch, self.index, "order"))
@@ -57,9 +61,10 @@ class Order:
         return current[1]
 
     def rows(self, step: int) -> Tensor:
+        """The rows of the step's batch that are wanted here, int64 [N]."""
         epoch, place = divmod(step, self.steps_per_epoch)
         start = place * self.batch_size
-        rows = self(epoch)[start : start + self.batch_size]
+        rows = self.permutation(epoch)[start : start + self.batch_size]
         return rows if self.share is None else rows.index_select(0, self.positions(step, self.index.device))
 
     def positions(self, step: int, device: torch.device) -> Tensor:
@@ -73,6 +78,7 @@ class Order:
         return size if self.share is None else len(self.share(size, self.index.device))
 
     def batch_size_of(self, step: int) -> int:
+        """How many rows the whole batch of the step has, whoever takes them."""
         last = (step + 1) % self.steps_per_epoch == 0
         return self.last_batch_size if last else self.batch_size
 
@@ -86,38 +92,39 @@ class Loader:
     def __init__(
         self, store: ImageStore, *, batch_size: int, seed: int, drop_last: bool, share: Share | None = None
     ) -> None:
-        refuse_large(batch_size, len(store))
+        refuse_large_batch(batch_size, len(store))
         self.store = store
         index = store.index.to(store.images.device)
-        self.order = Order(index, batch_size=batch_size, seed=seed, drop_last=drop_last, share=share)
+        self.order = BatchOrder(index, batch_size=batch_size, seed=seed, drop_last=drop_last, share=share)
         self.steps_per_epoch = self.order.steps_per_epoch
         self.last_batch_size = self.order.last_batch_size
-        self._rows: Tensor | None = None  # an epoch's, at a place where a recorded step finds them
+        self._rows: Tensor | None = None  # an epoch's, at an address that a recorded step has been given
         self._epoch: int | None = None
         self._prefetcher: Prefetcher | None = None
-        if images_travel(store):
+        if needs_prefetch(store):
             self._prefetcher = Prefetcher(store.images, self.order.rows, batch_size, store.device)
 
     @property
     def on_device(self) -> bool:
-        """Whether the device can find a batch by itself: `turn_to` the epoch, then `fill_at`."""
+        """Whether the device can find a batch by itself: `set_epoch_of` the step, then `fill_on_device`."""
         return self._prefetcher is None and self.order.share is None
 
-    def turn_to(self, step: int) -> None:
-        """Let `fill_at` find the batches of the step's epoch."""
+    def set_epoch_of(self, step: int) -> None:
+        """Let `fill_on_device` find the batches of the step's epoch."""
         epoch = step // self.steps_per_epoch
         if self._epoch != epoch:
-            rows = self.order(epoch)
+            rows = self.order.permutation(epoch)
             self._rows = rows.clone() if self._rows is None else self._rows.copy_(rows)
             self._epoch = epoch
 
-    def fill_at(self, step: Tensor, batch: Batch) -> None:
+    def fill_on_device(self, step: Tensor, batch: Batch) -> None:
         """`fill` with the full batch of a step that only the device knows; for a short one, with anything."""
         assert self._rows is not None, "turn to the epoch first"
         place = step.remainder(self.steps_per_epoch) * self.order.batch_size + batch.position
-        self._put(self._rows.index_select(0, place.clamp(max=len(self._rows) - 1)), batch)
+        self._copy_rows(self._rows.index_select(0, place.clamp(max=len(self._rows) - 1)), batch)
 
     def batch(self, step: int) -> Batch:
+        """The step's batch in tensors of its own."""
         store, size = self.store, self.order.size(step)
         batch = Batch(
             images=torch.empty((size, *store.images.shape[1:]), dtype=torch.uint8, device=store.device),
@@ -140,19 +147,19 @@ class Loader:
                 "use batch(step) for a short last batch"
             )
         if self._prefetcher is not None:
-            self._put(self._prefetcher.fill(step, batch.images), batch, images=False)
+            self._copy_rows(self._prefetcher.fill(step, batch.images), batch, images=False)
         else:
-            self._put(self.order.rows(step), batch)
+            self._copy_rows(self.order.rows(step), batch)
 
-    def _put(self, rows: Tensor, batch: Batch, images: bool = True) -> None:
+    def _copy_rows(self, rows: Tensor, batch: Batch, images: bool = True) -> None:
         store = self.store
         if images:
-            gather(store.images, rows, batch.images)
+            gather_rows(store.images, rows, batch.images)
         torch.index_select(store.index, 0, rows, out=batch.index)
         if store.labels is not None and batch.labels is not None:
             torch.index_select(store.labels, 0, rows, out=batch.labels)
 
 
-def images_travel(store: ImageStore) -> bool:
-    """Whether batches go to another device than the images are on."""
+def needs_prefetch(store: ImageStore) -> bool:
+    """Whether batches go to another device than the images are on, so that it pays to send them ahead of time."""
     return store.images.device.type != store.device.type

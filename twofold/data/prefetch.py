@@ -1,8 +1,9 @@
-"""Batches of images that stay in host memory, gathered and sent to the accelerator before they are asked for.
+"""Batches of images that stay in host memory, gathered and sent to the GPU before they are asked for.
 
-A thread gathers the rows of the next steps into a few slots of pinned memory that are used over and over. It knows
-nothing of the accelerator: the caller's thread sends what is gathered, on a stream beside the computation, so that
-neither the end of a process nor the capture of a CUDA graph meets a call from another thread.
+The `Loader` makes a `Prefetcher` where the images do not fit on the device. A thread gathers the rows of the next steps
+into a few slots of pinned memory that are used over and over. It knows nothing of the GPU: the caller's thread sends
+what is gathered, on a stream of its own, so that neither the end of a process nor the capture of a CUDA graph meets a
+call from another thread.
 
 N samples in a batch, C channels, H height, W width.
 """
@@ -16,7 +17,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from twofold.data.gather import gather
+from twofold.data.gather import gather_rows
 
 DEPTH = 2  # batches ahead of the one in use
 JOIN_SECONDS = 10  # for a read that does not return, from a disk that went away, an ending process waits no longer
@@ -32,44 +33,44 @@ class Lookahead(Generic[Place]):
     """
 
     def __init__(self, work: Callable[[int, Place], None], places: Sequence[Place]) -> None:
-        self._desk = _Desk(tuple(places))
-        # The thread knows the desk and not this object, which could otherwise never be dropped.
-        self.thread = threading.Thread(target=self._desk.serve, args=(work,), name="twofold-prefetch", daemon=True)
-        self.close = weakref.finalize(self, _end, self._desk, self.thread)
+        self._state = _SharedState(tuple(places))
+        # The thread knows the state and not this object, which could otherwise never be dropped.
+        self.thread = threading.Thread(target=self._state.serve, args=(work,), name="twofold-prefetch", daemon=True)
+        self.close = weakref.finalize(self, _stop_thread, self._state, self.thread)
         self.thread.start()
 
     def restart(self, step: int) -> None:
         """Go on from this step, with all places free again but the one that the thread is busy with."""
-        desk = self._desk
-        with desk.changed:
-            desk.round += 1
-            desk.done.clear()
-            desk.free = [place for place in desk.places if place is not desk.busy]
-            desk.next = step
-            desk.changed.notify_all()
+        state = self._state
+        with state.changed:
+            state.round += 1
+            state.done.clear()
+            state.free = [place for place in state.places if place is not state.busy]
+            state.next = step
+            state.changed.notify_all()
 
     def ready(self) -> bool:
         """Whether `take` would return at once, and without an error."""
-        with self._desk.changed:
-            return bool(self._desk.done) and self._desk.done[0][1] is None
+        with self._state.changed:
+            return bool(self._state.done) and self._state.done[0][1] is None
 
     def take(self) -> Place:
         """The place of the next step, which is the caller's until it is given back."""
-        desk = self._desk
-        with desk.changed:
-            desk.changed.wait_for(lambda: desk.done)
-            place, error = desk.done.popleft()
+        state = self._state
+        with state.changed:
+            state.changed.wait_for(lambda: state.done)
+            place, error = state.done.popleft()
         if error is not None:
             raise error
         return place
 
     def give_back(self, place: Place) -> None:
-        with self._desk.changed:
-            self._desk.free.append(place)
-            self._desk.changed.notify_all()
+        with self._state.changed:
+            self._state.free.append(place)
+            self._state.changed.notify_all()
 
 
-class _Desk(Generic[Place]):
+class _SharedState(Generic[Place]):
     """What the thread and its owner share; every access holds `changed`."""
 
     def __init__(self, places: tuple[Place, ...]) -> None:
@@ -104,26 +105,26 @@ class _Desk(Generic[Place]):
                 self.changed.notify_all()
 
 
-def _end(desk: _Desk[Place], thread: threading.Thread) -> None:
-    with desk.changed:
-        desk.closed = True
-        desk.changed.notify_all()
+def _stop_thread(state: _SharedState[Place], thread: threading.Thread) -> None:
+    with state.changed:
+        state.closed = True
+        state.changed.notify_all()
     if thread is not threading.current_thread():  # a garbage collection may run in any thread
         thread.join(JOIN_SECONDS)
 
 
-class Slot:
-    """Room for one batch in host memory, and its way to a device that takes copies in the order they are asked for."""
+class BatchSlot:
+    """Memory for one batch on the host, and how it gets to a device that copies in the order in which it is asked."""
 
     def __init__(self, batch_size: int, image_shape: Sequence[int], *, pinned: bool = False) -> None:
         self.images_NCHW = torch.empty((batch_size, *image_shape), dtype=torch.uint8, pin_memory=pinned)
         self.rows_N = torch.empty(batch_size, dtype=torch.int64, pin_memory=pinned)
         self.size = 0  # of the batch that is in it: the last of an epoch may be short
 
-    def gather(self, images: Tensor, rows: Tensor) -> None:
+    def gather_batch(self, images: Tensor, rows: Tensor) -> None:
         self.size = len(rows)
         self.rows_N[: self.size].copy_(rows)
-        gather(images, rows, self.images_NCHW[: self.size])
+        gather_rows(images, rows, self.images_NCHW[: self.size])
 
     def send(self) -> None:
         """Begin to copy to the device what was gathered."""
@@ -139,8 +140,8 @@ class Slot:
         """Until the host memory may be written to again."""
 
 
-class CudaSlot(Slot):
-    """With a copy on the device, made on a stream beside the computation."""
+class CudaBatchSlot(BatchSlot):
+    """With a copy on the device, made on a stream of its own, while the computation runs."""
 
     def __init__(
         self, batch_size: int, image_shape: Sequence[int], device: torch.device, stream: torch.cuda.Stream
@@ -182,16 +183,16 @@ class Prefetcher:
     def __init__(self, images: Tensor, rows: Callable[[int], Tensor], batch_size: int, device: torch.device) -> None:
         """`rows(step)` are the step's rows of `images`, both in host memory; it is called from a thread."""
         shape = images.shape[1:]
-        self._slots: list[Slot]
+        self._slots: list[BatchSlot]
         if device.type == "cuda":
             stream = torch.cuda.Stream(device)
-            self._slots = [CudaSlot(batch_size, shape, device, stream) for _ in range(DEPTH + 1)]
+            self._slots = [CudaBatchSlot(batch_size, shape, device, stream) for _ in range(DEPTH + 1)]
         else:
-            self._slots = [Slot(batch_size, shape) for _ in range(DEPTH + 1)]
+            self._slots = [BatchSlot(batch_size, shape) for _ in range(DEPTH + 1)]
         self._next: int | None = None  # the step that is expected
-        self._sent: deque[Slot] = deque()  # the next steps, in their order
-        self._used: Slot | None = None  # of the step before, perhaps still on its way
-        self.ahead = Lookahead(lambda step, slot: slot.gather(images, rows(step)), self._slots)
+        self._sent: deque[BatchSlot] = deque()  # the next steps, in their order
+        self._used: BatchSlot | None = None  # of the step before, perhaps still on its way
+        self.lookahead = Lookahead(lambda step, slot: slot.gather_batch(images, rows(step)), self._slots)
 
     def fill(self, step: int, images_NCHW: Tensor) -> Tensor:
         """Write the step's images into a tensor on the device, and return its rows `[N]`, on the device too.
@@ -203,7 +204,7 @@ class Prefetcher:
             self._restart(step)
         elif self._used is not None:
             self._used.wait()
-            self.ahead.give_back(self._used)
+            self.lookahead.give_back(self._used)
         if not self._sent:
             self._send()
         self._used = self._sent.popleft()
@@ -211,13 +212,13 @@ class Prefetcher:
         images_NCHW.copy_(images)
         own_rows = rows.to(images_NCHW.device, copy=True)
         self._used.consumed()
-        while self.ahead.ready():
+        while self.lookahead.ready():
             self._send()
         self._next = step + 1
         return own_rows
 
     def _send(self) -> None:
-        slot = self.ahead.take()
+        slot = self.lookahead.take()
         slot.send()
         self._sent.append(slot)
 
@@ -226,4 +227,4 @@ class Prefetcher:
         self._used = None
         for slot in self._slots:
             slot.wait()
-        self.ahead.restart(step)
+        self.lookahead.restart(step)

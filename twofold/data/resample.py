@@ -1,4 +1,6 @@
-"""Geometry of a batch in which every sample has parameters of its own.
+"""Geometry of a batch in which every sample has parameters of its own: crop, resize, mirror, affine maps and blur.
+
+`data/augment.py` makes the views with these, reports resize images, and `EvalTransform` images for evaluation.
 
 Crop, resize, mirror and blur are linear along rows and along columns, so each is a pair of small matrices for each
 sample, applied by two batched matrix products. Rotation and shear are not separable and sample the image once.
@@ -79,7 +81,7 @@ def axis_weights(first: Tensor, last: Tensor, size: int, out: int, interpolation
     return weights / weights.sum(-1, keepdim=True)
 
 
-def whole_weights(size: int, out: int, device: torch.device) -> Tensor:
+def full_axis_weights(size: int, out: int, device: torch.device) -> Tensor:
     """`axis_weights` `[out, size]` of the whole axis."""
     return axis_weights(torch.zeros((), device=device), torch.full((), float(size), device=device), size, out)
 
@@ -104,8 +106,8 @@ def resize(images: Tensor, out: int) -> Tensor:
     height, width = images.shape[2:]
     if height == out and width == out:
         return images.to(torch.float32)
-    rows = whole_weights(height, out, images.device)
-    columns = whole_weights(width, out, images.device)
+    rows = full_axis_weights(height, out, images.device)
+    columns = full_axis_weights(width, out, images.device)
     return separable(images, rows.expand(len(images), 1, -1, -1), columns.expand(len(images), 1, -1, -1))[0]
 
 

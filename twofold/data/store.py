@@ -1,4 +1,6 @@
-"""The images of one split, decoded: on the accelerator where they fit, else in host memory or a mapped file.
+"""The images of one split, decoded: on the GPU where they fit, else in host memory or a mapped file.
+
+`data/load.py` makes an `ImageStore`; the loader, probes and reports take images from it.
 
 n images, C channels, H height, W width.
 """
@@ -11,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from twofold.data.gather import gather
+from twofold.data.gather import gather_rows
 from twofold.device import DEVICE_SHARE, free_memory
 
 CPU = torch.device("cpu")
@@ -66,12 +68,12 @@ class ImageStore:
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Images and labels of int64 rows, on `device`; rows that are where the images are need no synchronisation."""
         local = rows.to(self.images.device)
-        # From pinned memory the copy runs beside the computation.
+        # From pinned memory the copy runs while the device computes.
         pinned = self.device.type == "cuda" and not self.images.is_cuda
-        room = torch.empty(
+        gathered = torch.empty(
             (len(local), *self.images.shape[1:]), dtype=torch.uint8, device=self.images.device, pin_memory=pinned
         )
-        images = gather(self.images, local, room).to(self.device, non_blocking=pinned)
+        images = gather_rows(self.images, local, gathered).to(self.device, non_blocking=pinned)
         if self.labels is None:
             return images, None
         return images, self.labels.index_select(0, rows.to(self.labels.device, non_blocking=True))

@@ -16,7 +16,7 @@ from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.data.augment import Augmenter
 from twofold.data.load import load_configured
-from twofold.data.loader import Order
+from twofold.data.loader import BatchOrder
 from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.display import Display
@@ -149,7 +149,7 @@ def gather_pictures(
 def views_of(config: Config, store: ImageStore, augmenters: Sequence[Augmenter]) -> dict[str, Any]:
     """Images of the first step, each followed by its views: the pixels that the network was shown."""
     index = store.index.to(store.images.device)
-    order = Order(index, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
+    order = BatchOrder(index, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
     images = store.take(order.rows(0)[:VIEWED])[0]
     device = augmenters[0].eval_transform.mean.device
     position, step = torch.arange(len(images), device=device), torch.zeros((), dtype=torch.int64, device=device)

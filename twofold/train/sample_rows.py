@@ -28,7 +28,7 @@ import numpy as np
 
 from twofold import dist
 from twofold.config import Config
-from twofold.data.loader import Order
+from twofold.data.loader import BatchOrder
 from twofold.device import host_memory
 from twofold.errors import TwofoldError
 from twofold.files import write_atomically
@@ -72,7 +72,7 @@ class NoRows:
 class SampleRows:
     """`send(step)`, the step, `receive(step)`; steps one after another. Rows on disk need to be `opened` before."""
 
-    def __init__(self, config: Config, part: BatchRows, order: Order):
+    def __init__(self, config: Config, part: BatchRows, order: BatchOrder):
         """`order` must know its samples in host memory. Nothing is written yet."""
         if config.optimizer not in ("adamw", "sgd"):
             raise TwofoldError(

@@ -17,7 +17,7 @@ from twofold.config import Config
 from twofold.cuda.bf16_weights import Bf16Weights, NoCopies
 from twofold.cuda.streams import NoStreams, Streams
 from twofold.data.augment import Augmenter
-from twofold.data.loader import Loader, Order
+from twofold.data.loader import BatchOrder, Loader
 from twofold.data.source import Data
 from twofold.data.store import LEAST_STD, ImageStore
 from twofold.errors import TwofoldError
@@ -137,7 +137,7 @@ def refuse_unfit_features(encoder: nn.Module, channels: int, image_size: int) ->
         )
 
 
-def build_rows(config: Config, method: Method, order: Order) -> SampleRows | NoRows:
+def build_rows(config: Config, method: Method, order: BatchOrder) -> SampleRows | NoRows:
     """The rows of a head that is outside of the network, and trained next to it."""
     return SampleRows(config, method.head, order.on_host()) if isinstance(method.head, BatchRows) else NoRows()
 

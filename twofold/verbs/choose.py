@@ -8,7 +8,7 @@ from twofold.config import Config, refuse_unread, resolve
 from twofold.config.image_size import default_encoder_keys
 from twofold.data.hold_out import training_rows
 from twofold.data.load import refuse_channels
-from twofold.data.loader import refuse_large, suggested_batch_size
+from twofold.data.loader import refuse_large_batch, suggested_batch_size
 from twofold.data.source import Source
 from twofold.device import choose_device
 from twofold.display import Display
@@ -61,7 +61,7 @@ def refuse(config: Config, source: Source) -> None:
     assert config.channels is not None
     refuse_unread(config)
     refuse_channels(source, config.channels)
-    refuse_large(config.batch_size, len(training_rows(source, config.test_fraction)))
+    refuse_large_batch(config.batch_size, len(training_rows(source, config.test_fraction)))
     if config.pieces > 1:
         refuse_uneven(config.pieces, config.batch_size)
 
