@@ -24,6 +24,7 @@ import torch.distributed as torch_dist
 from torch import Tensor
 
 from twofold.errors import Followed, Interrupted, LostProcess, TwofoldError
+from twofold.launch import is_alone
 
 T = TypeVar("T")
 
@@ -84,7 +85,7 @@ def joined() -> Iterator[None]:
     An error in one of them ends all: the first to fail raises its own, the others `Followed`.
     """
     global _joined, _times, _failed
-    if _joined is not None or "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if _joined is not None or is_alone():
         yield
         return
     _times += 1

@@ -55,9 +55,8 @@ def pretrain(
 ) -> None:
     """Train an encoder on images, without their labels, unless `--graph labels` or `--method supervised` asks."""
     from twofold.keys import parse_overrides
-    from twofold.runs.folder import RunFolder
-    from twofold.runs.initial_weights import refuse_unfit
-    from twofold.verbs import pretrain
+    from twofold.launch import is_alone
+    from twofold.verbs.settings import check_settings
 
     for word in words or []:
         if word.startswith("-"):
@@ -75,6 +74,13 @@ def pretrain(
         overrides.append(f"init={init}")
     if log:
         overrides.append(f"log={','.join(log)}")
+    if is_alone():  # Several processes check it together below, so that one of them reports what is wrong.
+        check_settings(data, method, parse_overrides(overrides), minutes)
+    # Imported here because they need torch, and the words above are checked without it.
+    from twofold.runs.folder import RunFolder
+    from twofold.runs.initial_weights import refuse_unfit
+    from twofold.verbs import pretrain
+
     with handle_interrupts(), processes(quiet) as display:
         config, source = pretrain.configure(data, method, parse_overrides(overrides), display, minutes)
         if dry_run:

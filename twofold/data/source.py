@@ -4,18 +4,22 @@
 index is its number in the source: training files or rows first, then those of a test set of its own.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from twofold.data.array_split import ArraySplit
 from twofold.data.item_split import ItemSplit
 from twofold.data.parallel import Progress
-from twofold.data.store import ImageStore
+
+if TYPE_CHECKING:
+    from twofold.data.store import ImageStore
 
 # The location of images that a program handed over: there is no way to find them again.
 ARRAY = "array"

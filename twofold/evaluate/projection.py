@@ -3,13 +3,15 @@
 n rows, K feature dimension.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from twofold.errors import TwofoldError
-from twofold.evaluate.neighbours import unit
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_POINTS = 5000
 FEWEST_POINTS = 10
@@ -31,6 +33,10 @@ def project(features: Tensor, *, seed: int = 0) -> Projection | None:
     """
     if not FEWEST_POINTS <= len(features) <= MOST_POINTS:
         raise TwofoldError(f"a map has from {FEWEST_POINTS} to {MOST_POINTS:,} points, not {len(features):,}")
+    import torch  # late, as a page needs no more than the numbers above
+
+    from twofold.evaluate.neighbours import unit
+
     rows = unit(features.detach().cpu())
     # Scaled to unit length, rows that differ by rounding alone would be drawn as if they differed.
     spread = (rows - rows.mean(dim=0)).square().sum(dim=1).mean().sqrt()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from twofold.train.observers import log_spaced
+from twofold.train.log_points import log_spaced
 
 Record = Mapping[str, Any]
 Chart = dict[str, Any]

@@ -17,7 +17,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.evaluate.projection import MOST_POINTS
 from twofold.keys import shown
-from twofold.report import charts, gallery, pictures
+from twofold.report import charts, gallery, kept_pictures
 from twofold.report.accuracies import accuracy_table, per_cent, shortfall, tested
 from twofold.runs.folder import RunFolder
 from twofold.text import duration, plural
@@ -43,8 +43,10 @@ def write_anew(folder: RunFolder, display: Display, map_points: int | None = Non
     """
     folder.refuse_unwritable()
     asked = map_points is not None or data is not None
-    missing = (folder.path / "encoder.safetensors").exists() and not pictures.read_pictures(folder)
+    missing = (folder.path / "encoder.safetensors").exists() and not kept_pictures.read_pictures(folder)
     if asked or missing:
+        from twofold.report import pictures  # late: it needs torch, which takes longer to import than a page to write
+
         try:
             pictures.record_run(folder, map_points, display, data)
         except TwofoldError as error:
@@ -58,7 +60,7 @@ def render(folder: RunFolder) -> str:
     """The page as ASCII text, so that no locale and no server can garble it."""
     config, results = read_json(folder.path / "config.json"), read_results(folder)
     metrics, spectra, timing = (folder.read(f"{name}.jsonl") for name in ("metrics", "spectrum", "timing"))
-    values, kept = config["values"], pictures.read_pictures(folder)
+    values, kept = config["values"], kept_pictures.read_pictures(folder)
     drawn = {
         "Training": [charts.loss_chart(metrics), charts.accuracy_chart(metrics)],
         "Spectrum": [
@@ -291,6 +293,7 @@ def repeating(command: str | None) -> str | None:
 
 def configuration(config: Record) -> list[dict[str, str]]:
     """One row for each key: name, value, and the layer that set it; what the user set comes first."""
+
     origin, values = config.get("origin", {}), config["values"]
 
     def plays_a_part(key: str) -> bool:

@@ -4,7 +4,6 @@ Made while images and encoder are at hand and kept in the run folder as pictures
 anew without them.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,14 +25,13 @@ from twofold.evaluate.features import pixels
 from twofold.evaluate.neighbours import nearest_rows, unit
 from twofold.evaluate.projection import FEWEST_POINTS, project
 from twofold.methods import schema_of_run
-from twofold.report.sheets import is_sheet, sheet, squares
+from twofold.report import kept_pictures
+from twofold.report.sheets import sheet, squares
 from twofold.runs.folder import RunFolder
 from twofold.runs.preprocess import preprocess_of
 from twofold.runs.provenance import is_own, own_source
 from twofold.train.trainer import Trainer
 
-FILE = "pictures.json"
-FORMAT = 1
 BANK = 10_000  # images among which neighbours are sought
 QUERIES, NEIGHBOURS = 12, 8
 VIEWED = 6  # images whose views are shown
@@ -79,7 +77,9 @@ def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> Non
     """Keep the pictures of a run whose training has just ended."""
     augmenters = [augmenter for augmenter in (trainer.augment, trainer.small_crops) if augmenter is not None]
     points = trainer.config.map_points
-    _write(folder, gather_pictures(trainer.config, trainer.data, trainer.encoder(), augmenters, points, display))
+    kept_pictures.write(
+        folder, gather_pictures(trainer.config, trainer.data, trainer.encoder(), augmenters, points, display)
+    )
 
 
 def record_run(folder: RunFolder, points: int | None, display: Display, data: Any = None) -> None:
@@ -103,26 +103,7 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
     )
     augmenters = [augmenter for augmenter in (augment, augment.small_crops()) if augmenter is not None]
     points = config.map_points if points is None else points
-    _write(folder, gather_pictures(config, images, encoder, augmenters, points, display))
-
-
-def read_pictures(folder: RunFolder) -> dict[str, Any]:
-    """What was kept; nothing where nothing was, or where another version of Twofold kept it."""
-    path = folder.path / FILE
-    try:
-        kept = json.loads(path.read_text()) if path.exists() else {}
-    except ValueError as error:
-        raise TwofoldError(f"{path} is not JSON ({error}); delete it, and `twofold report` makes it again") from None
-    if not isinstance(kept, dict) or kept.get("format") != FORMAT:
-        return {}
-    parts = [part for part in map(kept.get, ("map", "neighbours", "views")) if part is not None]
-    if not all(isinstance(part, dict) and is_sheet(part.get("sheet")) for part in parts):
-        raise TwofoldError(f"{path} is not what Twofold wrote there; delete it, and `twofold report` makes it again")
-    return kept
-
-
-def _write(folder: RunFolder, pictures: dict[str, Any]) -> None:
-    folder.write(FILE, json.dumps(pictures, separators=(",", ":"), allow_nan=False) + "\n")
+    kept_pictures.write(folder, gather_pictures(config, images, encoder, augmenters, points, display))
 
 
 def gather_pictures(
@@ -132,7 +113,7 @@ def gather_pictures(
     with display.stage("features for the report", len(sample)) as stage:
         features = encoder.features(sample, progress=stage)
     pictures = {
-        "format": FORMAT,
+        "format": kept_pictures.FORMAT,
         "classes": None if data.classes is None else list(data.classes),
         "channels": data.train.images.shape[1],
         "views": views_of(config, data.train, augmenters),

@@ -6,7 +6,6 @@ n pictures, C channels, H height, W width, S side of a tile.
 import base64
 import io
 import math
-import re
 from typing import Any
 
 import torch
@@ -46,15 +45,6 @@ def sheet(tiles: Tensor) -> dict[str, Any]:
     pixels = grid.permute(0, 3, 1, 4, 2).reshape(rows * step, columns * step, channels)
     picture = Image.fromarray(pixels.squeeze(-1).numpy())
     return {"side": side, "gutter": GUTTER, "columns": columns, "rows": rows, "address": _address(picture)}
-
-
-def is_sheet(record: Any) -> bool:
-    """Whether this is what `sheet` made. A page writes it into a style as it is, so it must bring nothing else."""
-    if not isinstance(record, dict):
-        return False
-    numbers = all(isinstance(record.get(key), int) for key in ("side", "gutter", "columns", "rows"))
-    address = r"data:image/(png|webp);base64,[A-Za-z0-9+/=]*"
-    return numbers and re.fullmatch(address, str(record.get("address"))) is not None
 
 
 def _address(picture: Image.Image) -> str:

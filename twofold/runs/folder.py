@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume
 from twofold.files import FULL, hold, is_writable, sync, write_atomically
-from twofold.runs.checkpoint import Saved, load_latest, load_sound, point_at
+
+if TYPE_CHECKING:
+    from twofold.runs.checkpoint import Saved
 
 LOG = "log.txt"
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")
@@ -151,8 +153,9 @@ class RunFolder:
             lengths[name] = path.stat().st_size if path.exists() else 0
         return lengths
 
-    def checkpoint(self, say: Callable[[str], None], *, or_older: bool) -> Saved | None:
+    def checkpoint(self, say: Callable[[str], None], *, or_older: bool) -> "Saved | None":
         """Of the last moment that was saved, `or_older` where that is damaged; what is wrong is said and logged."""
+        from twofold.runs.checkpoint import load_latest, load_sound  # late: reports of runs are written without torch
 
         def notice(text: str) -> None:
             say(text)
@@ -163,6 +166,8 @@ class RunFolder:
     def rewind(self, offsets: dict[str, int], step: int | None = None) -> None:
         """Forget what was written after the checkpoint of this step: the resumed run writes it again."""
         if step is not None:
+            from twofold.runs.checkpoint import point_at
+
             point_at(self.path / "checkpoints", step)
         for name in RECORDS:
             path = self.path / name

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import os
-import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,8 @@ from twofold.data.source import ARRAY, DATASET, Data, Source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.files import atomic
+from twofold.runs.trained_images import FILE, read_trained_images
 
-FILE = "images.npz"
 MOST = 0.5  # of the names that a run was trained on
 MOST_BYTES = 2**31  # of pixels that are looked at to know images again; beyond that there are only their names
 
@@ -52,16 +51,6 @@ def remember(run: Path, source: Source, test_fraction: float, data: Data) -> str
     return "" if hashes is None else _copies(hashes)
 
 
-def is_remembered(run: Path) -> bool:
-    return (run / FILE).exists()
-
-
-def fingerprint_of(run: Path) -> str | None:
-    """Of the images that it was trained on; None where that was not kept."""
-    kept = _read(run)
-    return None if kept is None else str(kept["fingerprint"])
-
-
 def own_source(run: Path, config: Config, say: Callable[[str], None], data: Any = None) -> Source:
     """The images that a run was trained on, found again, or in `data`; split as then. Other `data` as they are, but for
     the run's choice of classes where they have all of those."""
@@ -75,13 +64,13 @@ def own_source(run: Path, config: Config, say: Callable[[str], None], data: Any 
 
 def is_own(run: Path, source: Source) -> bool:
     """Of what `as_trained` returns: whether it has the images that the run was trained on, wherever they lie."""
-    kept = _read(run)
+    kept = read_trained_images(run)
     return source.held_out is not None or (kept is not None and str(kept["fingerprint"]) == source.fingerprint)
 
 
 def same_images(run: Path, data: Data) -> bool:
     """Whether they are what the run had, pixel by pixel and in their order, whatever their files are like now."""
-    kept = _read(run)
+    kept = read_trained_images(run)
     if kept is None or "order" not in kept or (hashes := _hashes_of(data)) is None:
         return False
     return str(kept["order"]) == hashes.order
@@ -89,7 +78,7 @@ def same_images(run: Path, data: Data) -> bool:
 
 def trained_on(run: Path, images: ImageStore) -> int:
     """How many of these the run was trained on, by their pixels: of its own test images those that are copies."""
-    kept = _read(run)
+    kept = read_trained_images(run)
     if kept is None or "pixels" not in kept:
         return 0
     pixels = _pixels(images)
@@ -101,7 +90,7 @@ def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], N
 
     Where another folder has most of the names that the run was trained on, it is the run's, moved or copied.
     """
-    kept = _read(run) if source.test is None and config.data not in (ARRAY, DATASET) else None
+    kept = read_trained_images(run) if source.test is None and config.data not in (ARRAY, DATASET) else None
     if kept is None or str(kept["fingerprint"]) == source.fingerprint:
         return source
     found_again = source.location == config.data
@@ -119,17 +108,6 @@ def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], N
     why = f"has changed since {run} was trained" if found_again else f"has the names of {run}'s images"
     say(f"{source.name} {why}: what it was not trained on counts as held out")
     return dataclasses.replace(source, held_out=~trained)
-
-
-def _read(run: Path) -> dict[str, np.ndarray] | None:
-    """None of a run that kept no such file."""
-    if not is_remembered(run):
-        return None
-    try:
-        with np.load(run / FILE, allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise TwofoldError(f"{run / FILE}, which says what the run was trained on, cannot be read: {error}") from None
 
 
 def _hashes_of(data: Data) -> Hashes | None:

@@ -4,7 +4,6 @@
 log points. All state is in buffers, so a checkpoint carries it and a resumed run logs the same numbers.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -258,8 +257,3 @@ class Observers:
             self.probe.load_state_dict(state["probe"])
         for name, spectrum in self.running().items():
             spectrum.load_state_dict(state["spectra"][name])
-
-
-def log_spaced(total: int, count: int) -> list[int]:
-    """At most `count` whole numbers from 1 to total, evenly spaced on a log scale, both ends included."""
-    return sorted({round(math.exp(math.log(total) * i / max(count - 1, 1))) for i in range(count)} | {total})

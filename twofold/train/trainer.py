@@ -29,10 +29,10 @@ from twofold.runs import checkpoint
 from twofold.runs.folder import RunFolder
 from twofold.runs.provenance import same_images
 from twofold.train import guards, loggers, setup
+from twofold.train.log_points import log_spaced
 from twofold.train.memory_format import choose_memory_format
 from twofold.train.micro_batches import refuse_uneven
 from twofold.train.objective_check import embedding_width, try_objective
-from twofold.train.observers import log_spaced
 from twofold.train.optim import (
     build_optimizer,
     learning_rates,

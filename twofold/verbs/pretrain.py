@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from twofold import dist
-from twofold.config import RUN_KEYS, Config, Head, dump, flat, resolve
+from twofold.config import RUN_KEYS, Config, Head, dump, flat
 from twofold.config.image_size import default_image_size
 from twofold.data.load import read_data
 from twofold.data.open import open_source
@@ -17,7 +17,6 @@ from twofold.data.readers.datasets import is_splits
 from twofold.data.source import Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.methods import find, refuse_keys_of_others, schema
 from twofold.models import name_of
 from twofold.precision import own_modes
 from twofold.runs import initial_weights, provenance
@@ -26,6 +25,7 @@ from twofold.runs.run import Run
 from twofold.train.trainer import Trainer
 from twofold.verbs.choose import resolve_config
 from twofold.verbs.resume import continue_run
+from twofold.verbs.settings import check_settings, is_named
 from twofold.verbs.training import announce, train_and_report
 
 RUNS = Path("runs")
@@ -42,24 +42,13 @@ def configure(
 
     `minutes` of training take the place of `epochs`: how many that is, is measured here, and then fixed.
     """
-    given = dict(overrides or {})
     display = display or Display(quiet=True)
-    if minutes is not None and ("epochs" in given or not 0 < minutes < float("inf")):
-        raise TwofoldError("give either epochs or minutes of training, and more than 0")
-    named = data is None or isinstance(data, (str, Path))
-    asked_for = {"data": str(data) if named and data is not None else None, "method": method}
-    for name, value in asked_for.items():
-        if value is not None and given.setdefault(name, value) != value:
-            raise TwofoldError(f"{name} is given twice: {value} and {name}={given[name]}")
-    method = given.get("method", RUN_KEYS["method"].default)
-    keys = schema(method)
-    refuse_keys_of_others(method, given)
-    asked = resolve(keys, {"user": given})
-    entry = find(method)
-    recipe = entry.recipe_for(asked.parameters)
+    settings = check_settings(data, method, overrides or {}, minutes)
+    given, keys, asked = settings.given, settings.keys, settings.config
+    recipe = settings.method.recipe_for(asked.parameters)
     with dist.one_before_the_others(), display.stage("looking at images", 0) as stage:
         source = open_source(
-            asked.data if named else data,
+            asked.data if is_named(data) else data,
             data_dir=asked.data_dir,
             download=asked.download,
             class_list=asked.class_list,
@@ -76,7 +65,7 @@ def configure(
         located["head.path"] = str(Path(asked.parameters["head"].path).expanduser().resolve())
     # A source may speak of keys that only some methods have, such as a projector's widths; it does not know what suits
     # a method of the user's own.
-    kept = {*recipe, *keys.keys() - RUN_KEYS.keys()} if entry.family == "own" else set()
+    kept = {*recipe, *keys.keys() - RUN_KEYS.keys()} if settings.method.family == "own" else set()
     suited = {name: value for name, value in source.defaults.items() if name in keys and name not in kept}
     sizes = {"image_size": default_image_size(source.train.side), "channels": source.train.channels}
     weights = {} if asked.init is None else initial_weights.keys_of(located["init"])

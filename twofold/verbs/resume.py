@@ -19,6 +19,7 @@ from twofold.report.page import write_anew
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
 from twofold.runs.run import Run
+from twofold.runs.trained_images import is_remembered
 from twofold.train.trainer import Trainer
 from twofold.verbs.training import train_and_report
 
@@ -65,7 +66,7 @@ def continue_run(
         module = None if encoder is None else initial_weights.as_begun(path, encoder)
         trainer = Trainer(config, read_data(config, source, display), display, module, weights)
         trainer.restore(folder)
-        if dist.is_first() and not provenance.is_remembered(path):  # it was killed before it could
+        if dist.is_first() and not is_remembered(path):  # it was killed before it could
             provenance.remember(path, source, config.test_fraction, trainer.data)
         display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
         return train_and_report(trainer, folder, display)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from twofold.report import pictures
+from twofold.report import kept_pictures
 from twofold.runs.folder import RunFolder
 from twofold_papers.reproduce.svg import GAP, legend, sheet, text
 
@@ -17,7 +17,7 @@ Map = Mapping[str, Any]  # what a record keeps of one
 
 def kept_map(run: Path) -> Map | None:
     """Where the images of a finished run lie, and of what class they are; None where no map was made."""
-    kept = pictures.read_pictures(RunFolder(run))
+    kept = kept_pictures.read_pictures(RunFolder(run))
     found = kept.get("map")
     if found is None:
         return None

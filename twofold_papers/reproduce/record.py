@@ -25,7 +25,7 @@ from twofold.files import write_atomically
 from twofold.keys import shown
 from twofold.methods import CATALOG, schema
 from twofold.runs.folder import RunFolder
-from twofold.train.observers import log_spaced
+from twofold.train.log_points import log_spaced
 from twofold_papers.reproduce.maps import kept_map
 
 Record = dict[str, Any]

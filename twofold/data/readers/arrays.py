@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from twofold.data.array_split import ROUNDING, ArraySplit, ArraySplits, blocks_of
 from twofold.data.item_split import UNKNOWN
 from twofold.data.readers.columns import Cell, parse_label
 from twofold.data.readers.splits import are_splits_of, train_and_test_of
 from twofold.errors import TwofoldError
+from twofold.types import is_of
 
 ARRAY_FILE_SUFFIXES = (".npy", ".npz")
 
@@ -29,8 +28,12 @@ BOMB_BYTES, BOMB_RATIO = 2**30, 200  # no member of an archive grows to more, an
 def is_arrays(data: Any) -> bool:
     """Images, or a pair of images and labels; numpy's or torch's."""
     if isinstance(data, tuple) and len(data) == 2:
-        return isinstance(data[0], np.ndarray | Tensor) and getattr(data[1], "ndim", 1) < 3
-    return isinstance(data, np.ndarray | Tensor)
+        return is_array(data[0]) and getattr(data[1], "ndim", 1) < 3
+    return is_array(data)
+
+
+def is_array(data: Any) -> bool:
+    return isinstance(data, np.ndarray) or is_of(data, "torch", "Tensor")
 
 
 def is_array_splits(data: Any) -> bool:
@@ -40,8 +43,10 @@ def is_array_splits(data: Any) -> bool:
 
 def to_numpy(array: Any) -> Any:
     """Tensors as arrays; bfloat16, which numpy has not, as float32. Anything else as it is."""
-    if not isinstance(array, Tensor):
+    if not is_of(array, "torch", "Tensor"):
         return array
+    import torch  # late: the names of sets are read where no tensor is needed
+
     array = array.detach().cpu()
     return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
 

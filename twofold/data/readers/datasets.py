@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from torch import Tensor
 
 from twofold.data.array_split import ROUNDING, to_uint8
 from twofold.data.decode import Unreadable, crop_and_resize, is_grey
@@ -19,6 +18,7 @@ from twofold.data.parallel import Progress, with_progress
 from twofold.data.readers.columns import Cell, number_labels, parse_label
 from twofold.data.readers.splits import are_splits_of, train_and_test_of
 from twofold.errors import TwofoldError
+from twofold.types import is_of
 
 ITEM_IMAGE_KEYS = ("image", "img", "images", "pixel_values", "picture", "jpg", "png")
 ITEM_LABEL_KEYS = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
@@ -30,7 +30,8 @@ def is_dataset(data: Any) -> bool:
     return (
         hasattr(data, "__getitem__")
         and hasattr(data, "__len__")
-        and not isinstance(data, (type, str, bytes, Sequence, Mapping, np.ndarray, Tensor))
+        and not isinstance(data, (type, str, bytes, Sequence, Mapping, np.ndarray))
+        and not is_of(data, "torch", "Tensor")
     )
 
 

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from twofold import counter
 from twofold.data.array_split import ArraySplit, ArraySplits
 from twofold.data.decode import crop_and_resize_array
 from twofold.data.readers import cifar
@@ -52,6 +50,10 @@ def choose_digits(labels: np.ndarray | None, digit_labels: np.ndarray | None, sp
     """For each label the row of a digit that has it, int64 [n]; no digit twice before all of its label are used."""
     assert labels is not None
     assert digit_labels is not None
+    import torch  # late: the names of sets are read where no tensor is needed
+
+    from twofold import counter
+
     order = counter.permutation(counter.key(torch.arange(len(digit_labels)), f"mnist-on-cifar.{split}")).numpy()
     chosen = np.empty(len(labels), np.int64)
     for label in np.unique(labels):

@@ -1,0 +1,58 @@
+"""Keys are read from the annotations of keyword parameters, which may be types or text."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from twofold.keys import Positive, Widths, coerce, keyword_hints, parameter_keys
+
+if TYPE_CHECKING:
+    from nowhere import Unknown
+
+
+def textual(parts: Unknown, *, tau: Positive = 0.5, widths: Widths | None = (8, 4)) -> Unknown: ...
+
+
+def real(parts, *, tau=0.5, widths=(8, 4)): ...  # type: ignore[no-untyped-def]
+
+
+real.__annotations__ = {"parts": int, "tau": Positive, "widths": Widths | None, "return": int}
+
+
+@functools.wraps(textual)
+def wrapped(*arguments: Any, **values: Any) -> Any:
+    return textual(*arguments, **values)
+
+
+@pytest.mark.parametrize("function", [textual, real, wrapped])
+def test_types_of_keywords_are_read_whether_they_are_text_or_not(function: Callable[..., Any]) -> None:
+    assert keyword_hints(function) == {"tau": Positive, "widths": Widths | None}
+    assert {key.name: key.default for key in parameter_keys(function).values()} == {"tau": 0.5, "widths": (8, 4)}
+
+
+def test_a_type_of_a_keyword_that_nobody_knows_is_an_error() -> None:
+    def mine(parts: Any, *, tau: Unknown = 1.0) -> None: ...
+
+    with pytest.raises(NameError, match="Unknown"):
+        parameter_keys(mine)
+
+
+@pytest.mark.parametrize(
+    "value, hint, expected",
+    [
+        (np.float32(0.5), float, 0.5),
+        (np.arange(3), tuple[int, ...], (0, 1, 2)),
+        (np.True_, bool, True),
+        (torch.device("cuda:1"), str, "cuda:1"),
+    ],
+)
+def test_values_of_numpy_and_torch_are_read_as_pythons(value: Any, hint: Any, expected: Any) -> None:
+    found = coerce(value, hint)
+    assert found == expected
+    assert type(found) is type(expected)
