@@ -28,6 +28,7 @@ from twofold.data.load import read_data
 from twofold.display import Display
 from twofold.models import build_encoder, mlp
 from twofold.objectives import batch_cross_entropy
+from twofold.train.sample_rows import SampleRows
 from twofold.train.trainer import Trainer
 from twofold.verbs.pretrain import configure
 
@@ -123,11 +124,10 @@ def at_initialisation(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def head_rows(trainer: Trainer) -> Tensor:
     """One for each image, as training has left them; rows outside the network are caught up to the last step."""
-    outside = getattr(trainer, "rows", None)
-    if outside is None:
+    if not isinstance(trainer.rows, SampleRows):
         return trainer.method.head.weight.detach()
-    outside.save()
-    return outside.head.dense().to(trainer.device, torch.float32)
+    trainer.rows.save()
+    return trainer.rows.head.dense().to(trainer.device, torch.float32)
 
 
 def along_training(options: argparse.Namespace) -> Iterator[dict[str, Any]]:

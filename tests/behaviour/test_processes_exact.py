@@ -18,6 +18,7 @@ from twofold.display import Display
 from twofold.methods import CATALOG, schema
 from twofold.models.sample_head import row_store
 from twofold.runs import checkpoint
+from twofold.train.exchange import Exchange
 from twofold.train.sample_rows import NoRows, SampleRows
 from twofold.train.trainer import Trainer
 from twofold.types import LossTerms
@@ -46,10 +47,10 @@ def trainer(method: str, encoder: nn.Module | None = None, **overrides: Any) -> 
 
 def in_precision(dtype: torch.dtype, made: Trainer) -> Trainer:
     made.method.to(dtype).train()
-    if made.rows is not None:
+    if not isinstance(made.rows, NoRows):
         made.rows = SampleRows(made.config, made.method.head, made.loader.order.on_host())
-    make_views = made.make_views
-    made.make_views = lambda *inputs: [views.to(dtype) for views in make_views(*inputs)]
+    make_views = made.run_step.make_views
+    made.run_step.make_views = lambda *inputs: [views.to(dtype) for views in make_views(*inputs)]
     return made
 
 
@@ -68,7 +69,7 @@ def train(case: str, dtype: torch.dtype, short_steps: bool) -> dict[str, Any]:
     with comparable():
         settings = (gentle(method) if short_steps else {}) | overrides
         made = in_precision(dtype, trainer(method, None if encoder is None else encoder(), **settings))
-    if made.exchange is not None:
+    if isinstance(made.exchange, Exchange):
         assert (made.exchange.of_moments is not None) == case.startswith("moments")
     observe = made.observers.observe
     losses: list[Tensor] = []
