@@ -49,12 +49,12 @@ def start(root: Path) -> dict[str, Any]:
     from twofold.data.decode import extensions
     from twofold.data.load import load_data
     from twofold.data.open import open_source
-    from twofold.data.readers.folder import image_files
+    from twofold.data.readers.folder import find_image_files
 
     extensions()  # Pillow looks for its formats
     before = peak_mib()
     seconds = {}
-    seconds["list"], _ = timed(lambda: image_files(root))
+    seconds["list"], _ = timed(lambda: find_image_files(root))
     seconds["look"], source = timed(lambda: open_source(root))
     seconds["decode"], data = timed(lambda: load_data(source, image_size=SIZE, channels=3, test_fraction=0.1))
     return {**seconds, "images": len(source), "peak": peak_mib(), "imported": before, "train": len(data.train)}

@@ -32,7 +32,7 @@ def test_every_epoch_is_another_permutation() -> None:
 def test_every_row_is_as_likely_in_every_place() -> None:
     loader = Loader(store(8), batch_size=8, seed=3, drop_last=True)
     epochs = 1000
-    places = np.array([loader.order(epoch).numpy() for epoch in range(epochs)])
+    places = np.array([loader.order.permutation(epoch).numpy() for epoch in range(epochs)])
     counts = np.stack([np.bincount(places[:, place], minlength=8) for place in range(8)])
     chi2 = ((counts - epochs / 8) ** 2 / (epochs / 8)).sum()
     assert 20 < chi2 < 90  # 49 degrees of freedom: outside with probability under 0.001

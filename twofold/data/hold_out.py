@@ -1,4 +1,7 @@
-"""Which images are held out, where the data do not say: a hash of their numbers decides, the same for every seed."""
+"""Which images are held out, where the data do not say: a hash of their numbers decides, the same for every seed.
+
+`data/load.py` decodes the parts; who needs to know the training images before they are decoded asks `training_rows`.
+"""
 
 from dataclasses import dataclass
 
@@ -74,8 +77,11 @@ def training_rows(source: Source, test_fraction: float) -> np.ndarray:
 
 
 def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[Part]:
-    """Images without a label, among others that have one, are not held out: a test of them would say nothing. Of a
-    group that is held out they are left out: nothing of it may be trained on. They are the `rest`, if asked for."""
+    """What of a source makes the training set, the test set and, if asked for, the rest.
+
+    Images without a label, among others that have one, are not held out: a test of them would say nothing. Of a group
+    that is held out they are left out: nothing of it may be trained on. They are the rest.
+    """
     rows = source.train.readable()
     if source.test is not None:
         test = Part("test", source.test, source.test.readable(), len(source.train))
@@ -84,7 +90,7 @@ def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[P
         labels = source.train.labels
         known = np.ones(len(rows), bool) if labels is None else labels[rows] != UNKNOWN
         chosen, others = source.held_out[rows] & known, source.held_out[rows] & ~known & rest
-        return _of_one(source.train, rows, chosen, others, rest)
+        return _divide(source.train, rows, chosen, others, rest)
     if source.train.labels is None or not source.labelled or test_fraction == 0:
         return [Part("train", source.train, rows, 0)]
     known = source.train.labels[rows] != UNKNOWN
@@ -97,9 +103,9 @@ def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[P
         groups = source.train.groups[rows]
         held[known] = hold_out_groups(index, classes, torch.from_numpy(groups[known]), test_fraction).numpy()
         left_out = ~held & (groups != UNKNOWN) & np.isin(groups, groups[held])
-    return _of_one(source.train, rows, held, left_out, rest)
+    return _divide(source.train, rows, held, left_out, rest)
 
 
-def _of_one(split: Split, rows: np.ndarray, test: np.ndarray, left_out: np.ndarray, rest: bool) -> list[Part]:
+def _divide(split: Split, rows: np.ndarray, test: np.ndarray, left_out: np.ndarray, rest: bool) -> list[Part]:
     chosen = {"train": ~test & ~left_out, "test": test} | ({"rest": left_out} if rest and left_out.any() else {})
     return [Part(name, split, rows[which], 0) for name, which in chosen.items()]

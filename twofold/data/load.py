@@ -17,7 +17,7 @@ from twofold.errors import TwofoldError
 
 
 def read_data(config: Config, source: Source, display: Display, *, rest: bool = False) -> Data:
-    """`load_configured` with a progress bar. Of several processes one decodes, and the others read its cache."""
+    """`load_configured` with a progress bar. Of several processes one goes first and fills the cache for the others."""
     with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
         data = load_configured(config, source, stage, rest=rest)
     dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
@@ -53,29 +53,15 @@ def load_data(
     kind = repr((image_size, channels, test_fraction)) + (" by group" if source.train.groups is not None else "")
     held = () if source.held_out is None else (source.held_out.tobytes(),)
     fingerprint = digest_of(source.fingerprint.encode(), kind.encode(), *held)
-    parts = parts_of(source, test_fraction, rest)
-    total = sum(len(part.rows) for part in parts)
-    stores: dict[str, ImageStore] = {}
     skipped = [
         Skipped(*item)
         for split in (source.train, source.test)
         if split is not None
         for item in split.unreadable.items()
     ]
-    before = 0
-
-    def advance(done: int, _: int) -> None:
-        if progress is not None:
-            progress(before + done, total)
-
-    for part in parts:
-        key = f"{fingerprint}-{part.name}"
-        decoded = part.split.decode(part.rows, image_size, channels, key, advance)
-        names = part.split.names(part.rows)
-        for number, reason in decoded.skipped.items():
-            skipped.append(Skipped(names[number] if names else f"item {part.rows[number]}", reason))
-        stores[part.name] = _store(part, decoded.images, list(decoded.skipped))
-        before += len(part.rows)
+    parts = parts_of(source, test_fraction, rest)
+    stores, undecodable = _decode_parts(parts, image_size, channels, fingerprint, progress)
+    skipped += undecodable
     train, test = stores["train"], stores.get("test")
     if len(train) < source.min_images:
         first = f"; {skipped[0].path}: {skipped[0].reason}" if skipped else ""
@@ -86,19 +72,42 @@ def load_data(
     return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint, stores.get("rest"))
 
 
+def _decode_parts(
+    parts: list[Part], image_size: int, channels: int, fingerprint: str, progress: Progress | None
+) -> tuple[dict[str, ImageStore], list[Skipped]]:
+    """A store for each part by its name, and the images that could not be decoded; progress is of all parts."""
+    stores: dict[str, ImageStore] = {}
+    skipped: list[Skipped] = []
+    total, before = sum(len(part.rows) for part in parts), 0
+
+    def advance(done: int, _: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
+    for part in parts:
+        decoded = part.split.decode(part.rows, image_size, channels, f"{fingerprint}-{part.name}", advance)
+        names = part.split.names(part.rows)
+        for number, reason in decoded.skipped.items():
+            skipped.append(Skipped(names[number] if names else f"item {part.rows[number]}", reason))
+        stores[part.name] = _make_store(part, decoded.images, list(decoded.skipped))
+        before += len(part.rows)
+    return stores, skipped
+
+
 def load_sample(source: Source, count: int, *, image_size: int, channels: int) -> Data:
     """Training images, evenly spaced, decoded in memory: nothing is written. At least two, fewer where some fail."""
     rows = source.train.readable()
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), max(count, 2)), dtype=np.int64))]
     part = Part("train", source.train, rows, 0)
     decoded = part.split.decode(rows, image_size, channels, None, None)
-    store = _store(part, decoded.images, list(decoded.skipped))
+    store = _make_store(part, decoded.images, list(decoded.skipped))
     if len(store) < 2:
         raise TwofoldError(f"{source.name} has too few images that can be decoded among {len(rows)} looked at")
     return Data(source.name, store, None, source.classes, (), source.fingerprint)
 
 
 def refuse_channels(source: Source, channels: int) -> None:
+    """Colour can be made grey and grey three equal channels; other numbers of channels are what they are."""
     have = source.train.channels
     if channels != have and not {channels, have} <= {1, 3}:
         raise TwofoldError(
@@ -107,7 +116,8 @@ def refuse_channels(source: Source, channels: int) -> None:
         )
 
 
-def _store(part: Part, images: np.ndarray, missing: list[int]) -> ImageStore:
+def _make_store(part: Part, images: np.ndarray, missing: list[int]) -> ImageStore:
+    """The decoded images of a part, of whose rows some are `missing`."""
     rows = np.delete(part.rows, missing)
     labels, groups = (
         None if column is None else torch.from_numpy(column[rows]) for column in (part.split.labels, part.split.groups)

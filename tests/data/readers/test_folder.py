@@ -12,7 +12,7 @@ from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.data.parallel import map_in_order
 from twofold.data.readers import file_index
-from twofold.data.readers.folder import image_files, read_folder
+from twofold.data.readers.folder import find_image_files, read_folder
 from twofold.data.source import Skipped
 from twofold.errors import TwofoldError
 
@@ -160,7 +160,7 @@ def test_links_are_followed_without_endless_loops(root: Path) -> None:
     (root / "b/file.png").symlink_to(outside / "3.png")
     (root / "b/dangling.png").symlink_to(root / "nowhere.png")
     (root / "b/loop.png").symlink_to(root / "b/loop.png")
-    found, closed = image_files(root)
+    found, closed = find_image_files(root)
     assert found == ["b/1.png", "b/file.png", "c/2.png", "linked/3.png", "linked/deep/4.png"]
     assert closed == {
         "b/dangling.png": "No such file or directory",

@@ -1,4 +1,7 @@
-"""Tables as people write them, and their labels and groups, numbered: UNKNOWN where a cell is empty."""
+"""Tables as people write them, and labels and groups as numbers: UNKNOWN where a cell is empty.
+
+The readers of lists, shards, arrays and Datasets call it, and methods that read a graph from a CSV file.
+"""
 
 import csv
 import io
@@ -13,7 +16,7 @@ from twofold.data.decode import extensions
 from twofold.data.item_split import UNKNOWN
 from twofold.errors import TwofoldError
 
-Cell = str | int | None
+Cell = str | int | None  # None: empty
 
 
 def read_rows(path: Path) -> list[tuple[int, list[str]]]:

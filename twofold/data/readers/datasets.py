@@ -22,7 +22,7 @@ from twofold.types import is_of
 
 ITEM_IMAGE_KEYS = ("image", "img", "images", "pixel_values", "picture", "jpg", "png")
 ITEM_LABEL_KEYS = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
-MAX_INSPECTED = 1024
+MAX_INSPECTED = 1024  # items of a dataset that knows its own fingerprint, and rows tried for a readable one
 
 
 def is_dataset(data: Any) -> bool:
@@ -46,29 +46,28 @@ def is_dataset_or_splits(data: Any) -> bool:
 
 def read_dataset(data: Any, progress: Progress | None = None) -> ItemSplits:
     train, test = (data, None) if is_dataset(data) else train_and_test_of(data)
-    parts = [
-        _DatasetInspection(part, f"the {name} set")
-        for name, part in (("training", train), ("test", test))
-        if part is not None
-    ]
-    for part in parts:
-        part.look(progress)
-    labels, classes = number_labels(*(part.labels for part in parts))
-    names = parts[0].class_names
+    readers = [_DatasetReader(train, "the training set")]
+    if test is not None:
+        readers.append(_DatasetReader(test, "the test set"))
+    for reader in readers:
+        reader.inspect(progress)
+    labels, classes = number_labels(*(reader.labels for reader in readers))
+    names = readers[0].class_names
     if names is not None and classes is not None and all(name.isdigit() and int(name) < len(names) for name in classes):
         classes = tuple(names[int(name)] for name in classes)
-    items = [part.items(own) for part, own in zip(parts, labels, strict=True)]
-    return items[0], items[1] if len(items) > 1 else None, classes
+    splits = [reader.to_split(own) for reader, own in zip(readers, labels, strict=True)]
+    return splits[0], splits[1] if len(splits) > 1 else None, classes
 
 
-class _DatasetInspection:
-    """One dataset: where image and label are in its items, and what a look at them tells."""
+class _DatasetReader:
+    """One dataset: where image and label are in its items, and what `inspect` finds out about them."""
 
     def __init__(self, data: Any, where: str) -> None:
         self.data, self.where = data, where
         if len(data) == 0:
             raise TwofoldError(f"{where} is empty")
         self.image_key, self.label_key = _find_keys(self.item(self.first_readable(self.item)), where)
+        # Random transforms would make every epoch's images, and the cache's key, others.
         readable = self.first_readable(self.image)
         if self.bytes_of(readable) != self.bytes_of(readable):
             raise TwofoldError(
@@ -119,7 +118,7 @@ class _DatasetInspection:
             return None
         return parse_label(value, f"item {row} of {self.where}")
 
-    def look(self, progress: Progress | None) -> None:
+    def inspect(self, progress: Progress | None) -> None:
         """Sizes, labels and a hash of everything: of Hugging Face's datasets, which know theirs, from a sample."""
         fingerprint = getattr(self.data, "_fingerprint", None)
         known = isinstance(fingerprint, str) and hasattr(self.data, "column_names")
@@ -150,7 +149,7 @@ class _DatasetInspection:
             raise TwofoldError(f"no item of {self.where} is an image that can be read")
         self.facts = state.digest()
 
-    def items(self, labels: np.ndarray | None) -> ItemSplit:
+    def to_split(self, labels: np.ndarray | None) -> ItemSplit:
         return ItemSplit(
             fetch=lambda row, size, channels: crop_and_resize(self.image(row), size, channels),
             count=len(self.data),

@@ -58,9 +58,9 @@ def split_of_files(
     labels: np.ndarray | None,
     *,
     groups: np.ndarray | None = None,
-    closed: Mapping[str, str] | None = None,
+    unopened: Mapping[str, str] | None = None,
 ) -> ItemSplit:
-    """The index's files below root; `closed` are folders and links that could not be opened, with the reason."""
+    """The index's files below root; `unopened` are folders and links that could not be opened, with the reason."""
     files = index.names
     readable = index.rows[index.rows["side"] > 0]
     if not len(readable):
@@ -87,7 +87,7 @@ def split_of_files(
         grey=bool(readable["grey"].all()),
         facts=hashlib.blake2b(content).digest(),
         files=tuple(files),
-        unreadable={**(closed or {}), **index.reasons},
+        unreadable={**(unopened or {}), **index.reasons},
         groups=groups,
         row_hashes=row_hashes,
     )

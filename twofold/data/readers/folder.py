@@ -1,8 +1,8 @@
 """A folder of images: what is in it, which split and class each file belongs to, and its decoded pixels.
 
-- `train` or `training`, and one of `test`, `testing`, `val`, `valid`, `validation`, `eval`, `dev` beside it, are the
+- `train` or `training`, and one of `test`, `testing`, `val`, `valid`, `validation`, `eval`, `dev` next to it, are the
   splits (where several are there: the first of these with classes).
-- Sub-folders with images, and no images beside them, are classes; what is nested in a class belongs to it.
+- Sub-folders with images, and no images next to them, are classes; what is nested in a class belongs to it.
 - Otherwise all images, at any depth, are one set without labels.
 - A folder that holds nothing but one folder stands for that folder.
 - `val_annotations.txt`, as in tiny-imagenet-200, names the classes of the images of a test folder.
@@ -35,6 +35,7 @@ class NoImages(TwofoldError):
 
 
 def read_class_list(class_list: str | Path) -> tuple[str, ...]:
+    """The class names of a text file, each once, in their order."""
     path = Path(class_list).expanduser()
     try:
         names = tuple(path.read_text(encoding="utf-8-sig").split("\n"))
@@ -48,32 +49,32 @@ def read_class_list(class_list: str | Path) -> tuple[str, ...]:
 
 def read_folder(root: Path, progress: Progress | None = None, *, only: Collection[str] = ()) -> ItemSplits:
     """List the images and read their headers; of classes, `only` these where there are any."""
-    files, closed = image_files(root)
+    files, unopened = find_image_files(root)
     if not files:
-        reason = "".join(f" ({root / name}: {why})" for name, why in islice(closed.items(), SHOWN_REASONS))
+        reason = "".join(f" ({root / name}: {why})" for name, why in islice(unopened.items(), SHOWN_REASONS))
         raise NoImages(f"no images in {root}{reason}; endings that count: {' '.join(sorted(extensions()))}")
     train_files, test_files = _find_splits(root, files)
-    remark = _remark(files, train_files, test_files)
+    remark = _describe_unused(files, train_files, test_files)
     if only:
         train_files, test_files = (_keep_classes(root, part, only) for part in (train_files, test_files))
     index = index_files(root, [*train_files, *test_files], of=root, progress=progress)
-    of = {**train_files, **test_files}
-    names = sorted({name for file, name in of.items() if name is not None and file not in index.reasons})
+    class_of = {**train_files, **test_files}
+    names = sorted({name for file, name in class_of.items() if name is not None and file not in index.reasons})
     number = {name: place for place, name in enumerate(names)}
 
-    def items(part: Mapping[str, str | None], rows: slice, closed: Mapping[str, str]) -> ItemSplit:
+    def to_split(part: Mapping[str, str | None], rows: slice, unopened: Mapping[str, str]) -> ItemSplit:
         labels = [number.get(name, UNKNOWN) for name in part.values() if name is not None]  # of none that can be read
-        return split_of_files(root, index.part(rows), np.array(labels, np.int64) if labels else None, closed=closed)
+        return split_of_files(root, index.part(rows), np.array(labels, np.int64) if labels else None, unopened=unopened)
 
-    train = replace(items(train_files, slice(0, len(train_files)), closed), remark=remark)
-    test = items(test_files, slice(len(train_files), None), {}) if test_files else None
+    train = replace(to_split(train_files, slice(0, len(train_files)), unopened), remark=remark)
+    test = to_split(test_files, slice(len(train_files), None), {}) if test_files else None
     return train, test, tuple(names) or None
 
 
-def image_files(root: Path) -> tuple[list[str], dict[str, str]]:
+def find_image_files(root: Path) -> tuple[list[str], dict[str, str]]:
     """Image files below root, sorted; and with the reason, folders that cannot be opened and links to nowhere."""
     found: list[str] = []
-    closed: dict[str, str] = {}
+    unopened: dict[str, str] = {}
     seen: set[tuple[int, int]] = set()
     folders, links = deque([""]), deque[str]()
     while folders or links:
@@ -82,7 +83,7 @@ def image_files(root: Path) -> tuple[list[str], dict[str, str]]:
             status = os.stat(root / folder)
             entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
         except OSError as error:
-            closed[folder] = str(error.strerror)
+            unopened[folder] = str(error.strerror)
             continue
         if (status.st_dev, status.st_ino) in seen:
             continue
@@ -98,8 +99,8 @@ def image_files(root: Path) -> tuple[list[str], dict[str, str]]:
             elif _entry_is(entry.is_file):
                 found.append(name)
             elif entry.is_symlink() and (reason := _why_missing(entry)):
-                closed[name] = reason
-    return sorted(found, key=lambda name: name.split("/")), closed
+                unopened[name] = reason
+    return sorted(found, key=lambda name: name.split("/")), unopened
 
 
 def _entry_is(kind: Callable[[], bool]) -> bool:
@@ -166,7 +167,7 @@ def _find_splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[s
     return train, (labelled or tests)[0]
 
 
-def _remark(files: list[str], train: Mapping[str, str | None], test: Mapping[str, str | None]) -> str:
+def _describe_unused(files: list[str], train: Mapping[str, str | None], test: Mapping[str, str | None]) -> str:
     """What of the folder is not used, and why its folders are no classes where they could be meant as some."""
     unused = [name for name in files if name not in train and name not in test]
     if unused:

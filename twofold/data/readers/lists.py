@@ -30,7 +30,7 @@ COLUMNS = {
     "group": ("group",),
     "split": ("split", "set", "partition"),
 }
-PLAIN_ORDER = ("path", "label", "group")
+UNNAMED_COLUMNS = ("path", "label", "group")
 
 
 @dataclass(frozen=True)
@@ -45,24 +45,25 @@ def read_list(path: Path, progress: Progress | None = None) -> ItemSplits:
     entries = parse_list(path)
     seen: set[str] = set()
     for entry in entries:
-        plain = os.path.normpath(entry.path)  # ./a.png is a.png
-        if plain in seen:
+        normalised = os.path.normpath(entry.path)  # ./a.png is a.png
+        if normalised in seen:
             raise TwofoldError(f"{path} lists {entry.path} twice; an image has one number, label and group")
-        seen.add(plain)
+        seen.add(normalised)
     train = [entry for entry in entries if entry.split in TRAIN_NAMES]
     test = [entry for entry in entries if entry.split not in TRAIN_NAMES]
     if not train:
         raise TwofoldError(f"{path} lists no images to train on")
     index = index_files(path.parent, [entry.path for entry in [*train, *test]], of=path, progress=progress)
+    # A label of an unreadable image makes no class: none of its images can be learnt or tested.
     known = [[None if entry.path in index.reasons else entry.label for entry in part] for part in (train, test)]
     labels, classes = number_labels(*known)
     groups, _ = number_labels([entry.group for entry in train], [entry.group for entry in test])
 
-    def items(rows: slice, labels: np.ndarray | None, groups: np.ndarray | None) -> ItemSplit:
+    def part(rows: slice, labels: np.ndarray | None, groups: np.ndarray | None) -> ItemSplit:
         return split_of_files(path.parent, index.part(rows), labels, groups=groups)
 
-    held = items(slice(len(train), None), labels[1], groups[1]) if test else None
-    return items(slice(0, len(train)), labels[0], groups[0]), held, classes
+    test_split = part(slice(len(train), None), labels[1], groups[1]) if test else None
+    return part(slice(0, len(train)), labels[0], groups[0]), test_split, classes
 
 
 def parse_list(path: Path) -> list[ListedImage]:
@@ -87,7 +88,7 @@ def parse_list(path: Path) -> list[ListedImage]:
             f"of files {', '.join(COLUMNS['path'][:3])} or image; columns are separated by commas or semicolons"
         )
     else:
-        columns = dict(zip(PLAIN_ORDER, range(max(len(row) for _, row in rows)), strict=False))
+        columns = dict(zip(UNNAMED_COLUMNS, range(max(len(row) for _, row in rows)), strict=False))
     return [_parse_row(f"{path}, row {number}", row, columns) for number, row in rows]
 
 

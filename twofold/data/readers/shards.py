@@ -1,7 +1,7 @@
 """Images in tar files, as WebDataset lays them out: what has one name up to its first dot is one sample.
 
-`00017.jpg` with `00017.cls` (a number or name) or `00017.json` (its "label") beside it. The sample's name is what it is
-known by. Members are read where they lie, by their offset: nothing is unpacked, and the files need no order.
+`00017.jpg` with `00017.cls` (a number or name) or `00017.json` (its "label") next to it. An image is known by its
+sample's name. Members are read where they lie, by their offset: nothing is unpacked, and the files need no order.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ from twofold.data.readers.columns import Cell, number_labels, parse_label
 from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
 from twofold.errors import TwofoldError
 
-SAMPLED_HEADERS = 1024  # images looked at, over all shards, to know their size and kind
-LABEL_BYTES = 2**16
-MOST_BYTES = 2**30  # of one image: it is read whole
+MAX_INSPECTED_HEADERS = 1024  # of all shards together, to know the images' size and kind
+MAX_LABEL_BYTES = 2**16
+MAX_IMAGE_BYTES = 2**30  # of one image: it is read whole
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
-MOST_SHARDS = 100_000
+MAX_SHARDS = 100_000
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def shards_of(path: Path) -> list[Path]:
     if match is None or path.exists():
         return [path]
     first, last = int(match[1]), int(match[2])
-    if last - first >= MOST_SHARDS:
-        raise TwofoldError(f"{path} stands for {last - first + 1} files; give at most {MOST_SHARDS}")
+    if last - first >= MAX_SHARDS:
+        raise TwofoldError(f"{path} stands for {last - first + 1} files; give at most {MAX_SHARDS}")
     before, behind = str(path)[: match.start()], str(path)[match.end() :]
     return [Path(f"{before}{number:0{len(match[1])}d}{behind}") for number in range(first, last + 1)]
 
@@ -100,7 +100,7 @@ def members(shard: Path) -> list[Member]:
                     continue
                 if ending.rpartition(".")[2] and f".{ending.rpartition('.')[2]}" in extensions():
                     images.setdefault(name, (member.offset_data, member.size))
-                elif ending in ("cls", "json") and member.size <= LABEL_BYTES:
+                elif ending in ("cls", "json") and member.size <= MAX_LABEL_BYTES:
                     file.seek(member.offset_data)
                     label = _read_label(f"{shard}, {member.name}", ending, file.read(member.size))
                     labels[name] = label if label is not None else labels.get(name)
@@ -143,8 +143,8 @@ def _test_shards(shards: Sequence[Path]) -> set[Path]:
 
 def _item_split(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> ItemSplit:
     def content(member: Member) -> bytes:
-        if member.size > MOST_BYTES:
-            raise Unreadable(f"{member.size} bytes are more than the {MOST_BYTES} allowed")
+        if member.size > MAX_IMAGE_BYTES:
+            raise Unreadable(f"{member.size} bytes are more than the {MAX_IMAGE_BYTES} allowed")
         try:
             with member.shard.open("rb") as file:
                 file.seek(member.offset)
@@ -163,7 +163,7 @@ def _item_split(root: Path, images: Sequence[Member], labels: np.ndarray | None)
                 return str(error)
             return header.side, header.grey
 
-        rows = np.unique(np.linspace(0, len(images) - 1, SAMPLED_HEADERS, dtype=np.int64))
+        rows = np.unique(np.linspace(0, len(images) - 1, MAX_INSPECTED_HEADERS, dtype=np.int64))
         return map_in_order(attempt, [images[row] for row in rows])
 
     with silence_pillow():
