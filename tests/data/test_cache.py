@@ -151,7 +151,7 @@ def test_the_default_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_changed_byte_is_noticed_wherever_it_is(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """The file's time tells that something wrote to it; then every block is compared."""
-    monkeypatch.setattr(cache, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(cache, "CHECKSUM_BYTES", 100)
     rows = list(np.random.default_rng(1).integers(0, 256, (200, *SHAPE), dtype=np.uint8))
     cache.write_set("key", SHAPE, rows)
     pixels = next(folder.glob("*.u8"))
@@ -168,7 +168,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(monkeypatch: pytest.MonkeyPatc
 def test_damage_that_leaves_the_time_as_it_was_is_found_in_the_blocks_that_every_start_compares(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(cache, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(cache, "CHECKSUM_BYTES", 100)
     cache.write_set("key", SHAPE, [np.zeros(SHAPE, np.uint8)] * 200)
     pixels = next(folder.glob("*.u8"))
     status = pixels.stat()

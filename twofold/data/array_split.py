@@ -13,8 +13,8 @@ from twofold.data.cache import Decoded
 from twofold.data.decode import crop_and_resize_array
 from twofold.data.parallel import Progress
 
-BLOCK_BYTES = 2**26  # a mapped file is hashed and checked in blocks, so that it need not fit into memory
-ROUNDING = 1 / 510  # half a grey level, by which rounding may have put a float beyond black or white
+HASHED_BYTES = 2**26  # a mapped file is hashed and checked in blocks, so that it need not fit into memory
+ROUNDING_ERROR = 1 / 510  # half a grey level, by which rounding may have put a float beyond black or white
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +58,9 @@ class ArraySplit:
     def decode(self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only files are cached
         if self.images.dtype == np.uint8 and self.images.shape[1:] == (size, size, channels):
             planar = self.images.transpose(0, 3, 1, 2)
-            takes_all = len(rows) == len(self)
+            is_mapped = isinstance(planar, np.memmap) and planar.flags.c_contiguous
             # A mapped file is used where it lies; an array in memory is copied, since its owner may write to it.
-            images = planar if takes_all and _is_mapped(planar) else np.ascontiguousarray(planar[rows])
+            images = planar if is_mapped and len(rows) == len(self) else np.ascontiguousarray(planar[rows])
             if progress is not None:
                 progress(len(rows), len(rows))
             return Decoded(images, {})
@@ -85,10 +85,6 @@ def to_uint8(pixels: np.ndarray) -> np.ndarray:
 
 
 def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The array in slices of about BLOCK_BYTES along its first axis."""
-    rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
+    """The array in slices of about HASHED_BYTES along its first axis."""
+    rows = max(1, HASHED_BYTES * len(array) // max(1, array.nbytes))
     return (array[start : start + rows] for start in range(0, len(array), rows))
-
-
-def _is_mapped(array: np.ndarray) -> bool:
-    return isinstance(array, np.memmap) and array.flags.c_contiguous

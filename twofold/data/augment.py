@@ -85,6 +85,7 @@ class Augmenter:
         every = {name: per_view(value, first_view + views)[first_view:] for name, value in chances.items()}
         device = mean.device
         self.chance = {name: torch.tensor([p], device=device).float().T for name, p in every.items() if any(p)}
+        # What is left out is not computed, and nothing is drawn for it.
         self.operations = tuple(
             operation for operation in possible if operation.name in self.chance or not operation.has_chance
         )

@@ -25,9 +25,9 @@ from twofold.errors import TwofoldError
 from twofold.files import atomic, cache_folder, is_temporary, sync
 from twofold.text import bytes_in_words
 
-FORMAT = 3  # a new number where decoding changes, so that older files are not taken for the same pixels
+CACHE_FORMAT = 3  # a new number where decoding changes, so that older files are not taken for the same pixels
 ABANDONED_SECONDS = 24 * 3600
-BLOCK_BYTES = 2**22  # of one checksum
+CHECKSUM_BYTES = 2**22  # of pixels, for which there is one checksum
 CHECKED_BLOCKS = 8  # at every start: about ten milliseconds
 ROW_HASH_BYTES = 16
 SUFFIXES = (".json", ".marks", ".u8")  # of the files of a set; the first goes first when it is removed
@@ -145,7 +145,7 @@ def find_rows(row_shape: tuple[int, ...], row_hashes: Sequence[bytes]) -> FoundR
         sidecar, hashes_file, pixels = (cache_folder() / f"{entry.key}{ending}" for ending in SUFFIXES)
         try:
             metadata = json.loads(sidecar.read_text())
-            if metadata["shape"] != list(row_shape) or not entry.key.endswith(f"-{FORMAT}"):
+            if metadata["shape"] != list(row_shape) or not entry.key.endswith(f"-{CACHE_FORMAT}"):
                 continue
             blob = hashes_file.read_bytes()
             here = [blob[at : at + ROW_HASH_BYTES] for at in range(0, len(blob), ROW_HASH_BYTES)]
@@ -168,14 +168,14 @@ def _checksums_match(pixels: Path, metadata: dict[str, Any]) -> bool:
     not the one it was written at."""
     status, checksums = pixels.stat(), metadata["checksums"]
     every = status.st_mtime_ns != metadata["written"]
-    blocks = -(-status.st_size // BLOCK_BYTES)
+    blocks = -(-status.st_size // CHECKSUM_BYTES)
     if len(checksums) != blocks:
         return False
     chosen = range(blocks) if every else np.unique(np.linspace(0, blocks - 1, CHECKED_BLOCKS, dtype=np.int64)).tolist()
     with pixels.open("rb") as file:
         for block in chosen:
-            file.seek(block * BLOCK_BYTES)
-            if zlib.crc32(file.read(BLOCK_BYTES)) != checksums[block]:
+            file.seek(block * CHECKSUM_BYTES)
+            if zlib.crc32(file.read(CHECKSUM_BYTES)) != checksums[block]:
                 return False
     return True
 
@@ -189,8 +189,8 @@ class _ChecksumWriter:
     def write(self, content: bytes) -> None:
         self.file.write(content)
         while content:
-            room = BLOCK_BYTES - self.written % BLOCK_BYTES
-            if room == BLOCK_BYTES:
+            room = CHECKSUM_BYTES - self.written % CHECKSUM_BYTES
+            if room == CHECKSUM_BYTES:
                 self.checksums.append(0)
             self.checksums[-1] = zlib.crc32(content[:room], self.checksums[-1])
             self.written += len(content[:room])
@@ -276,7 +276,7 @@ def collect_in_memory(row_shape: tuple[int, ...], rows: Iterable[np.ndarray | st
 
 
 def _paths(key: str) -> tuple[Path, Path]:
-    return cache_folder() / f"{key}-{FORMAT}.u8", cache_folder() / f"{key}-{FORMAT}.json"
+    return cache_folder() / f"{key}-{CACHE_FORMAT}.u8", cache_folder() / f"{key}-{CACHE_FORMAT}.json"
 
 
 def _nearest_existing(path: Path) -> Path:

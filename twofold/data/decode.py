@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 # Formats that people keep images in. Others that Pillow knows (EPS, PDF, video) would run programs or hold no image.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO")
+PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO")
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 END_BYTES = 4096
 REDUCING_GAP = 2  # quick integer reduction goes down to this many times the target only; antialiasing does the rest
@@ -40,7 +40,7 @@ class Header:
 def formats() -> tuple[str, ...]:
     """The formats that this build of Pillow can open."""
     Image.init()
-    return tuple(name for name in FORMATS if name in Image.OPEN)
+    return tuple(name for name in PILLOW_FORMATS if name in Image.OPEN)
 
 
 @cache

@@ -15,7 +15,7 @@ from twofold.data.source import Source, Split
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitPart:
     """Rows of a split that make one store; `first` is the stable index of the split's row 0."""
 
     name: str
@@ -76,7 +76,7 @@ def training_rows(source: Source, test_fraction: float) -> np.ndarray:
     return parts_of(source, test_fraction)[0].rows
 
 
-def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[Part]:
+def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[SplitPart]:
     """What of a source makes the training set, the test set and, if asked for, the rest.
 
     Images without a label, among others that have one, are not held out: a test of them would say nothing. Of a group
@@ -84,15 +84,15 @@ def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[P
     """
     rows = source.train.readable()
     if source.test is not None:
-        test = Part("test", source.test, source.test.readable(), len(source.train))
-        return [Part("train", source.train, rows, 0), test]
+        test = SplitPart("test", source.test, source.test.readable(), len(source.train))
+        return [SplitPart("train", source.train, rows, 0), test]
     if source.held_out is not None:
         labels = source.train.labels
         known = np.ones(len(rows), bool) if labels is None else labels[rows] != UNKNOWN
         chosen, others = source.held_out[rows] & known, source.held_out[rows] & ~known & rest
         return _divide(source.train, rows, chosen, others, rest)
     if source.train.labels is None or not source.labelled or test_fraction == 0:
-        return [Part("train", source.train, rows, 0)]
+        return [SplitPart("train", source.train, rows, 0)]
     known = source.train.labels[rows] != UNKNOWN
     classes = torch.from_numpy(source.train.labels[rows[known]])
     held, left_out = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
@@ -106,6 +106,6 @@ def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[P
     return _divide(source.train, rows, held, left_out, rest)
 
 
-def _divide(split: Split, rows: np.ndarray, test: np.ndarray, left_out: np.ndarray, rest: bool) -> list[Part]:
+def _divide(split: Split, rows: np.ndarray, test: np.ndarray, left_out: np.ndarray, rest: bool) -> list[SplitPart]:
     chosen = {"train": ~test & ~left_out, "test": test} | ({"rest": left_out} if rest and left_out.any() else {})
-    return [Part(name, split, rows[which], 0) for name, which in chosen.items()]
+    return [SplitPart(name, split, rows[which], 0) for name, which in chosen.items()]

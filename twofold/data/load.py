@@ -8,7 +8,7 @@ import torch
 
 from twofold import dist
 from twofold.config import Config
-from twofold.data.hold_out import Part, parts_of
+from twofold.data.hold_out import SplitPart, parts_of
 from twofold.data.parallel import Progress
 from twofold.data.source import Data, Skipped, Source, digest_of
 from twofold.data.store import ImageStore, readonly_tensor
@@ -73,7 +73,7 @@ def load_data(
 
 
 def _decode_parts(
-    parts: list[Part], image_size: int, channels: int, fingerprint: str, progress: Progress | None
+    parts: list[SplitPart], image_size: int, channels: int, fingerprint: str, progress: Progress | None
 ) -> tuple[dict[str, ImageStore], list[Skipped]]:
     """A store for each part by its name, and the images that could not be decoded; progress is of all parts."""
     stores: dict[str, ImageStore] = {}
@@ -98,7 +98,7 @@ def load_sample(source: Source, count: int, *, image_size: int, channels: int) -
     """Training images, evenly spaced, decoded in memory: nothing is written. At least two, fewer where some fail."""
     rows = source.train.readable()
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), max(count, 2)), dtype=np.int64))]
-    part = Part("train", source.train, rows, 0)
+    part = SplitPart("train", source.train, rows, 0)
     decoded = part.split.decode(rows, image_size, channels, None, None)
     store = _make_store(part, decoded.images, list(decoded.skipped))
     if len(store) < 2:
@@ -116,7 +116,7 @@ def refuse_channels(source: Source, channels: int) -> None:
         )
 
 
-def _make_store(part: Part, images: np.ndarray, missing: list[int]) -> ImageStore:
+def _make_store(part: SplitPart, images: np.ndarray, missing: list[int]) -> ImageStore:
     """The decoded images of a part, of whose rows some are `missing`."""
     rows = np.delete(part.rows, missing)
     labels, groups = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from twofold.data.array_split import ROUNDING, ArraySplit, ArraySplits, blocks_of
+from twofold.data.array_split import ROUNDING_ERROR, ArraySplit, ArraySplits, blocks_of
 from twofold.data.item_split import UNKNOWN
 from twofold.data.readers.columns import Cell, parse_label
 from twofold.data.readers.splits import are_splits_of, train_and_test_of
@@ -152,7 +152,7 @@ def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
         low, high = (extreme([extreme(block) for block in blocks_of(images)]) for extreme in (np.min, np.max))
         if np.isnan(low):
             raise TwofoldError(f"{where} has pixels that are NaN: leave those images out, or mend them")
-        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        if not (low >= -ROUNDING_ERROR and high <= 1 + ROUNDING_ERROR):
             raise TwofoldError(f"{where} has float pixels from {low:g} to {high:g}; scale them to 0 to 1")
     elif images.dtype != np.uint8:
         raise TwofoldError(f"{where} has pixels of type {images.dtype}; give uint8 (0 to 255) or float (0 to 1)")

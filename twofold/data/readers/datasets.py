@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from twofold.data.array_split import ROUNDING, to_uint8
+from twofold.data.array_split import ROUNDING_ERROR, to_uint8
 from twofold.data.decode import Unreadable, crop_and_resize, is_grey
 from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.parallel import Progress, with_progress
@@ -194,7 +194,7 @@ def _as_image(value: Any) -> Image.Image:
     if pixels.size == 0 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
         raise Unreadable(f"an array of shape {pixels.shape} is no image")
     if pixels.dtype.kind == "f":
-        if not (pixels.min() >= -ROUNDING and pixels.max() <= 1 + ROUNDING):  # also false for NaN
+        if not (pixels.min() >= -ROUNDING_ERROR and pixels.max() <= 1 + ROUNDING_ERROR):  # also false for NaN
             raise Unreadable(
                 f"float pixels from {pixels.min():g} to {pixels.max():g}, and only 0 to 1 is understood: leave out "
                 "Normalize, Twofold does that itself"

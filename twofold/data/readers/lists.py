@@ -24,7 +24,7 @@ from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
 from twofold.errors import TwofoldError, nearest
 
 LIST_SUFFIXES = (".txt", ".csv", ".tsv")
-COLUMNS = {
+COLUMN_NAMES = {
     "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path"),
     "label": ("label", "class", "target", "category"),
     "group": ("group",),
@@ -85,7 +85,7 @@ def parse_list(path: Path) -> list[ListedImage]:
     elif len(rows) > 1 and _names_an_image(rows[1][1]) and not _names_an_image(rows[0][1]):
         raise TwofoldError(
             f"{path} begins with {', '.join(rows[0][1])}, which names no image: is it a heading? Then call the column "
-            f"of files {', '.join(COLUMNS['path'][:3])} or image; columns are separated by commas or semicolons"
+            f"of files {', '.join(COLUMN_NAMES['path'][:3])} or image; columns are separated by commas or semicolons"
         )
     else:
         columns = dict(zip(UNNAMED_COLUMNS, range(max(len(row) for _, row in rows)), strict=False))
@@ -108,7 +108,7 @@ def _find_columns(path: Path, row: Sequence[str]) -> dict[str, int] | None:
     """Which column is what, where the first row says so."""
     names = [cell.strip().lower() for cell in row]
     columns = {
-        column: names.index(name) for column, known in COLUMNS.items() for name in reversed(known) if name in names
+        column: names.index(name) for column, known in COLUMN_NAMES.items() for name in reversed(known) if name in names
     }
     if "path" in columns:
         return columns

@@ -9,13 +9,13 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from twofold.data.decode import Unreadable, decode_image, extensions, hash_of_ends, read_header, silence_pillow
+from twofold.data.decode import Header, Unreadable, decode_image, extensions, hash_of_ends, read_header, silence_pillow
 from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.parallel import Progress, map_in_order
 from twofold.data.readers.columns import Cell, number_labels, parse_label
@@ -142,50 +142,59 @@ def _test_shards(shards: Sequence[Path]) -> set[Path]:
 
 
 def _item_split(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> ItemSplit:
-    def content(member: Member) -> bytes:
-        if member.size > MAX_IMAGE_BYTES:
-            raise Unreadable(f"{member.size} bytes are more than the {MAX_IMAGE_BYTES} allowed")
+    headers = _read_some_headers(images)
+    # Where two shards count from the same number, the shard is part of the name.
+    names_repeat = len({member.name for member in images}) < len(images)
+    return ItemSplit(
+        fetch=lambda row, size, channels: decode_image(_read_member(images[row]), size, channels),
+        count=len(images),
+        labels=labels,
+        side=int(np.median([header.side for header in headers])),
+        grey=all(header.grey for header in headers),
+        facts=_hash_shards(images),
+        files=tuple(
+            f"{os.path.relpath(member.shard, root)}/{member.name}" if names_repeat else member.name for member in images
+        ),
+    )
+
+
+def _read_member(member: Member) -> bytes:
+    if member.size > MAX_IMAGE_BYTES:
+        raise Unreadable(f"{member.size} bytes are more than the {MAX_IMAGE_BYTES} allowed")
+    try:
+        with member.shard.open("rb") as file:
+            file.seek(member.offset)
+            found = file.read(member.size)
+    except OSError as error:
+        raise Unreadable(str(error.strerror)) from error
+    if len(found) < member.size:
+        raise Unreadable("the tar file ends before it")
+    return found
+
+
+def _read_some_headers(images: Sequence[Member]) -> list[Header]:
+    """Of images evenly spaced over all shards, as far as they can be read."""
+
+    def attempt(member: Member) -> Header | str:
         try:
-            with member.shard.open("rb") as file:
-                file.seek(member.offset)
-                found = file.read(member.size)
-        except OSError as error:
-            raise Unreadable(str(error.strerror)) from error
-        if len(found) < member.size:
-            raise Unreadable("the tar file ends before it")
-        return found
+            return read_header(_read_member(member))
+        except Unreadable as error:
+            return str(error)
 
-    def headers() -> Iterator[tuple[int, bool] | str]:
-        def attempt(member: Member) -> tuple[int, bool] | str:
-            try:
-                header = read_header(content(member))
-            except Unreadable as error:
-                return str(error)
-            return header.side, header.grey
-
-        rows = np.unique(np.linspace(0, len(images) - 1, MAX_INSPECTED_HEADERS, dtype=np.int64))
-        return map_in_order(attempt, [images[row] for row in rows])
-
+    rows = np.unique(np.linspace(0, len(images) - 1, MAX_INSPECTED_HEADERS, dtype=np.int64))
     with silence_pillow():
-        seen = list(headers())
-    found = [header for header in seen if not isinstance(header, str)]
-    if not found:
-        raise TwofoldError(f"no image of {images[0].shard} can be read; {images[0].name}: {seen[0]}")
+        found = list(map_in_order(attempt, [images[row] for row in rows]))
+    headers = [header for header in found if isinstance(header, Header)]
+    if not headers:
+        raise TwofoldError(f"no image of {images[0].shard} can be read; {images[0].name}: {found[0]}")
+    return headers
+
+
+def _hash_shards(images: Sequence[Member]) -> bytes:
+    """Of size, time and ends of each shard, and of where the images lie in them."""
     facts = hashlib.blake2b(digest_size=16)
     for shard in dict.fromkeys(member.shard for member in images):
         status = shard.stat()
         facts.update(repr((status.st_size, status.st_mtime_ns, hash_of_ends(shard))).encode())
     facts.update(repr([(member.offset, member.size) for member in images]).encode())
-    several = len({member.name for member in images}) < len(images)
-    return ItemSplit(
-        fetch=lambda row, size, channels: decode_image(content(images[row]), size, channels),
-        count=len(images),
-        labels=labels,
-        side=int(np.median([side for side, _ in found])),
-        grey=all(grey for _, grey in found),
-        facts=facts.digest(),
-        # Where two shards count from the same number, the shard is part of the name.
-        files=tuple(
-            f"{os.path.relpath(member.shard, root)}/{member.name}" if several else member.name for member in images
-        ),
-    )
+    return facts.digest()
