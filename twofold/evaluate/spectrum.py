@@ -30,14 +30,14 @@ MEANINGS = {  # of the measures, in words
     "norm": "root of the mean squared length",
     "uniformity": "0: all point the same way; -4: evenly spread",
 }
-MOMENT_NUMBERS = 2**22  # in a block of `running_moments`
+MOMENT_NUMBERS = 2**22  # in a block of `moments_in_blocks`
 
 
 def measure_spectrum(
     features: Tensor, progress: Callable[[int, int], None] | None = None
 ) -> tuple[list[float], dict[str, float | None], Verdict]:
     """Eigenvalues, measures and verdict of features [n, K], which may lie in a mapped file."""
-    mean, covariance, broken = running_moments(features, progress)
+    mean, covariance, broken = moments_in_blocks(features, progress)
     if broken:
         verdict = Verdict(
             "not finite",
@@ -65,7 +65,9 @@ def measure_spectrum(
 
 
 @torch.no_grad()
-def running_moments(features: Tensor, progress: Callable[[int, int], None] | None = None) -> tuple[Tensor, Tensor, int]:
+def moments_in_blocks(
+    features: Tensor, progress: Callable[[int, int], None] | None = None
+) -> tuple[Tensor, Tensor, int]:
     """Mean `[K]` and unbiased covariance `[K, K]` of rows, in float64 on the CPU, and how many rows are not finite.
 
     In blocks: the features may lie in a mapped file. Two passes, so that a large mean costs no digits.
