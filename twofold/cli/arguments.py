@@ -1,11 +1,6 @@
 """Which words of a command are data and which are settings, and what was meant by others."""
 
-from typing import TYPE_CHECKING
-
 from twofold.errors import TwofoldError
-
-if TYPE_CHECKING:
-    pass
 
 
 def split_words(words: list[str]) -> tuple[str | None, list[str]]:

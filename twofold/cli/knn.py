@@ -1,14 +1,11 @@
 """`twofold knn`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from twofold.cli.common import OutOption, Quiet, RunArgument, app, display_of, handle_interrupts, refuse_unwritable_json
 from twofold.cli.probing import DataArgument, LayerOption, tell
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command()

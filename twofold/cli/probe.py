@@ -1,15 +1,12 @@
 """`twofold probe`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from twofold.cli.common import OutOption, Quiet, RunArgument, app, display_of, handle_interrupts, refuse_unwritable_json
 from twofold.cli.probing import DataArgument, LayerOption, tell
 from twofold.errors import TwofoldError
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command()

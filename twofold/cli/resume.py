@@ -1,7 +1,6 @@
 """`twofold resume`."""
 
 from shlex import quote
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -9,9 +8,6 @@ from twofold.cli.arguments import split_words
 from twofold.cli.common import MovedData, Quiet, RunArgument, app, handle_interrupts, processes
 from twofold.cli.results import conclude
 from twofold.errors import TwofoldError
-
-if TYPE_CHECKING:
-    pass
 
 
 # More words than there should be are taken, so that settings among them can be answered.

@@ -40,8 +40,8 @@ class StepGraph:
     """`graph(step)` trains on the batch of that step, from the fourth time on as a graph.
 
     The first calls are steps like all others, so nothing has to be undone. While one batch is trained on, the views of
-    the next are made beside it. Batches of another size, and all where the step cannot be recorded, go the plain way;
-    `refused` then says why.
+    the next are made at the same time. Batches of another size are trained on eagerly, and so are all where the step
+    cannot be recorded; `refused` then says why.
     """
 
     def __init__(self, loader: Batches, make_views: MakeViews, train: Train, clock: Tensor, streams: Streams):

@@ -11,7 +11,7 @@ import torch
 
 
 class Streams:
-    """What CUDA can do with work besides doing it at once: beside other work, and again from a recording."""
+    """What CUDA can do with work besides doing it at once: at the same time as other work, and from a recording."""
 
     def __init__(self, device: torch.device):
         self.side = torch.cuda.Stream(device)
@@ -25,7 +25,7 @@ class Streams:
             yield
 
     def join(self) -> None:
-        """Wait, on the device, for what was put beside."""
+        """Wait, on the device, for the work on the side stream."""
         torch.cuda.current_stream().wait_stream(self.side)
 
     def first(self, step: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class Streams:
         except RuntimeError as error:
             torch.cuda.synchronize()
             raise CannotRecord(str(error).splitlines()[0]) from None
-        torch.cuda.synchronize()  # for what was done beside the recording, and is no part of it
+        torch.cuda.synchronize()  # for work on other streams, which is no part of the recording
         return graph.replay
 
 
@@ -88,7 +88,7 @@ class Event:
             self.event.record(torch.cuda.current_stream(self.device))
 
     def hold_back(self) -> None:
-        """The current stream goes on after it."""
+        """Let the current stream wait for it."""
         if self.event is not None:
             torch.cuda.current_stream(self.device).wait_event(self.event)
 
@@ -98,7 +98,7 @@ class Event:
 
 
 class SideStream:
-    """A CUDA stream beside the computation's."""
+    """A CUDA stream in addition to that of the computation."""
 
     def __init__(self, device: torch.device):
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None

@@ -77,7 +77,7 @@ def training_rows(source: Source, test_fraction: float) -> np.ndarray:
 
 
 def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[SplitPart]:
-    """What of a source makes the training set, the test set and, if asked for, the rest.
+    """Split the rows of a source into the training set, the test set and, if asked for, the rest.
 
     Images without a label, among others that have one, are not held out: a test of them would say nothing. Of a group
     that is held out they are left out: nothing of it may be trained on. They are the rest.
