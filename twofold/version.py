@@ -1,3 +1,3 @@
-"""The version of Twofold, stated here alone."""
+"""The version of Twofold. The package metadata reads it from here."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
