@@ -1,4 +1,4 @@
-"""The source distribution and the wheel hold what users need and nothing else, and the wheel works outside of the repository."""
+"""The source distribution and the wheel hold what users need, and the wheel works outside of the repository."""
 
 import os
 import shutil
@@ -43,9 +43,7 @@ def package_files() -> set[str]:
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist and the wheel, built from a copy of the repository, as `python -m build` builds them."""
     pytest.importorskip("build", reason="build is not installed: pip install build")
-    pytest.importorskip(
-        "setuptools", minversion="77", reason="setuptools 77 is not installed: pip install -U setuptools"
-    )
+    pytest.importorskip("setuptools", minversion="77", reason="needs setuptools 77 or newer")
     folder = tmp_path_factory.mktemp("package")
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "data")
     copy = folder / "repository"
