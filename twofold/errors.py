@@ -1,4 +1,4 @@
-"""The error types for what a user can put right."""
+"""Errors that the user can fix, and the hints they contain."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -7,41 +7,44 @@ from shlex import quote
 
 
 class TwofoldError(Exception):
-    """Says in one line what is wrong, where, and what to do. The command line prints it and exits with 2."""
+    """An error that the user can fix.
+
+    The message states what is wrong, where, and what to do. The command line prints it and exits with status 2.
+    """
 
     exit_code = 2
 
 
 class Diverged(TwofoldError):
-    """Training produced values that are not numbers. What was saved before is sound."""
+    """The loss or a weight became NaN or infinite. Earlier checkpoints are intact."""
 
     exit_code = 1
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was asked to stop; its checkpoint is saved."""
+    """The user stopped the run, and Twofold saved a checkpoint first."""
 
     def __init__(self, path: Path, signal_number: int):
-        super().__init__(f"{path} was stopped, and all of it is saved; go on with twofold.resume({str(path)!r})")
+        super().__init__(f"{path} was stopped and saved; continue with twofold.resume({str(path)!r})")
         self.path, self.signal_number = path, signal_number
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was stopped at once; its last checkpoint is sound."""
+    """The run stopped immediately. Its last checkpoint is intact."""
 
     def __init__(self, path: Path):
-        super().__init__(f"{path} was stopped; its last checkpoint is what twofold.resume({str(path)!r}) goes on from")
+        super().__init__(f"{path} was stopped; continue from its last checkpoint with twofold.resume({str(path)!r})")
         self.path = path
 
 
 class LostProcess(TwofoldError):
-    """Another process of the run is gone."""
+    """Another process of the run ended unexpectedly."""
 
     exit_code = 1
 
 
 class Followed(TwofoldError):
-    """This process stops because another one did, which has said why."""
+    """This process stops because another process failed and has reported the reason."""
 
     def __init__(self, reason: str, exit_code: int):
         super().__init__(reason)
@@ -49,21 +52,27 @@ class Followed(TwofoldError):
 
 
 def how_to_resume(path: Path, moved: str | None = None) -> str:
-    """The command, to be copied as it is; `moved`: where its images are now."""
+    """Return the command that resumes a run, ready to copy. `moved` is the new path of its images."""
     return f"twofold resume {quote(str(path))}{'' if moved is None else f' {quote(moved)}'}"
 
 
 def how_to_report(path: Path) -> str:
+    """Return the command that writes the report of a run, ready to copy."""
     return f"twofold report {quote(str(path))}"
 
 
+def how_to_install(extra: str) -> str:
+    """Return the command that installs an extra of Twofold (`onnx`, `parquet`, `timm`, ...), ready to copy."""
+    return f"pip install 'twofold[{extra}]'"
+
+
 def nearest(word: str, choices: list[str]) -> str:
-    """`, did you mean 'simclr'?` where a choice is close to the word, else the choices themselves."""
+    """Return `, did you mean 'simclr'?` if a choice resembles the word, otherwise a list of the choices."""
     close = close_to(word, choices)
-    return f", did you mean '{close}'?" if close else f"; there are: {', '.join(sorted(choices))}"
+    return f", did you mean '{close}'?" if close else f"; choose from {', '.join(sorted(choices))}"
 
 
 def close_to(word: str, choices: Iterable[str]) -> str | None:
-    """What was probably meant."""
+    """Return the choice that resembles the word most, or None if none does."""
     lower = {choice.lower(): choice for choice in sorted(choices)}
     return next((lower[found] for found in get_close_matches(str(word).lower(), lower, n=1, cutoff=0.5)), None)

@@ -89,7 +89,7 @@ def test_a_missing_package_is_refused_before_anything_is_written(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)  # importing it fails
-    with pytest.raises(TwofoldError, match=rf"pip install {name}"):
+    with pytest.raises(TwofoldError, match=rf"pip install 'twofold\[{name}\]'"):
         twofold.pretrain({"data": "digits", **running.small("frossl")}, out=tmp_path / "run", log=name)
     assert not (tmp_path / "run").exists()
 

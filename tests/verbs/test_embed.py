@@ -140,7 +140,7 @@ def test_parquet_has_the_same_numbers(desk: Path) -> None:
 
 def test_without_pyarrow_it_says_what_to_install(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(twofold.TwofoldError, match=r"pip install pyarrow, or choose .npz or .csv"):
+    with pytest.raises(twofold.TwofoldError, match=r"pip install 'twofold\[parquet\]', or choose .npz or .csv"):
         twofold.embed(desk / "run", desk / "photos", desk / "none.parquet")
 
 

@@ -219,7 +219,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(twofold.TwofoldError, match="in a folder that exists"):
         twofold.export(run, "torchscript", tmp_path / "no" / "x.pt")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(twofold.TwofoldError, match=r"pip install onnx"):
+    with pytest.raises(twofold.TwofoldError, match=r"pip install 'twofold\[onnx\]'"):
         twofold.export(run, "onnx")
     assert sorted(run.iterdir()) == before
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from twofold.config.image_size import default_encoder_keys, default_image_size
 from twofold.data.load import load_data
 from twofold.data.source import Source
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, how_to_install
 from twofold.models import build_encoder
 from twofold.models.encoders import TIMM
 from twofold.runs.preprocess import Preprocess, preprocess_of
@@ -78,7 +78,7 @@ def load_timm(name: str) -> tuple[nn.Module, Preprocess]:
     try:
         import timm
     except (ImportError, RuntimeError) as error:
-        raise TwofoldError(f"{TIMM}{name} needs timm ({error}): pip install timm") from None
+        raise TwofoldError(f"{TIMM}{name} needs timm ({error}): {how_to_install('timm')}") from None
     try:
         network = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # of many kinds: a name, a network that is not there, a file that is broken

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 import torch
 from torch import Tensor, nn
 
-from twofold.errors import TwofoldError, nearest
+from twofold.errors import TwofoldError, how_to_install, nearest
 from twofold.models.norm import BatchNorm
 
 # Side, stride and padding of the first convolution, and whether a max-pool follows.
@@ -175,7 +175,7 @@ def from_timm(name: str, channels: int, image_size: int, *, pretrained: bool = F
         import timm
     except (ImportError, RuntimeError) as error:  # RuntimeError: its torchvision was built for another torch
         raise TwofoldError(
-            f"{TIMM}{name} needs timm, which cannot be imported here ({error}): pip install timm"
+            f"{TIMM}{name} needs timm, which cannot be imported here ({error}): {how_to_install('timm')}"
         ) from None
     models = timm.list_models()
     if (name.partition(".")[0] if pretrained else name) not in models:  # a tag would be left out without a word

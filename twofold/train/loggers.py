@@ -7,7 +7,7 @@ from typing import Any
 
 from twofold import dist
 from twofold.config import Config, flat
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, how_to_install
 from twofold.runs.folder import RunFolder
 
 Write = Callable[[int, Mapping[str, float]], None]
@@ -19,7 +19,7 @@ def require(names: Sequence[str] | None) -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            raise TwofoldError(f"log={name} needs a package that is not here: pip install {name}") from None
+            raise TwofoldError(f"log={name} needs the package {name}: {how_to_install(name)}") from None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, how_to_install
 from twofold.models.encoders import STEMS, TIMM
 from twofold.runs.weights import save_encoder
 
@@ -100,7 +100,7 @@ def write_onnx(exported: Exported, path: Path) -> None:
     except ImportError as error:
         raise TwofoldError(
             f"the format onnx needs onnx and onnxscript, which cannot be imported here ({error}): "
-            "pip install onnx onnxscript onnxruntime"
+            f"{how_to_install('onnx')}"
         ) from None
     torch.onnx.export(
         exported.encoder,

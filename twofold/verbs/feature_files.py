@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from twofold.data.store import readonly_tensor
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, how_to_install
 from twofold.files import refuse_unwritable
 
 ARRAY_NAMES = ("features", "embeddings", "z", "x", "arr_0")  # in a .npz file, the first that is there
@@ -211,7 +211,7 @@ def _pyarrow() -> tuple[Any, Any]:
     except ImportError as error:
         raise TwofoldError(
             f".parquet needs pyarrow, which cannot be imported here ({error}): "
-            "pip install pyarrow, or choose .npz or .csv"
+            f"{how_to_install('parquet')}, or choose .npz or .csv"
         ) from None
     return pyarrow, parquet
 
