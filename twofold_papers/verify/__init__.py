@@ -1,1 +1,1 @@
-"""`twofold verify`: both sides of each claim of the papers, computed independently, and figures from simulation."""
+"""`twofold verify` checks the claims of the papers numerically and draws their figures from simulations."""

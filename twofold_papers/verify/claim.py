@@ -1,12 +1,15 @@
-"""A claim is a statement of a paper, and a function that computes both of its sides independently.
+"""Claims of the papers: what a paper states, and a function that computes both sides of it independently.
 
-@claim("frossl", "Proposition 3.1", "minimising ‖ZᵀZ‖² and ‖ZZᵀ‖² is the same", tolerance=1e-12)
-def duality() -> Sides:
-    ...
-    return Sides(left, right)
+    @claim("frossl", "Proposition 3.1", "ZᵀZ and ZZᵀ have the same Frobenius norm. Checked: ...", tolerance=1e-12)
+    def duality() -> Sides:
+        ...
+        return Sides(left, right)
 
-@duality.printed("the same without the square")        # where the paper's own form is wrong: shown to fail
-def _() -> Sides: ...
+If the formula in the paper is wrong, the claim states the corrected one. A second function computes the published form,
+which must fail:
+
+    @duality.printed("The norms are equal without the square.")
+    def _() -> Sides: ...
 """
 
 import importlib
@@ -33,14 +36,14 @@ Verdict = Literal["holds", "holds as corrected", "FAILS"]
 
 @dataclass(frozen=True)
 class Sides:
-    """Two values that are equal, or stand in the relation, elementwise."""
+    """Two values that must be equal, or satisfy the relation, in every element."""
 
     left: Tensor | float
     right: Tensor | float
     relation: Relation = "="
 
     def error(self) -> float:
-        """The largest violation, relative to the largest value where that is above 1."""
+        """The largest violation; it is divided by the largest absolute value on either side if that is above 1."""
         left, right = (torch.as_tensor(side, dtype=torch.float64) for side in (self.left, self.right))
         if not (torch.isfinite(left).all() and torch.isfinite(right).all()):
             return float("inf")
@@ -54,7 +57,7 @@ class Sides:
             case "≥" | ">":
                 wrong = (-apart).clamp_min(0)
         if self.relation in "<>" and not ((apart < 0) if self.relation == "<" else (apart > 0)).all():
-            return float("inf")  # no tolerance makes more of less
+            return float("inf")  # a strict inequality has no tolerance
         return wrong.max().item() / scale
 
 
@@ -64,15 +67,15 @@ Compute = Callable[[], Sides]
 @dataclass
 class Claim:
     paper: str
-    number: str  # as the paper counts: "Theorem 4.3", "eq 12"
-    statement: str
+    number: str  # the paper's numbering: "Theorem 4.3", "eq 12"
+    statement: str  # what the paper claims; then "Checked: " and what is computed
     compute: Compute
     tolerance: float
-    wrong_form: str | None = None  # what the paper prints, where that is wrong
+    wrong_form: str | None = None  # what the paper states, if that is wrong
     compute_printed: Compute | None = None
 
     def printed(self, statement: str) -> Callable[[Compute], "Claim"]:
-        """The form in print, which must fail by more than the tolerance."""
+        """Decorate the function that computes the published form, which must fail by more than the tolerance."""
 
         def attach(compute: Compute) -> Claim:
             self.wrong_form, self.compute_printed = statement, compute
@@ -110,9 +113,9 @@ def claim(paper: str, number: str, statement: str, *, tolerance: float) -> Calla
 
 
 def claims(paper: str | None = None) -> list[Claim]:
-    """All of them, or one paper's, in the order of the papers and of their modules."""
+    """The claims of one paper, or of all papers, in the order of the papers."""
     if paper is not None and paper not in PAPERS:
-        raise TwofoldError(f"there are no claims of '{paper}'{nearest(paper, list(PAPERS))}")
+        raise TwofoldError(f"unknown paper '{paper}'{nearest(paper, list(PAPERS))}")
     for name in PAPERS:
         importlib.import_module(f"twofold_papers.{name.replace('-', '_')}.claims")
     wanted = list(PAPERS) if paper is None else [paper]
@@ -120,7 +123,7 @@ def claims(paper: str | None = None) -> list[Claim]:
 
 
 def check(made: Claim) -> Checked:
-    """Compute both sides, with the same random numbers every time, and leave the caller's as they were."""
+    """Compute both sides with a fixed seed; the state of the caller's random numbers does not change."""
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -131,6 +134,6 @@ def check(made: Claim) -> Checked:
         if made.compute_printed is not None:
             torch.manual_seed(0)
             printed_error = made.compute_printed().error()
-            if holds:  # a printed form that holds after all makes the claim of a mistake wrong
+            if holds:  # if the published form holds too, the claim that it is wrong is itself wrong
                 verdict = "holds as corrected" if printed_error > made.tolerance else "FAILS"
     return Checked(made, sides, error, verdict, time.perf_counter() - start, printed_error)

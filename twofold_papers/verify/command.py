@@ -1,4 +1,4 @@
-"""`twofold verify`: the papers' statements."""
+"""`twofold verify`: check the claims of the papers numerically."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,15 +13,16 @@ from twofold.cli.common import Quiet, app, display_of, handle_interrupts
 @app.command()
 def verify(
     paper: Annotated[
-        str | None, typer.Argument(metavar="[PAPER]", help="s-diet, frossl, birth, alpha-cl or isoloss.")
+        str | None, typer.Argument(metavar="[PAPER]", help="s-diet, frossl, birth, alpha-cl or isoloss. [all]")
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help="Also write a page, with the figures drawn anew.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Also draw the figures and write an HTML page.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the page there. [theory.html]", show_default=False)
+        Path | None,
+        typer.Option("--out", "-o", help="Path of the page; implies --report. [theory.html]", show_default=False),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Compute the papers' statements numerically: both sides of each, and the printed form where it is wrong."""
+    """Check the claims of the papers numerically: compute both sides of each claim and compare them."""
     from twofold.files import refuse_unwritable
     from twofold_papers.verify.claim import PAPERS, check, claims
     from twofold_papers.verify.figure import figures
@@ -43,7 +44,7 @@ def verify(
             if rows:
                 display.say(f"\n{title}")
                 display.say(claims_table(rows))
-        display.say(", ".join(f"{count} {verdict}" for verdict, count in counts(results).items()))
+        display.say("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts(results).items()))
         if page is not None:
             drawn = figures(paper)
             pictures = []
@@ -52,18 +53,20 @@ def verify(
                     pictures.append((figure, picture(figure)))
                     stage(done)
             display.say(f"report   {write_page(page, results, pictures)}")
+        else:
+            display.say("Run the command with --report to see what is computed for each claim.")
     if any(checked.verdict == "FAILS" for checked in results):
         raise typer.Exit(1)
 
 
 def claims_table(rows: list[dict[str, str]]) -> Table:
+    """The claims of one paper: number, statement with both sides and the error, and verdict."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("claim")
+    table.add_column("claim", max_width=24)
     table.add_column("statement", ratio=1)
-    for name in ("left", "", "right", "error", "allowed"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("verdict")
+    table.add_column("verdict", max_width=12)
     for cells in rows:
-        names = ("number", "statement", "left", "relation", "right", "error", "tolerance", "verdict")
-        table.add_row(*(Text(cells[name]) for name in names))
+        numbers = "{left} {relation} {right}, error {error}, allowed {tolerance}".format(**cells)
+        statement = Text.assemble(cells["statement"], "\n", (numbers, "dim"))
+        table.add_row(Text(cells["number"]), statement, Text(cells["verdict"]))
     return table

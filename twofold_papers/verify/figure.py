@@ -1,4 +1,4 @@
-"""Figures of the papers, drawn from simulation: one function each, in `twofold_papers/PAPER/figures.py`."""
+"""The papers' figures, drawn from simulations. `twofold_papers/PAPER/figures.py` has one function for each figure."""
 
 import importlib
 from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Figure:
     paper: str
     number: str  # "Figure 2"
-    caption: str  # what is seen, what the paper's shows, and where the two differ
+    caption: str  # what the figure shows, and where it agrees with the paper's figure and where not
     draw: Callable[[], "Drawing"]
 
 
@@ -32,7 +32,7 @@ def figure(paper: str, number: str, caption: str) -> Callable[[Callable[[], "Dra
 
 
 def figures(paper: str | None = None) -> list[Figure]:
-    """All of them, or one paper's; imports what draws them."""
+    """The figures of one paper, or of all papers; this imports matplotlib."""
     wanted = list(PAPERS) if paper is None else [paper]
     for name in wanted:
         importlib.import_module(f"twofold_papers.{name.replace('-', '_')}.figures")

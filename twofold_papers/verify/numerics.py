@@ -1,6 +1,6 @@
-"""What the papers' claims share: random numbers, derivatives, a general minimiser and an integrator, in float64.
+"""Numerical tools for the claims: random numbers, derivatives, a general minimiser and an integrator, in float64.
 
-They know nothing of the theorems that they are set against.
+None of them uses a result of the papers, so that they are an independent check.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-Loss = Callable[..., Tensor]  # of one tensor; what else a loop varies is held by defaults
+Loss = Callable[..., Tensor]  # called with one tensor; further values are bound as default arguments
 
 
 def randn(*shape: int) -> Tensor:
@@ -21,7 +21,7 @@ def gradient(loss: Loss, at: Tensor) -> Tensor:
 
 
 def descended(loss: Loss, start: Tensor, *, steps: int = 2000, flat: float = 1e-12) -> Tensor:
-    """A local minimum by L-BFGS, where no entry of the gradient is above `flat`."""
+    """A local minimum by L-BFGS, which stops when no entry of the gradient is above `flat`."""
     x = start.clone().requires_grad_()
     solver = torch.optim.LBFGS(
         [x],
