@@ -116,6 +116,6 @@ def test_tensors_are_arrays() -> None:
 def test_a_test_set_under_another_name_is_refused() -> None:
     images, labels = noise(20, 8, 8), np.arange(20) % 2
     parts = {"train": (images[:15], labels[:15]), "tset": (images[15:], labels[15:])}
-    with pytest.raises(TwofoldError, match="'train' and 'tset': call the test set test or testing or val or valid"):
+    with pytest.raises(TwofoldError, match="'train' and 'tset'; rename the test set to one of test, testing, val, valid"):
         open_source(parts)
     assert len(open_source({"train": parts["train"], "test": parts["tset"], "extra": parts["tset"]})) == 20

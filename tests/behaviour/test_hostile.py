@@ -216,7 +216,7 @@ def test_a_pickle_cannot_run_code(tmp_path: Path) -> None:
     for attack in attacks:
         for protocol in (0, 2, 4):
             path.write_bytes(pickle.dumps(attack, protocol=protocol))
-            with pytest.raises(TwofoldError, match=r"asks for .*which no CIFAR file needs"):
+            with pytest.raises(TwofoldError, match=r"refers to .*which CIFAR files do not need"):
                 read_pickle(path)
     assert not mark.exists()
 

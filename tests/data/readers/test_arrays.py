@@ -81,7 +81,7 @@ def test_floats_beyond_by_rounding_alone_are_black_and_white(dtype: type) -> Non
     decoded = from_arrays("x", images)[0].decode(np.arange(3), 8, 1, "key", None)
     assert decoded.images[0, 0, 0].tolist() == [255, 0] * 4
     images[0, 0, 0] = 1.002
-    with pytest.raises(TwofoldError, match=r"from -0.00196 to 1.002; scale them to 0 to 1"):
+    with pytest.raises(TwofoldError, match=r"from -0.00196 to 1.002; scale them to the range 0 to 1"):
         from_arrays("x", images)
 
 
@@ -122,8 +122,8 @@ def test_labels_become_class_numbers(labels: object, classes: tuple[str, ...], c
         ([1, 2], "one label"),
         (np.ones((4, 3)), "row 0 of x has the label"),
         (np.eye(3), "one label"),
-        ([0.5, 1, 2, 3], "whole"),
-        ([None, 0.5, 2, 3], "whole"),
+        ([0.5, 1, 2, 3], "use integers"),
+        ([None, 0.5, 2, 3], "use integers"),
     ],
 )
 def test_labels_that_are_refused(labels: object, message: str) -> None:

@@ -123,7 +123,7 @@ def test_a_pickle_cannot_run_code(tmp_path: Path, protocol: int, function: objec
         (tmp_path / name).write_bytes(pickle.dumps(record, protocol=4))
     evil = Evil(function, f"touch {tmp_path / 'ran'}")
     (tmp_path / "data_batch_3").write_bytes(pickle.dumps({"data": evil}, protocol=protocol))
-    with pytest.raises(TwofoldError, match=r"data_batch_3 cannot be read: it asks for") as caught:
+    with pytest.raises(TwofoldError, match=r"data_batch_3 cannot be read: it refers to") as caught:
         read_cifar10(tmp_path, download=False)
     assert not (tmp_path / "ran").exists()
     assert "\n" not in str(caught.value)

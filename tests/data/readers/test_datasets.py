@@ -176,9 +176,9 @@ def test_what_is_no_dataset() -> None:
     cases = {
         "is empty": Items([]),
         "none of them is an image": Items([{"text": "x"}, {"text": "y"}]),
-        "do not begin with an image": Items([("x", 1), ("y", 2)]),
-        "are str, not images": Items(["x", "y"]),
-        "cannot be read; OSError: gone": Items([OSError("gone"), OSError("gone")]),
+        "do not start with an image": Items([("x", 1), ("y", 2)]),
+        "are of type str; return an image": Items(["x", "y"]),
+        "cannot be read: OSError: gone": Items([OSError("gone"), OSError("gone")]),
     }
     for message, data in cases.items():
         with pytest.raises(TwofoldError, match=message) as caught:
@@ -211,7 +211,7 @@ def test_a_run_on_datasets_from_python(tmp_path: Path) -> None:
 
 def test_normalised_pixels_are_refused_with_what_to_do() -> None:
     items = Items([torch.randn(3, 8, 8) for _ in range(6)])
-    with pytest.raises(TwofoldError, match=r"cannot be read; float pixels from .*: leave out Normalize"):
+    with pytest.raises(TwofoldError, match=r"cannot be read: float pixels from .*; remove Normalize"):
         open_source(items)
     rounded = Items([torch.full((3, 8, 8), 1 + 1e-6) for _ in range(3)])  # as a sum of weights leaves them
     assert (load_data(open_source(rounded), image_size=8, channels=3, test_fraction=0.0).train.images == 255).all()

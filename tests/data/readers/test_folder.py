@@ -99,7 +99,7 @@ def test_what_is_left_out_of_a_folder_is_said(root: Path) -> None:
     draw(root, "unlabelled/1.png", "unlabelled/2.png", "test/a/1.png")
     train, test, _ = read_folder(root)
     assert len(train) + len(test) == 3
-    assert train.remark.startswith("4 images are neither in the training nor in the test folder, and left out: ")
+    assert train.remark.startswith("skipped 4 images that are in neither the training nor the test folder: ")
     assert "unlabelled" in train.remark
 
 
@@ -109,7 +109,7 @@ def test_folders_that_are_no_classes_are_explained(root: Path) -> None:
     draw(root, "stray.png")
     train, _, classes = read_folder(root)
     assert classes is None
-    assert train.remark == "folders are no classes here, since images lie beside them: 1, such as stray.png"
+    assert train.remark == "sub-folders are not used as classes, because images lie next to them (1, such as stray.png)"
 
 
 def test_two_training_folders_are_refused(root: Path) -> None:

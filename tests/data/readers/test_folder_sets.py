@@ -49,7 +49,7 @@ def test_tiny_imagenet_has_the_labels_of_its_annotations(tmp_path: Path) -> None
         assert source.test.labels.tolist() == [1, 0, 0, 1]
         assert source.train.side == 64
     (root / "val/val_annotations.txt").write_text("val_0.JPEG\tn01629819\n")
-    with pytest.raises(TwofoldError, match=r"val_annotations.txt does not name the class of .*val_1"):
+    with pytest.raises(TwofoldError, match=r"val_annotations.txt does not state the class of .*val_1"):
         open_source(root)
 
 
@@ -87,7 +87,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         path.rename(root / "val" / path.name)
     with pytest.raises(TwofoldError, match="val needs a folder for each class"):
         open_source("imagenet", data_dir=tmp_path)
-    for content, message in (("", "names no class"), ("n1\nn7\n", "no images of n7")):
+    for content, message in (("", "contains no class names"), ("n1\nn7\n", "no images of n7")):
         (tmp_path / "classes.txt").write_text(content)
         with pytest.raises(TwofoldError, match=message):
             open_source(root / "train", class_list=tmp_path / "classes.txt")

@@ -135,7 +135,7 @@ def test_files_that_are_not_there_are_skipped_with_a_reason(desk: Path) -> None:
     data = load_data(open_source(path), image_size=8, channels=3, test_fraction=0)
     assert {item.path: item.reason for item in data.skipped} == {
         "scans/none.png": "No such file or directory",
-        "scans/nu\0l.png": "not a file name",
+        "scans/nu\0l.png": "not a valid file name",
     }
     assert data.train.index.tolist() == [0, 2]
 
@@ -152,14 +152,14 @@ def test_a_pipe_in_a_list_is_not_waited_for(desk: Path) -> None:
         ("a.txt", ["scans/0.png", "scans/0.png"], r"lists scans/0\.png twice"),
         ("a.txt", ["scans/0.png", "./scans//0.png"], "lists ./scans//0.png twice"),
         ("a.csv", ["path,split", "scans/0.png,tain"], "row 2 has split 'tain', did you mean 'train'"),
-        ("a.csv", ["label,group", "cat,1"], "none called path"),
-        ("a.csv", ["img,breed", "scans/0.png,siam"], "begins with img, breed, which names no image"),
-        ("a.csv", ["path|label", "scans/0.png|cat"], r"begins with path\|label, .* separated by commas or semicolons"),
-        ("a.csv", ["path\tlabel", "scans/0.png\tcat"], "begins with path\tlabel"),
-        ("a.csv", ["path,label", ",cat"], "row 2 names no image"),
-        ("a.csv", ["path,split", "scans/0.png,test"], "no images to train on"),
-        ("a.csv", [], "no images to train on"),
-        ("a.txt", [], "no images to train on"),
+        ("a.csv", ["label,group", "cat,1"], "name the column of files path"),
+        ("a.csv", ["img,breed", "scans/0.png,siam"], "the first row of .* is img, breed, which is not an image"),
+        ("a.csv", ["path|label", "scans/0.png|cat"], r"is path\|label, .* separate columns by commas or semicolons"),
+        ("a.csv", ["path\tlabel", "scans/0.png\tcat"], "is path\tlabel"),
+        ("a.csv", ["path,label", ",cat"], "row 2 has no path of an image"),
+        ("a.csv", ["path,split", "scans/0.png,test"], "lists no training images"),
+        ("a.csv", [], "lists no training images"),
+        ("a.txt", [], "lists no training images"),
         ("a.txt", ["nowhere.png"], r"none of the 1 image files can be read; .*nowhere\.png: No such file"),
     ],
 )

@@ -133,11 +133,11 @@ def test_what_is_wrong_with_shards(tmp_path: Path) -> None:
         "gunzip": pack(tmp_path / "packed.tar", members, "w:gz"),
         "cannot be read as a tar file": tmp_path / "text.tar",
         "no images in": pack(tmp_path / "empty.tar", {"a.txt": b"text"}),
-        "there is no .*x-3.tar": str(tmp_path / "x-{3..5}.tar"),
-        "give at most": str(tmp_path / "x-{0..99999999}.tar"),
-        "holds no label": pack(tmp_path / "label.tar", {**members, "00000.json": b"{"}),
+        "x-3.tar does not exist": str(tmp_path / "x-{3..5}.tar"),
+        "use a pattern of at most": str(tmp_path / "x-{0..99999999}.tar"),
+        "contains no label": pack(tmp_path / "label.tar", {**members, "00000.json": b"{"}),
         "has the label": pack(tmp_path / "labels.tar", {**members, "00000.json": b'{"label": [1]}'}),
-        "no image of .*can be read": pack(tmp_path / "broken.tar", {"a.png": b"x", "b.png": b"y"}),
+        "none of the inspected images can be read": pack(tmp_path / "broken.tar", {"a.png": b"x", "b.png": b"y"}),
     }
     for message, data in cases.items():
         with pytest.raises(TwofoldError, match=message) as caught:

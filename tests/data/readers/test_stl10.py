@@ -60,7 +60,7 @@ def test_stl10_has_the_stem_and_the_blur_of_the_papers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "file, content, message",
     [
-        ("train_X.bin", b"x" * 5000, "whole images"),
+        ("train_X.bin", b"x" * 5000, "complete images"),
         ("train_y.bin", bytes([1, 2, 3]), "label from 1 to 3"),
         ("test_y.bin", bytes([0, 1, 2]), "label from 1 to 3"),
     ],

@@ -1,4 +1,4 @@
-"""One module for each kind of source: it finds the images and says how each is decoded. `data/registry.py` lists them.
+"""One reader module for each kind of data. A reader finds the images and defines how to decode each one.
 
-`columns`, `file_index`, `pickles` and `splits` are what several of them share.
+`data/registry.py` lists the readers. `columns`, `file_index`, `pickles` and `splits` contain code that readers share.
 """

@@ -1,6 +1,7 @@
-"""Images that come as arrays: from Python, or from a .npy or .npz file.
+"""Read images from arrays: objects of a program, or a .npy or .npz file.
 
-n images, H height, W width, C channels. Layouts [n, H, W], [n, H, W, C] and [n, C, H, W]; uint8, or float from 0 to 1.
+The accepted layouts are [n, H, W], [n, H, W, C] and [n, C, H, W], where n is the number of images, H the height, W the
+width and C the number of channels. The pixels are uint8, or float from 0 to 1.
 """
 
 import zipfile
@@ -22,11 +23,11 @@ NPZ_IMAGE_KEYS = ("images", "x", "x_train", "train_images", "arr_0")
 NPZ_LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
 NPZ_TEST_IMAGE_KEYS = ("x_test", "test_images")
 NPZ_TEST_LABEL_KEYS = ("y_test", "test_labels")
-BOMB_BYTES, BOMB_RATIO = 2**30, 200  # no member of an archive grows to more, and so many times its size
+BOMB_BYTES, BOMB_RATIO = 2**30, 200  # a member that would unpack to more than both limits is refused
 
 
 def is_arrays(data: Any) -> bool:
-    """Images, or a pair of images and labels; numpy's or torch's."""
+    """Whether `data` are an array of images or a pair (images, labels), from numpy or torch."""
     if isinstance(data, tuple) and len(data) == 2:
         return is_array(data[0]) and getattr(data[1], "ndim", 1) < 3
     return is_array(data)
@@ -37,27 +38,30 @@ def is_array(data: Any) -> bool:
 
 
 def is_array_splits(data: Any) -> bool:
-    """Training and test set, each of them images, or a pair of images and labels. A pair of arrays is one part."""
+    """Whether `data` are a training and a test set that each satisfy `is_arrays`.
+
+    A pair of arrays is not: it is read as images and labels.
+    """
     return not is_arrays(data) and are_splits_of(is_arrays, data)
 
 
 def to_numpy(array: Any) -> Any:
-    """Tensors as arrays; bfloat16, which numpy has not, as float32. Anything else as it is."""
+    """Turn a tensor into an array, and return anything else unchanged. numpy has no bfloat16, so it becomes float32."""
     if not is_of(array, "torch", "Tensor"):
         return array
-    import torch  # late: the names of sets are read where no tensor is needed
+    import torch  # imported late, because this module is also imported to list the named sets
 
     array = array.detach().cpu()
     return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
 
 
 def read_arrays(data: Any) -> ArraySplits:
-    """Of what `is_arrays`."""
+    """Read data that satisfy `is_arrays`."""
     return from_arrays("the array", *_images_and_labels(data))
 
 
 def read_array_splits(data: Any) -> ArraySplits:
-    """Of what `is_array_splits`."""
+    """Read data that satisfy `is_array_splits`."""
     train, test = train_and_test_of(data)
     return from_arrays("the array", *_images_and_labels(train), *_images_and_labels(test))
 
@@ -82,15 +86,15 @@ def read_array_file(path: Path) -> ArraySplits:
             ]
     except TwofoldError:
         raise
-    except Exception as error:  # numpy and zipfile have many ways to say that a file is damaged
-        # numpy takes whatever is no array for a pickle, and advises to trust it.
-        text = "it holds no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
+    except Exception as error:  # numpy and zipfile raise many types of errors for a damaged file
+        # numpy takes every other file for a pickle and advises the user to trust it.
+        text = "it contains no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
         raise TwofoldError(f"{path} cannot be read: {text}; write it with numpy.save or numpy.savez") from error
     images, labels, test_images, test_labels = found
     if images is None:
         raise TwofoldError(
-            f"{path} holds {', '.join(names.values()) or 'nothing'}, and no images; "
-            f"save them under one of: {', '.join(NPZ_IMAGE_KEYS)}"
+            f"{path} contains no array of images, only {', '.join(names.values()) or 'nothing'}; "
+            f"save the images under one of these names: {', '.join(NPZ_IMAGE_KEYS)}"
         )
     return from_arrays(str(path), images, labels, test_images, test_labels)
 
@@ -101,7 +105,7 @@ def _refuse_zip_bomb(path: Path) -> None:
             if member.file_size > max(BOMB_BYTES, BOMB_RATIO * member.compress_size):
                 raise TwofoldError(
                     f"{path} would unpack {member.filename} from {member.compress_size:,} to {member.file_size:,} "
-                    "bytes, which is refused; if that is right, save it with numpy.save"
+                    "bytes; Twofold refuses this. If the file is correct, save the array with numpy.save"
                 )
 
 
@@ -112,7 +116,7 @@ def from_arrays(
     test_images: np.ndarray | None = None,
     test_labels: Any = None,
 ) -> ArraySplits:
-    """Checked and brought to one layout; `where` names the source in messages."""
+    """Check arrays and bring them to one layout. `where` is the name of the source in messages."""
     train_pixels = _channels_last(where, images)
     test_pixels = None if test_images is None else _channels_last(f"test of {where}", test_images)
     train_names = None if labels is None else _label_column(where, labels, len(train_pixels))
@@ -136,14 +140,14 @@ def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
         if first and last:
             raise TwofoldError(
                 f"{where} has shape {shape}, which could be [n, H, W, C] or [n, C, H, W]; "
-                "give grey images as [n, H, W], and enlarge images of 3 pixels or less"
+                "pass greyscale images as [n, H, W], and enlarge images that are 3 pixels wide or less"
             )
-        if not first and not last:  # other images than grey or coloured ones have fewer channels than pixels in a row
+        if not first and not last:  # neither greyscale nor RGB: fewer channels than rows and columns of pixels
             first, last = images.shape[1] < min(images.shape[2:]), images.shape[3] < min(images.shape[1:3])
         if not first and not last:
             raise TwofoldError(
-                f"{where} has shape {shape}: neither [n, H, W, C] nor [n, C, H, W] with 1 or 3 channels, or with fewer "
-                "channels than rows and columns of pixels; leave out channels, or enlarge the images"
+                f"{where} has shape {shape}, which is neither [n, H, W, C] nor [n, C, H, W]: images have 1 or 3 "
+                "channels, or fewer channels than rows and columns of pixels; remove channels, or enlarge the images"
             )
         pixels = images if last else images.transpose(0, 2, 3, 1)
     else:
@@ -151,13 +155,13 @@ def _channels_last(where: str, images: np.ndarray) -> np.ndarray:
     if images.size and images.dtype.kind == "f":
         low, high = (extreme([extreme(block) for block in blocks_of(images)]) for extreme in (np.min, np.max))
         if np.isnan(low):
-            raise TwofoldError(f"{where} has pixels that are NaN: leave those images out, or mend them")
+            raise TwofoldError(f"{where} has pixels that are NaN; remove or repair those images")
         if not (low >= -ROUNDING_ERROR and high <= 1 + ROUNDING_ERROR):
-            raise TwofoldError(f"{where} has float pixels from {low:g} to {high:g}; scale them to 0 to 1")
+            raise TwofoldError(f"{where} has float pixels from {low:g} to {high:g}; scale them to the range 0 to 1")
     elif images.dtype != np.uint8:
         raise TwofoldError(f"{where} has pixels of type {images.dtype}; give uint8 (0 to 255) or float (0 to 1)")
     if images.size == 0:
-        raise TwofoldError(f"{where} has shape {shape}: there are no images in it")
+        raise TwofoldError(f"{where} has shape {shape} and contains no images")
     return pixels
 
 
@@ -166,13 +170,15 @@ def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
         labels = labels.tolist()  # with None where the mask is
     column = np.asarray(labels)
     if column.dtype.kind == "U" and not isinstance(labels, np.ndarray):
-        column = np.asarray(labels, dtype=object)  # numpy writes NaN among texts as a text
+        column = np.asarray(labels, dtype=object)  # otherwise numpy turns NaN into the text "nan"
     if column.shape == (count, 1):
         column = column[:, 0]
-    if column.ndim == 2 and len(column) == count:  # one-hot rows, or nothing that is understood
+    if column.ndim == 2 and len(column) == count:  # one-hot rows; `parse_label` refuses others
         column = np.array([parse_label(row, f"row {number} of {where}") for number, row in enumerate(column)])
     if column.shape != (count,):
-        raise TwofoldError(f"{where} has {count} images and labels of shape {column.shape}; give one label for each")
+        raise TwofoldError(
+            f"{where} has {count} images and labels of shape {column.shape}; pass one label for each image"
+        )
     if column.dtype == object:
         column = _fill_unknown(where, [parse_label(label, f"row {row} of {where}") for row, label in enumerate(column)])
     if column.dtype.kind == "f":
@@ -182,23 +188,23 @@ def _label_column(where: str, labels: Any, count: int) -> np.ndarray:
         column = np.char.decode(column, "utf-8", "replace")
     if column.dtype.kind not in "iubU":
         raise TwofoldError(
-            f"{where} has labels of type {column.dtype}; give whole numbers, or text: below 0, or empty, where unknown"
+            f"{where} has labels of type {column.dtype}; use integers (-1 if unknown) or text (empty if unknown)"
         )
     return column
 
 
 def _fill_unknown(where: str, cells: list[Cell]) -> np.ndarray:
-    """Texts or whole numbers, with an empty text or UNKNOWN where a label is not known."""
+    """Return the labels as text or integers; an unknown label becomes an empty text or UNKNOWN."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds == {str, int}:
-        raise TwofoldError(f"{where} has labels that are text and labels that are numbers; give one or the other")
+        raise TwofoldError(f"{where} has labels that are text and labels that are numbers; use only one of the two")
     unknown: Cell = "" if kinds == {str} else UNKNOWN
     return np.array([unknown if cell is None else cell for cell in cells])
 
 
 def _distinct_values(columns: list[np.ndarray]) -> np.ndarray | None:
     if len({column.dtype.kind == "U" for column in columns}) == 2:
-        raise TwofoldError("labels are text in one of training and test set, and numbers in the other")
+        raise TwofoldError("the training and the test set have labels of different types; use text or numbers in both")
     found = [column[_is_known(column)] for column in columns]
     return np.unique(np.concatenate(found)) if sum(map(len, found)) else None
 
@@ -210,5 +216,5 @@ def _class_numbers(values: np.ndarray | None, names: np.ndarray | None) -> np.nd
 
 
 def _is_known(column: np.ndarray) -> np.ndarray:
-    """A label below 0 is none, as is an empty text."""
+    """Return which labels are known, bool [n]. A negative number or an empty text means unknown."""
     return column != "" if column.dtype.kind == "U" else column >= 0

@@ -1,4 +1,4 @@
-"""The sets `cifar10` and `cifar100`, whose files are pickles."""
+"""The named datasets `cifar10` and `cifar100`, whose files are pickles."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from twofold.data.downloads import Remote, find_or_fetch
 from twofold.data.readers.pickles import read_pickle
 from twofold.errors import TwofoldError
 
-# Things and animals are the same mirrored or in part: the augmentation of every run will do.
+# The objects keep their class when they are mirrored or cropped, so the default augmentation suits them.
 DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
 
 CIFAR10_BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
@@ -43,7 +43,7 @@ def read_cifar10(data_dir: Path, download: bool) -> ArraySplits:
 
 
 def read_cifar100(data_dir: Path, download: bool) -> ArraySplits:
-    """With the hundred fine labels."""
+    """Return CIFAR-100 with its 100 fine labels."""
     files = find_or_fetch("cifar100", data_dir, CIFAR100_REMOTES, (CIFAR100_FOLDER, "."), download)
     classes = _read_classes(files["meta"], "fine_label_names")
     train, test = (ArraySplit(*read_batch(files[part], "fine_labels", len(classes))) for part in ("train", "test"))
@@ -54,17 +54,17 @@ def _read_classes(path: Path, key: str) -> tuple[str, ...]:
     try:
         return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in read_pickle(path)[key])
     except (KeyError, TypeError, UnicodeDecodeError):
-        raise TwofoldError(f"{path} has no {key}; fetch the file again") from None
+        raise TwofoldError(f"{path} has no {key}; download it again") from None
 
 
 def read_batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
     batch = read_pickle(path)
     data, given = batch.get("data"), batch.get(key)
-    # Looked at one by one: lists in lists can be small in a file and endless for numpy.
+    # Each label is checked before numpy sees the list: nested lists can be tiny in a pickle and huge as an array.
     plain = isinstance(given, list) and all(type(label) is int and 0 <= label < classes for label in given)
     labels = np.array(given if plain else [], np.int64)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
-        raise TwofoldError(f"{path} has no CIFAR images (uint8 rows of 3072); fetch the file again")
+        raise TwofoldError(f"{path} has no CIFAR images (uint8 rows of 3072); download it again")
     if labels.shape != data.shape[:1]:
-        raise TwofoldError(f"{path} has no {key} from 0 to {classes - 1} for every image; fetch the file again")
+        raise TwofoldError(f"{path} has no {key} from 0 to {classes - 1} for every image; download it again")
     return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels

@@ -1,6 +1,6 @@
-"""Tables as people write them, and labels and groups as numbers: UNKNOWN where a cell is empty.
+"""Read tables, and turn labels and groups into numbers. An empty cell becomes UNKNOWN.
 
-The readers of lists, shards, arrays and Datasets call it, and methods that read a graph from a CSV file.
+The readers of lists, shards, arrays and Datasets use this module, and so do methods that read a graph from a CSV file.
 """
 
 import csv
@@ -20,8 +20,8 @@ Cell = str | int | None  # None: empty
 
 
 def read_rows(path: Path) -> list[tuple[int, list[str]]]:
-    """The rows of a CSV file that are not empty, each with its number from 1; tabs separate the cells of a .tsv."""
-    text = path.read_text(encoding="utf-8-sig")  # Excel begins a file with a mark, which is no name
+    """Return the non-empty rows of a CSV or TSV file, each with its row number (from 1)."""
+    text = path.read_text(encoding="utf-8-sig")  # drops the byte order mark that Excel writes
     return [
         (number, row)
         for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=find_delimiter(path, text)), 1)
@@ -30,7 +30,10 @@ def read_rows(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def find_delimiter(path: Path, text: str) -> str:
-    """Spreadsheets write semicolons where the comma is in numbers; a file's name may have one, too."""
+    """Return the delimiter: a tab in a .tsv, otherwise a comma or a semicolon.
+
+    Spreadsheets write semicolons in countries where numbers have a decimal comma. A file name may contain one too.
+    """
     if path.suffix.lower() == ".tsv":
         return "\t"
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -39,9 +42,10 @@ def find_delimiter(path: Path, text: str) -> str:
 
 
 def number_labels(*columns: Sequence[Cell]) -> tuple[list[np.ndarray | None], tuple[str, ...] | None]:
-    """int64 numbers of each column's cells among the values of all, in their order, and the values' names.
+    """Replace each cell by the int64 number of its value among the sorted values of all columns.
 
-    Numbers are in the order of numbers also where they are written as text. A column without any value is None.
+    Returns one array for each column (None if the column is empty), and the values as text. Numbers that are written as
+    text are sorted as numbers.
     """
     values = {cell for column in columns for cell in column if cell is not None}
     if not values:
@@ -53,8 +57,7 @@ def number_labels(*columns: Sequence[Cell]) -> tuple[list[np.ndarray | None], tu
 
 
 def parse_label(value: Any, where: str) -> Cell:
-    """A label from Python: text, a whole number (also numpy's or torch's, or one-hot), or nothing, as NaN and pandas'
-    NA are."""
+    """Return a label as text or as an integer. A one-hot vector becomes an integer; NaN and pandas' NA become None."""
     if value is None or type(value).__name__ == "NAType":
         return None
     if isinstance(value, str):
@@ -70,14 +73,14 @@ def parse_label(value: Any, where: str) -> Cell:
             return None if int(number) < 0 else int(number)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         pass
-    raise TwofoldError(f"{where} has the label {str(value)[:60]!r}; give whole numbers or text, or none for unknown")
+    raise TwofoldError(f"{where} has the label {str(value)[:60]!r}; use integers or text, or None if it is unknown")
 
 
 def _one_hot_class(value: Any) -> int:
-    """Of a one-hot vector."""
+    """Return the class of a one-hot vector."""
     parts = value.tolist()
     if sorted(parts) != [0] * (len(parts) - 1) + [1]:
-        raise ValueError("this is no class")
+        raise ValueError("not a one-hot vector")
     return parts.index(1)
 
 

@@ -1,7 +1,8 @@
-"""Datasets that a program has already: PyTorch's (anything with a length and numbered items), and Hugging Face's.
+"""Read Dataset objects: PyTorch's (any object with a length and numbered items) and Hugging Face's.
 
-Neither library is imported: an item is an image, a tuple (image, label, …) or a dict with such entries. Images are
-Pillow's, arrays [H, W] or [H, W, C], or tensors [C, H, W]; uint8, or float from 0 to 1. A label below 0 is unknown.
+An item is an image, a tuple (image, label, …), or a dict with an image and a label. An image is a Pillow image, an
+array [H, W] or [H, W, C], or a tensor [C, H, W]. Pixels are uint8, or float from 0 to 1. A negative label means
+unknown. Neither library is imported.
 """
 
 import hashlib
@@ -22,11 +23,11 @@ from twofold.types import is_of
 
 ITEM_IMAGE_KEYS = ("image", "img", "images", "pixel_values", "picture", "jpg", "png")
 ITEM_LABEL_KEYS = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
-MAX_INSPECTED = 1024  # items of a dataset that knows its own fingerprint, and rows tried for a readable one
+MAX_INSPECTED = 1024  # items inspected if the dataset has a fingerprint, and items tried to find a readable one
 
 
 def is_dataset(data: Any) -> bool:
-    """One with a length and items by number; not the other things that have those."""
+    """Whether `data` has a length and numbered items, and is not a sequence, mapping, array or tensor."""
     return (
         hasattr(data, "__getitem__")
         and hasattr(data, "__len__")
@@ -36,7 +37,10 @@ def is_dataset(data: Any) -> bool:
 
 
 def is_splits(data: Any) -> bool:
-    """A mapping with a training set, as Hugging Face's DatasetDict, or a pair (train, test), as random_split's list."""
+    """Whether `data` is a mapping with a training set, such as a DatasetDict, or a pair (train, test).
+
+    The pair may be a list, as `torch.utils.data.random_split` returns.
+    """
     return are_splits_of(is_dataset, tuple(data) if isinstance(data, list) else data)
 
 
@@ -60,19 +64,19 @@ def read_dataset(data: Any, progress: Progress | None = None) -> ItemSplits:
 
 
 class _DatasetReader:
-    """One dataset: where image and label are in its items, and what `inspect` finds out about them."""
+    """One dataset: the keys of image and label in its items, and the facts that `inspect` collects."""
 
     def __init__(self, data: Any, where: str) -> None:
         self.data, self.where = data, where
         if len(data) == 0:
             raise TwofoldError(f"{where} is empty")
         self.image_key, self.label_key = _find_keys(self.item(self.first_readable(self.item)), where)
-        # Random transforms would make every epoch's images, and the cache's key, others.
+        # With random transforms, the images and the cache key would change at each access.
         readable = self.first_readable(self.image)
         if self.bytes_of(readable) != self.bytes_of(readable):
             raise TwofoldError(
-                f"{where} gives another image each time it is asked for the same one; leave out its random "
-                "transforms: Twofold makes the views itself"
+                f"{where} returns a different image each time the same item is read; remove its random transforms, "
+                "because Twofold creates the views itself"
             )
         features = getattr(data, "features", None)
         label = features.get(self.label_key) if isinstance(features, Mapping) else None
@@ -90,7 +94,7 @@ class _DatasetReader:
                 return row
             except Unreadable as error:
                 reason = reason or str(error)
-        raise TwofoldError(f"the items of {self.where} cannot be read; {reason}")
+        raise TwofoldError(f"the items of {self.where} cannot be read: {reason}")
 
     def item(self, row: int) -> Any:
         try:
@@ -105,7 +109,7 @@ class _DatasetReader:
         try:
             return _as_image(item if self.image_key is None else item[self.image_key])
         except (KeyError, IndexError, TypeError):
-            raise Unreadable("an item without an image where others have one") from None
+            raise Unreadable("the item has no image, but others have") from None
 
     def bytes_of(self, row: int) -> bytes:
         image = self.image(row)
@@ -114,12 +118,15 @@ class _DatasetReader:
     def label(self, item: Any, row: int) -> Cell:
         try:
             value = None if self.label_key is None else item[self.label_key]
-        except (KeyError, IndexError):  # others have one
+        except (KeyError, IndexError):  # this item has no label, but others have
             return None
         return parse_label(value, f"item {row} of {self.where}")
 
     def inspect(self, progress: Progress | None) -> None:
-        """Sizes, labels and a hash of everything: of Hugging Face's datasets, which know theirs, from a sample."""
+        """Collect sizes, labels and a hash of the content.
+
+        A Hugging Face dataset has a fingerprint of its content, so only a sample of its images is read.
+        """
         fingerprint = getattr(self.data, "_fingerprint", None)
         known = isinstance(fingerprint, str) and hasattr(self.data, "column_names")
         if known and self.label_key is not None:
@@ -146,7 +153,7 @@ class _DatasetReader:
         elif self.label_key is None:
             self.labels = [None] * len(everything)
         if not self.sides:
-            raise TwofoldError(f"no item of {self.where} is an image that can be read")
+            raise TwofoldError(f"no inspected item of {self.where} is an image that can be read")
         self.facts = state.digest()
 
     def to_split(self, labels: np.ndarray | None) -> ItemSplit:
@@ -157,25 +164,34 @@ class _DatasetReader:
             side=int(np.median(self.sides)),
             grey=self.grey,
             facts=self.facts,
-            threads=1,  # a Dataset may hold one file open for all its items
+            threads=1,  # a Dataset may read all items through one open file
         )
 
 
 def _find_keys(item: Any, where: str) -> tuple[Any, Any]:
-    """What the image and the label are found by in an item; None: the item is the image, or has no label."""
+    """Return the keys of the image and of the label in an item.
+
+    The first is None if the item itself is the image, the second if there is no label.
+    """
     if isinstance(item, Mapping):
         image = next((key for key in (*ITEM_IMAGE_KEYS, *item) if key in item and _is_image(item[key])), None)
         if image is None:
-            raise TwofoldError(f"the items of {where} have {', '.join(map(str, item))}, and none of them is an image")
+            raise TwofoldError(
+                f"the items of {where} have the keys {', '.join(map(str, item))}, and none of them is an image; "
+                f"add the image as {ITEM_IMAGE_KEYS[0]}"
+            )
         return image, next((key for key in ITEM_LABEL_KEYS if key in item), None)
     if isinstance(item, (tuple, list)):
         if not item or not _is_image(item[0]):
-            raise TwofoldError(f"the items of {where} are tuples that do not begin with an image")
-        # What may be a label is read as one, and refused where it is none; masks, boxes and the like are left alone.
+            raise TwofoldError(f"the items of {where} are tuples that do not start with an image; put the image first")
+        # A second entry that could be a label is read as one, or refused. Masks, boxes and the like are ignored.
         other = len(item) < 2 or isinstance(item[1], (Mapping, list, tuple)) or _is_image(item[1])
         return 0, None if other else 1
     if not _is_image(item):
-        raise TwofoldError(f"the items of {where} are {type(item).__name__}, not images, tuples or dicts with an image")
+        raise TwofoldError(
+            f"the items of {where} are of type {type(item).__name__}; "
+            "return an image, a tuple (image, label) or a dict with an image"
+        )
     return None, None
 
 
@@ -192,13 +208,13 @@ def _as_image(value: Any) -> Image.Image:
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     if pixels.size == 0 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
-        raise Unreadable(f"an array of shape {pixels.shape} is no image")
+        raise Unreadable(f"an array of shape {pixels.shape} is not an image; use [H, W], [H, W, 3] or [3, H, W]")
     if pixels.dtype.kind == "f":
         if not (pixels.min() >= -ROUNDING_ERROR and pixels.max() <= 1 + ROUNDING_ERROR):  # also false for NaN
             raise Unreadable(
-                f"float pixels from {pixels.min():g} to {pixels.max():g}, and only 0 to 1 is understood: leave out "
-                "Normalize, Twofold does that itself"
+                f"float pixels from {pixels.min():g} to {pixels.max():g}, but only 0 to 1 is supported; remove "
+                "Normalize, because Twofold normalises the images itself"
             )
     elif pixels.dtype != np.uint8:
-        raise Unreadable(f"pixels of type {pixels.dtype}; uint8 and float from 0 to 1 are understood")
+        raise Unreadable(f"pixels of type {pixels.dtype}, but only uint8 and float from 0 to 1 are supported")
     return Image.fromarray(to_uint8(pixels))

@@ -1,10 +1,10 @@
-"""What is known of many image files without decoding them: sizes, kinds, and whether they changed since last time.
+"""The index of image files: size and kind of each image, read from the headers without decoding.
 
 The readers of folders and lists call `index_files`, and then `split_of_files` for each split.
 
-Headers are read once. The index of a folder keeps them together with size and times of each file; at the next start
-only files whose size or times differ are opened. The time of the last change of the inode cannot be set back, so a file
-that was replaced by another of the same size and time is noticed too.
+Twofold saves the index of a folder, together with the size and the times of each file. At the next start, it opens only
+files whose size or times differ. The change time of the inode cannot be set back, so Twofold also notices a file that
+was replaced by another with the same size and modification time.
 """
 
 import errno
@@ -35,12 +35,12 @@ INDEX_DTYPE = np.dtype(
         ("grey", "?"),
     ]
 )
-STATUS_FIELDS = ("size", "modified", "changed")  # what tells that a file is as it was
+STATUS_FIELDS = ("size", "modified", "changed")  # if these are equal, the file has not changed
 
 
 @dataclass(frozen=True, eq=False)
 class FileIndex:
-    """A row of INDEX_DTYPE for each name, and why those without a side are unreadable."""
+    """One row of INDEX_DTYPE for each file name, and the reason for each unreadable file."""
 
     names: Sequence[str]
     rows: np.ndarray
@@ -60,18 +60,21 @@ def split_of_files(
     groups: np.ndarray | None = None,
     unopened: Mapping[str, str] | None = None,
 ) -> ItemSplit:
-    """The index's files below root; `unopened` are folders and links that could not be opened, with the reason."""
+    """Return the split of the index's files below root.
+
+    `unopened` maps folders and links that could not be opened to the reason.
+    """
     files = index.names
     readable = index.rows[index.rows["side"] > 0]
     if not len(readable):
         first, reason = next(iter(index.reasons.items()))
         raise TwofoldError(f"none of the {len(files)} image files can be read; {root / first}: {reason}")
-    # Not the time of the inode's change: a copy of the folder has the same images.
+    # Without the change time of the inode: a copy of the folder contains the same images.
     known = ("size", "modified", "ends")
     content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in known)
 
     def row_hashes(rows: np.ndarray) -> list[bytes]:
-        # With the name: files of one size, time and border can be many, and different.
+        # The name is part of the hash, because different files can have equal sizes, times and ends.
         numbers = np.stack([index.rows[name][rows].astype(np.uint64) for name in known], axis=1)
         return [
             hashlib.blake2b(line.tobytes() + os.fsencode(files[row]), digest_size=cache.ROW_HASH_BYTES).digest()
@@ -94,7 +97,7 @@ def split_of_files(
 
 
 def index_files(root: Path, files: Sequence[str], *, of: Path, progress: Progress | None = None) -> FileIndex:
-    """Inspect the files that the saved index `of` a folder or list does not know as they are; save the new index."""
+    """Inspect the files that are new or changed since the index of the folder or list `of` was saved, and save it."""
     times, reasons = _read_statuses(root, files)
     rows = np.zeros(len(files), INDEX_DTYPE)
     for column, name in enumerate(STATUS_FIELDS):
@@ -113,12 +116,12 @@ def index_files(root: Path, files: Sequence[str], *, of: Path, progress: Progres
 
 
 def _take_unchanged(files: Sequence[str], rows: np.ndarray, known: FileIndex, candidates: np.ndarray) -> np.ndarray:
-    """Fill the rows of files that are as `known` has them, and say which these are, bool [n]."""
+    """Copy the rows of unchanged files from `known`, and return which files these are, bool [n]."""
     places = dict(zip(known.names, range(len(known.names)), strict=True))
     place = np.array([places.get(name, -1) for name in files], np.int64)
     before = known.rows[place]
     same = (place >= 0) & candidates & np.all([rows[name] == before[name] for name in STATUS_FIELDS], axis=0)
-    same &= before["side"] > 0  # what could not be read is tried again
+    same &= before["side"] > 0  # unreadable files are tried again
     rows[same] = before[same]
     return same
 
@@ -126,7 +129,7 @@ def _take_unchanged(files: Sequence[str], rows: np.ndarray, known: FileIndex, ca
 def _inspect_rows(
     root: Path, files: Sequence[str], rows: np.ndarray, new_rows: list[int], progress: Progress | None
 ) -> dict[str, str]:
-    """Fill these rows from the files themselves; for those that cannot be read, why."""
+    """Fill these rows from the files, and return the reason for each file that cannot be read."""
     reasons: dict[str, str] = {}
     paths = (root / files[row] for row in new_rows)
     with silence_pillow():
@@ -145,18 +148,18 @@ def _inspect_rows(
 
 
 def _read_statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[str, str]]:
-    """Size and times of each file, int64 [n, 3], and why some have none."""
+    """Return size and times of each file, int64 [n, 3], and the reason for each file that has none."""
     found: list[tuple[int, int, int]] = []
     reasons: dict[str, str] = {}
     for name in files:
         try:
             status = os.stat(os.path.join(root, name))
-            if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+            if not stat.S_ISREG(status.st_mode):  # reading a pipe would block
                 raise OSError(errno.EINVAL, "not a file")
             found.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-        except (OSError, ValueError) as error:  # ValueError: a name with a null character, from a list
+        except (OSError, ValueError) as error:  # ValueError: a name in a list contains a null character
             found.append((0, 0, 0))
-            reasons[name] = getattr(error, "strerror", None) or "not a file name"
+            reasons[name] = getattr(error, "strerror", None) or "not a valid file name"
     return np.array(found, np.int64).reshape(-1, len(STATUS_FIELDS)), reasons
 
 
@@ -166,17 +169,17 @@ def index_path(of: Path) -> Path:
 
 
 def load_index(of: Path) -> FileIndex | None:
-    """The index of a folder or list; None where there is none, or it is damaged."""
+    """Return the saved index of a folder or list, or None if it does not exist or is damaged."""
     try:
         with np.load(index_path(of), allow_pickle=False) as content:
             names, rows = os.fsdecode(content["names"].tobytes()).split("\0"), content["rows"]
-    except Exception:  # numpy and zipfile have many ways to say that a file is damaged; it is then made anew
+    except Exception:  # numpy and zipfile raise many types of errors for a damaged file; the index is then rebuilt
         return None
     return FileIndex(names, rows, {}) if rows.dtype == INDEX_DTYPE and rows.shape == (len(names),) else None
 
 
 def save_index(of: Path, index: FileIndex) -> None:
-    """An index saves time and nothing else: where it cannot be written, there is none."""
+    """Save an index. A failure is ignored, because an index only saves time."""
     path = index_path(of)
     blob = os.fsencode("\0".join(index.names))
     try:

@@ -1,13 +1,15 @@
-"""A folder of images: what is in it, which split and class each file belongs to, and its decoded pixels.
+"""Read a folder of images: find the image files, and assign each to a split and a class.
 
-- `train` or `training`, and one of `test`, `testing`, `val`, `valid`, `validation`, `eval`, `dev` next to it, are the
-  splits (where several are there: the first of these with classes).
-- Sub-folders with images, and no images next to them, are classes; what is nested in a class belongs to it.
-- Otherwise all images, at any depth, are one set without labels.
-- A folder that holds nothing but one folder stands for that folder.
-- `val_annotations.txt`, as in tiny-imagenet-200, names the classes of the images of a test folder.
-Hidden and non-image files are ignored. Links are followed; each real folder is read once. Links that lead nowhere are
-listed among what cannot be read, and change nothing of the above.
+- Splits: the folder `train` (or `training`) and a test folder next to it. The name of the test folder is `test`,
+  `testing`, `val`, `valid`, `validation`, `eval` or `dev`. If there are several, the first in this order that has
+  classes is used.
+- Classes: the sub-folders are classes if no images lie next to them. Images at any depth inside a class belong to it.
+- Otherwise, all images at any depth form one set without labels.
+- If a folder contains nothing except one sub-folder, that sub-folder is read instead.
+- If a test folder contains `val_annotations.txt`, as in tiny-imagenet-200, that file states the classes of its images.
+
+Hidden files and files that are not images are ignored. Symbolic links are followed, and each folder is read once.
+Broken links are reported as unreadable and do not affect the rules above.
 """
 
 import os
@@ -31,11 +33,11 @@ SHOWN_REASONS = 3
 
 
 class NoImages(TwofoldError):
-    """A folder without any file that could be an image."""
+    """The folder contains no image files."""
 
 
 def read_class_list(class_list: str | Path) -> tuple[str, ...]:
-    """The class names of a text file, each once, in their order."""
+    """Return the class names in a text file, in order and without repeats."""
     path = Path(class_list).expanduser()
     try:
         names = tuple(path.read_text(encoding="utf-8-sig").split("\n"))
@@ -43,16 +45,16 @@ def read_class_list(class_list: str | Path) -> tuple[str, ...]:
         raise TwofoldError(f"class_list={path} cannot be read: {error}") from None
     found = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
     if not found:
-        raise TwofoldError(f"class_list={path} names no class; write one on each line")
+        raise TwofoldError(f"class_list={path} contains no class names; write one name per line")
     return found
 
 
 def read_folder(root: Path, progress: Progress | None = None, *, only: Collection[str] = ()) -> ItemSplits:
-    """List the images and read their headers; of classes, `only` these where there are any."""
+    """List the images and read their headers. If `only` is not empty, keep just the classes it names."""
     files, unopened = find_image_files(root)
     if not files:
         reason = "".join(f" ({root / name}: {why})" for name, why in islice(unopened.items(), SHOWN_REASONS))
-        raise NoImages(f"no images in {root}{reason}; endings that count: {' '.join(sorted(extensions()))}")
+        raise NoImages(f"no images in {root}{reason}; supported file extensions: {' '.join(sorted(extensions()))}")
     train_files, test_files = _find_splits(root, files)
     remark = _describe_unused(files, train_files, test_files)
     if only:
@@ -63,7 +65,8 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
     number = {name: place for place, name in enumerate(names)}
 
     def to_split(part: Mapping[str, str | None], rows: slice, unopened: Mapping[str, str]) -> ItemSplit:
-        labels = [number.get(name, UNKNOWN) for name in part.values() if name is not None]  # of none that can be read
+        # A class without a readable image has no number.
+        labels = [number.get(name, UNKNOWN) for name in part.values() if name is not None]
         return split_of_files(root, index.part(rows), np.array(labels, np.int64) if labels else None, unopened=unopened)
 
     train = replace(to_split(train_files, slice(0, len(train_files)), unopened), remark=remark)
@@ -72,7 +75,7 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
 
 
 def find_image_files(root: Path) -> tuple[list[str], dict[str, str]]:
-    """Image files below root, sorted; and with the reason, folders that cannot be opened and links to nowhere."""
+    """Return the image files below root, sorted, and the folders and links that cannot be opened, with the reason."""
     found: list[str] = []
     unopened: dict[str, str] = {}
     seen: set[tuple[int, int]] = set()
@@ -104,7 +107,7 @@ def find_image_files(root: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def _entry_is(kind: Callable[[], bool]) -> bool:
-    """What an entry is, from the listing itself where it is no link; a link to itself is nothing."""
+    """Call `entry.is_dir` or `entry.is_file`; return False if that fails, as for a link to itself."""
     try:
         return kind()
     except OSError:
@@ -112,7 +115,7 @@ def _entry_is(kind: Callable[[], bool]) -> bool:
 
 
 def _why_missing(entry: os.DirEntry[str]) -> str:
-    """Why a link leads nowhere; "" where it does lead somewhere."""
+    """Return why a link is broken, or "" if it is not."""
     try:
         entry.stat()
     except OSError as error:
@@ -121,12 +124,12 @@ def _why_missing(entry: os.DirEntry[str]) -> str:
 
 
 def _read_annotations(listed: Path, files: list[str]) -> dict[str, str | None]:
-    """Classes from rows `file name, class, …`, separated by tabs."""
+    """Read the classes from lines `file name, class, …`, separated by tabs."""
     rows = [line.split("\t") for line in listed.read_text(encoding="utf-8", errors="replace").splitlines()]
     classes = {row[0]: row[1] for row in rows if len(row) > 1}
     missing = next((name for name in files if name.rpartition("/")[2] not in classes), None)
     if missing is not None:
-        raise TwofoldError(f"{listed} does not name the class of {missing}")
+        raise TwofoldError(f"{listed} does not state the class of {missing}; add a line for it, or remove the image")
     return {name: classes[name.rpartition("/")[2]] for name in files}
 
 
@@ -134,15 +137,15 @@ def _keep_classes(root: Path, part: dict[str, str | None], only: Collection[str]
     missing = sorted(set(only) - {name for name in part.values() if name is not None}) if part else []
     if missing:
         raise TwofoldError(
-            f"{root} has no images of {', '.join(missing[:3])}{' and others' if len(missing) > 3 else ''}; "
-            f"{len(missing)} of the {len(only)} classes asked for are not there"
+            f"{root} has no images of {', '.join(missing[:3])}{' and others' if len(missing) > 3 else ''}: "
+            f"{len(missing)} of the {len(only)} requested classes are missing"
         )
     wanted = set(only)
     return {name: of for name, of in part.items() if of in wanted}
 
 
 def _find_splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, str | None], dict[str, str | None]]:
-    """Training and test files, each with its class or None; all of `files` begin with `prefix`."""
+    """Return the training and the test files, each with its class or None. All `files` start with `prefix`."""
     tops = {_top_folder(name, prefix) for name in files}
     if None not in tops and len(tops) == 1:
         return _find_splits(root, files, f"{prefix}{tops.pop()}/")
@@ -153,7 +156,7 @@ def _find_splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[s
         return _find_classes(files, prefix), {}
     if len(training) > 1:
         folders = " and ".join(str(root / prefix / top) for top in training)
-        raise TwofoldError(f"{folders} both look like the training images: rename or move one of them")
+        raise TwofoldError(f"{folders} both look like the training set; rename or move one of them")
 
     def part(top: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
         below = f"{prefix}{top}/"
@@ -168,22 +171,22 @@ def _find_splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[s
 
 
 def _describe_unused(files: list[str], train: Mapping[str, str | None], test: Mapping[str, str | None]) -> str:
-    """What of the folder is not used, and why its folders are no classes where they could be meant as some."""
+    """Return a note on images that are not used, or on why the sub-folders are not classes; "" if there is none."""
     unused = [name for name in files if name not in train and name not in test]
     if unused:
         folders = ", ".join(sorted({str(Path(name).parent) for name in unused})[:SHOWN_REASONS])
-        return f"{len(unused):,} images are neither in the training nor in the test folder, and left out: {folders}, …"
+        return f"skipped {len(unused):,} images that are in neither the training nor the test folder: {folders}, …"
     if None not in train.values():
         return ""
     top = os.path.commonpath({os.path.dirname(name) for name in train})
     loose = [name for name in train if os.path.dirname(name) == top]
     if not loose or len(loose) == len(train):
         return ""
-    return f"folders are no classes here, since images lie beside them: {len(loose):,}, such as {loose[0]}"
+    return f"sub-folders are not used as classes, because images lie next to them ({len(loose):,}, such as {loose[0]})"
 
 
 def _find_classes(files: list[str], prefix: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
-    """Each file with its class; a single folder is one only where it is `known` from the training images."""
+    """Map each file to its class or None. A single folder is a class only if the training set has it (`known`)."""
     tops = [_top_folder(name, prefix) for name in files]
     if None in tops:
         return dict.fromkeys(files)
@@ -193,6 +196,6 @@ def _find_classes(files: list[str], prefix: str, known: Collection[str | None] =
 
 
 def _top_folder(name: str, prefix: str) -> str | None:
-    """The first folder below the prefix; None for a file directly in it."""
+    """Return the first folder below the prefix, or None for a file directly in the prefix."""
     folder, slash, _ = name[len(prefix) :].partition("/")
     return folder if slash else None

@@ -1,4 +1,4 @@
-"""Named sets that are distributed as folders of images: `tiny-imagenet`, `imagenet` and `imagenet100`."""
+"""Named datasets that are distributed as folders of images: `tiny-imagenet`, `imagenet` and `imagenet100`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,21 +8,21 @@ from twofold.data.readers.folder import read_folder
 from twofold.data.source import ReadOptions
 from twofold.errors import TwofoldError
 
-# Blurred from 96 pixels on, as in the papers; smaller images have no detail to lose.
+# As in the papers, images of 96 pixels and more are blurred. Smaller images have too little detail.
 BLURRED: dict[str, Any] = {"augment.blur": 0.5}
 
 
 @dataclass(frozen=True)
 class FolderSet:
-    """A set in train and val folders: where it may lie below data_dir, and what suits it."""
+    """A dataset with the folders `train` and `val`."""
 
-    folders: tuple[str, ...]
-    defaults: dict[str, Any]
+    folders: tuple[str, ...]  # possible folders below data_dir
+    defaults: dict[str, Any]  # configuration keys that suit the dataset
     how_to_get: str
-    classes: tuple[str, ...] = ()  # only these, where there are any
+    classes: tuple[str, ...] = ()  # if not empty, only these classes are read
 
 
-# The hundred classes of Tian, Krishnan, Isola: Contrastive Multiview Coding (2020), which others took over.
+# The hundred classes of Tian, Krishnan, Isola: Contrastive Multiview Coding (2020), which later papers also use.
 _IMAGENET100 = """
 n02869837 n01749939 n02488291 n02107142 n13037406 n02091831 n04517823 n04589890 n03062245 n01773797
 n01735189 n07831146 n07753275 n03085013 n04485082 n02105505 n01983481 n02788148 n03530642 n04435653
@@ -36,7 +36,7 @@ n03837869 n03494278 n04136333 n03794056 n03492542 n02018207 n04067472 n03930630 
 n04229816 n02100583 n03642806 n04336792 n03259280 n02116738 n02108089 n03424325 n01855672 n02090622
 """
 _IMAGENET_FOLDERS = ("imagenet", "ImageNet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC")
-_FROM_IMAGENET = "from image-net.org, with train and val in it, and in both a folder for each class"
+_FROM_IMAGENET = "from image-net.org, with the folders train and val, which contain one folder for each class"
 FOLDER_SETS = {
     "tiny-imagenet": FolderSet(
         ("tiny-imagenet-200",),
@@ -63,6 +63,6 @@ def read_folder_set(name: str, options: ReadOptions) -> ItemSplits:
     if test is None or test.labels is None:
         raise TwofoldError(
             f"{root} has no labelled test images: val needs a folder for each class, or val_annotations.txt; "
-            f"`twofold pretrain {root}` takes it as it is"
+            f"to train without test images, run `twofold pretrain {root}`"
         )
     return train, test, classes

@@ -1,9 +1,11 @@
-"""A file that lists images: text with one path on each line, or CSV (tab-separated: .tsv) with further columns.
+"""Read a file that lists images: a .txt with one path per line, or a .csv or .tsv with more columns.
 
-CSV, with commas or semicolons: the first row may name the columns, in any order: path, label, group, split (of the
-names that folders may have); other columns are ignored. Without names they are path, label, group, as many as there
-are. Text: a path, or a path and a whole number behind it, the label. Paths are relative to the list's own folder. Empty
-cells are unknown.
+- `.csv` (commas or semicolons) and `.tsv` (tabs): the first row may name the columns `path`, `label`, `group` and
+  `split`, in any order; other columns are ignored. Without such a row, the columns are path, label and group, in this
+  order. The values of `split` are the names of split folders: `train`, `test`, `val`, …
+- `.txt`: each line is a path. If an integer follows the path in every line, these integers are the labels.
+
+Paths are relative to the folder of the list. An empty cell means that the value is unknown.
 """
 
 import csv
@@ -45,16 +47,16 @@ def read_list(path: Path, progress: Progress | None = None) -> ItemSplits:
     entries = parse_list(path)
     seen: set[str] = set()
     for entry in entries:
-        normalised = os.path.normpath(entry.path)  # ./a.png is a.png
+        normalised = os.path.normpath(entry.path)  # ./a.png and a.png are the same file
         if normalised in seen:
-            raise TwofoldError(f"{path} lists {entry.path} twice; an image has one number, label and group")
+            raise TwofoldError(f"{path} lists {entry.path} twice; list each image once")
         seen.add(normalised)
     train = [entry for entry in entries if entry.split in TRAIN_NAMES]
     test = [entry for entry in entries if entry.split not in TRAIN_NAMES]
     if not train:
-        raise TwofoldError(f"{path} lists no images to train on")
+        raise TwofoldError(f"{path} lists no training images; write one path per line, or set split to train")
     index = index_files(path.parent, [entry.path for entry in [*train, *test]], of=path, progress=progress)
-    # A label of an unreadable image makes no class: none of its images can be learnt or tested.
+    # A class needs at least one readable image, so labels of unreadable images do not count.
     known = [[None if entry.path in index.reasons else entry.label for entry in part] for part in (train, test)]
     labels, classes = number_labels(*known)
     groups, _ = number_labels([entry.group for entry in train], [entry.group for entry in test])
@@ -67,7 +69,7 @@ def read_list(path: Path, progress: Progress | None = None) -> ItemSplits:
 
 
 def parse_list(path: Path) -> list[ListedImage]:
-    """The rows of a list; `path` says by its ending how they are written."""
+    """Return the rows of a list. The file extension determines the format."""
     try:
         if path.suffix.lower() == ".txt":
             lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -76,7 +78,7 @@ def parse_list(path: Path) -> list[ListedImage]:
     except (OSError, UnicodeDecodeError) as error:
         raise TwofoldError(f"{path} cannot be read as text: {error}") from None
     except csv.Error as error:
-        raise TwofoldError(f"{path} is no table: {error}") from None
+        raise TwofoldError(f"{path} is not a valid CSV table: {error}") from None
     if not rows:
         return []
     columns = _find_columns(path, rows[0][1])
@@ -84,8 +86,9 @@ def parse_list(path: Path) -> list[ListedImage]:
         rows = rows[1:]
     elif len(rows) > 1 and _names_an_image(rows[1][1]) and not _names_an_image(rows[0][1]):
         raise TwofoldError(
-            f"{path} begins with {', '.join(rows[0][1])}, which names no image: is it a heading? Then call the column "
-            f"of files {', '.join(COLUMN_NAMES['path'][:3])} or image; columns are separated by commas or semicolons"
+            f"the first row of {path} is {', '.join(rows[0][1])}, which is not an image; if it is a header, name the "
+            f"column of files {', '.join(COLUMN_NAMES['path'][:3])} or image, and separate columns by commas or "
+            "semicolons"
         )
     else:
         columns = dict(zip(UNNAMED_COLUMNS, range(max(len(row) for _, row in rows)), strict=False))
@@ -93,7 +96,7 @@ def parse_list(path: Path) -> list[ListedImage]:
 
 
 def _names_an_image(row: Sequence[str]) -> bool:
-    # With what follows a tab or a bar, where these stand for the comma.
+    # Tabs and bars count as separators here, so that a wrong delimiter is noticed.
     return any(Path(part.strip()).suffix.lower() in extensions() for cell in row for part in re.split(r"[\t|]", cell))
 
 
@@ -105,7 +108,7 @@ def _parse_lines(lines: Sequence[str]) -> list[ListedImage]:
 
 
 def _find_columns(path: Path, row: Sequence[str]) -> dict[str, int] | None:
-    """Which column is what, where the first row says so."""
+    """Return the position of each known column if the first row names them, otherwise None."""
     names = [cell.strip().lower() for cell in row]
     columns = {
         column: names.index(name) for column, known in COLUMN_NAMES.items() for name in reversed(known) if name in names
@@ -113,7 +116,7 @@ def _find_columns(path: Path, row: Sequence[str]) -> dict[str, int] | None:
     if "path" in columns:
         return columns
     if columns:
-        raise TwofoldError(f"{path} has columns {', '.join(names)}, and none called path")
+        raise TwofoldError(f"{path} has the columns {', '.join(names)}; name the column of files path")
     return None
 
 
@@ -123,7 +126,7 @@ def _parse_row(where: str, row: Sequence[str], columns: dict[str, int]) -> Liste
         return row[place].strip() if place is not None and place < len(row) else ""
 
     if not cell("path"):
-        raise TwofoldError(f"{where} names no image")
+        raise TwofoldError(f"{where} has no path of an image; fill the cell, or remove the row")
     split = cell("split").lower() or TRAIN_NAMES[0]
     if split not in (*TRAIN_NAMES, *TEST_NAMES):
         raise TwofoldError(f"{where} has split '{split[:60]}'{nearest(split, [*TRAIN_NAMES, *TEST_NAMES])}")

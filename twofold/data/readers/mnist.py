@@ -1,4 +1,4 @@
-"""The sets `mnist` and `fashion-mnist`, whose images and labels are IDX files."""
+"""The named datasets `mnist` and `fashion-mnist`, whose images and labels are in IDX files."""
 
 import gzip
 import math
@@ -12,7 +12,7 @@ from twofold.data.array_split import ArraySplit, ArraySplits
 from twofold.data.downloads import Remote, find_or_fetch
 from twofold.errors import TwofoldError
 
-# Digits are read by shape and side: mirrored, cropped or turned far they are others, or none.
+# A digit that is mirrored, cropped or rotated a lot becomes a different digit or none.
 SMALL_DISTORTIONS: dict[str, Any] = {
     "augment.flip": 0.0,
     "augment.crop_scale": (1.0, 1.0),
@@ -27,10 +27,10 @@ SMALL_DISTORTIONS: dict[str, Any] = {
     "augment.scale": (0.85, 1.15),
 }
 MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small", **SMALL_DISTORTIONS}
-# Clothes are the same mirrored or in part: the augmentation of every run will do.
+# Clothes keep their class when they are mirrored or cropped, so the default augmentation suits them.
 FASHION_MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
 
-MAX_IDX_BYTES = 2**32  # EMNIST, the largest set of this kind, has 0.6 GB
+MAX_IDX_BYTES = 2**32  # EMNIST, the largest dataset of this kind, has 0.6 GB
 MNIST_FOLDER = "MNIST/raw"
 FASHION_MNIST_FOLDER = "FashionMNIST/raw"
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -52,7 +52,8 @@ MNIST_REMOTES = _idx_remotes(
         "ec29112dd5afa0611ce80d1b7f02629c",
     ),
 )
-# The checksums are those of the set's README; the address there has no https, its repository has the same files.
+# The checksums are those of the dataset's README. Its download address does not support https, so the files come from
+# its repository.
 FASHION_MNIST_REMOTES = _idx_remotes(
     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
     FASHION_MNIST_FOLDER,
@@ -75,7 +76,7 @@ def read_mnist(data_dir: Path, download: bool) -> ArraySplits:
 
 
 def read_fashion_mnist(data_dir: Path, download: bool) -> ArraySplits:
-    # Not from data_dir itself: MNIST's files have the same names.
+    # data_dir itself is not searched, because MNIST's files have the same names.
     folders = (FASHION_MNIST_FOLDER, "fashion-mnist")
     files = find_or_fetch("fashion-mnist", data_dir, FASHION_MNIST_REMOTES, folders, download)
     return *_idx_splits(files), CLOTHES_NAMES
@@ -92,23 +93,26 @@ def _idx_split(image_file: Path, label_file: Path) -> ArraySplit:
     images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
     if len(images) != len(labels) or (labels > 9).any():
         raise TwofoldError(
-            f"{label_file} does not have a label from 0 to 9 for each image of {image_file}; fetch both again"
+            f"{label_file} does not have a label from 0 to 9 for each image of {image_file}; download both again"
         )
     return ArraySplit(images[..., None], labels.astype(np.int64))
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:
-    """Big-endian: 0, 0, type 8 (uint8), number of dimensions, their sizes, the bytes."""
+    """Read an IDX file of uint8 values.
+
+    The format is big-endian: 0, 0, type (8 for uint8), number of dimensions, size of each dimension, values.
+    """
     start = 4 + 4 * dimensions
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             head = file.read(start).ljust(start, b"\0")
             shape = tuple(np.frombuffer(head[4:], ">u4").tolist())
-            # One byte more than there should be, and no more: a small file can unpack to an endless one.
-            whole = math.prod(shape) <= MAX_IDX_BYTES
-            content = file.read(math.prod(shape) + 1) if whole else b""
+            # Read at most one byte more than expected, because a small compressed file can unpack to a huge one.
+            is_allowed = math.prod(shape) <= MAX_IDX_BYTES
+            content = file.read(math.prod(shape) + 1) if is_allowed else b""
     except (OSError, EOFError, zlib.error) as error:
-        raise TwofoldError(f"{path} cannot be read: {error}; fetch the file again") from error
-    if head[:4] != bytes((0, 0, 8, dimensions)) or not whole or len(content) != math.prod(shape):
-        raise TwofoldError(f"{path} is not a complete IDX file of {dimensions} dimensions; fetch the file again")
+        raise TwofoldError(f"{path} cannot be read: {error}; download it again") from error
+    if head[:4] != bytes((0, 0, 8, dimensions)) or not is_allowed or len(content) != math.prod(shape):
+        raise TwofoldError(f"{path} is not a complete IDX file of {dimensions} dimensions; download it again")
     return np.frombuffer(content, np.uint8).reshape(shape)

@@ -1,13 +1,14 @@
-"""The sets `mnist-on-cifar` and `mnist-on-cifar-masked`, which are synthetic: S-DIET, section 6.1.1.
+"""The synthetic datasets `mnist-on-cifar` and `mnist-on-cifar-masked` (S-DIET, section 6.1.1).
 
-They are CIFAR-10's images, each with an MNIST digit of its label in channel four.
+They contain CIFAR-10's images, each with an MNIST digit of the same label in a fourth channel.
 
-The digit gives the label away and is augmented weakly, so a method that learns only what is easiest learns nothing of
-the picture. Masked, the digit's channel is black: what then is left to a probe was learnt from the picture.
+The digit reveals the label and is augmented weakly, so a method that learns only the easiest feature learns nothing
+about the picture. In the masked dataset, the digit's channel is black, so a probe measures only what the encoder
+learnt from the picture.
 
-The paper leaves open which digit goes with which image, and how 28 pixels become 32. Here every image has a digit of
-its own where there are enough of its label (else they are used again in the same order), drawn once for all runs, and
-digits are enlarged.
+The paper does not state which digit belongs to which image, nor how 28 pixels become 32. Here, each image has a
+different digit as long as there are enough digits of its label; then the digits repeat in the same order. The
+assignment is the same for all runs. The digits are enlarged to 32 pixels.
 """
 
 from pathlib import Path
@@ -21,12 +22,12 @@ from twofold.data.readers import cifar
 from twofold.data.readers.mnist import read_mnist
 from twofold.errors import TwofoldError
 
-# S-DIET, appendix C.3; how often the digit is blurred is not said there.
+# S-DIET, appendix C.3, which does not state how often the digit is blurred.
 DEFAULTS: dict[str, Any] = {**cifar.DEFAULTS, "augment.extra_scale": (0.75, 1.0), "augment.extra_blur": 0.5}
 
 
 def read_mnist_on_cifar(data_dir: Path, download: bool, *, masked: bool = False) -> ArraySplits:
-    """Training pictures with training digits, test pictures with test digits; the classes are the pictures'."""
+    """Combine training pictures with training digits and test pictures with test digits. The classes are CIFAR-10's."""
     train, test, classes = cifar.read_cifar10(data_dir, download)
     train_digits, test_digits, _ = read_mnist(data_dir, download)
     assert test is not None
@@ -47,10 +48,13 @@ def _add_digits(pictures: ArraySplit, digits: ArraySplit, split: str, masked: bo
 
 
 def choose_digits(labels: np.ndarray | None, digit_labels: np.ndarray | None, split: str) -> np.ndarray:
-    """For each label the row of a digit that has it, int64 [n]; no digit twice before all of its label are used."""
+    """Return a row of `digit_labels` with the same label for each label, int64 [n].
+
+    A digit repeats only after all digits of its label are used.
+    """
     assert labels is not None
     assert digit_labels is not None
-    import torch  # late: the names of sets are read where no tensor is needed
+    import torch  # imported late, because this module is also imported to list the named sets
 
     from twofold import counter
 
@@ -59,6 +63,6 @@ def choose_digits(labels: np.ndarray | None, digit_labels: np.ndarray | None, sp
     for label in np.unique(labels):
         rows, (have,) = order[digit_labels[order] == label], np.nonzero(labels == label)
         if not len(rows):
-            raise TwofoldError(f"there is no digit {label} among MNIST's {split} images; fetch its files again")
+            raise TwofoldError(f"there is no digit {label} among MNIST's {split} images; download its files again")
         chosen[have] = rows[np.arange(len(have)) % len(rows)]
     return chosen

@@ -1,7 +1,8 @@
-"""Images in tar files, as WebDataset lays them out: what has one name up to its first dot is one sample.
+"""Read images from tar files in WebDataset's layout: members with the same name up to the first dot form a sample.
 
-`00017.jpg` with `00017.cls` (a number or name) or `00017.json` (its "label") next to it. An image is known by its
-sample's name. Members are read where they lie, by their offset: nothing is unpacked, and the files need no order.
+For example, `00017.jpg` is an image, and its label is in `00017.cls` (a number or a name) or in `00017.json` (under
+"label"). The name of the image is `00017`. Twofold reads members directly at their offset in the tar file. It unpacks
+nothing, and the order of the members does not matter.
 """
 
 import hashlib
@@ -22,9 +23,9 @@ from twofold.data.readers.columns import Cell, number_labels, parse_label
 from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
 from twofold.errors import TwofoldError
 
-MAX_INSPECTED_HEADERS = 1024  # of all shards together, to know the images' size and kind
+MAX_INSPECTED_HEADERS = 1024  # headers read, over all shards, to find the size and kind of the images
 MAX_LABEL_BYTES = 2**16
-MAX_IMAGE_BYTES = 2**30  # of one image: it is read whole
+MAX_IMAGE_BYTES = 2**30  # of one image, which is read into memory
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MAX_SHARDS = 100_000
 
@@ -32,7 +33,7 @@ MAX_SHARDS = 100_000
 @dataclass(frozen=True)
 class Member:
     shard: Path
-    name: str  # of the sample
+    name: str  # the name of the sample
     offset: int
     size: int
     label: Cell
@@ -43,15 +44,15 @@ def is_pattern(data: str) -> bool:
 
 
 def is_shards(path: Path) -> bool:
-    """Whether a path is a folder of tar files, a tar file or a pattern of some."""
+    """Whether a path is a tar file, a folder of tar files, or a pattern that stands for several tar files."""
     if path.is_dir():
-        # A folder of images may hold an archive, too.
+        # A folder that contains images is read as images, even if it also contains an archive.
         return any(path.glob("*.tar")) and not any(file.suffix.lower() in extensions() for file in path.iterdir())
     return path.suffix.lower() == ".tar" and (path.is_file() or is_pattern(str(path)))
 
 
 def shards_of(path: Path) -> list[Path]:
-    """The tar files that a path stands for: itself, those in a folder, or a pattern with {000..012}."""
+    """Return the tar files that a path stands for: itself, those in a folder, or those of a pattern like {000..012}."""
     if path.is_dir():
         return sorted(path.rglob("*.tar"))
     match = BRACES.search(str(path))
@@ -59,7 +60,7 @@ def shards_of(path: Path) -> list[Path]:
         return [path]
     first, last = int(match[1]), int(match[2])
     if last - first >= MAX_SHARDS:
-        raise TwofoldError(f"{path} stands for {last - first + 1} files; give at most {MAX_SHARDS}")
+        raise TwofoldError(f"{path} stands for {last - first + 1} files; use a pattern of at most {MAX_SHARDS}")
     before, behind = str(path)[: match.start()], str(path)[match.end() :]
     return [Path(f"{before}{number:0{len(match[1])}d}{behind}") for number in range(first, last + 1)]
 
@@ -68,7 +69,11 @@ def read_shards(path: Path, progress: Progress | None = None) -> ItemSplits:
     shards = shards_of(path)
     missing = [shard for shard in shards if not shard.is_file()]
     if missing or not shards:
-        raise TwofoldError(f"there is no {missing[0] if missing else f'.tar file in {path}'}")
+        raise TwofoldError(
+            f"{missing[0]} does not exist; check the path or the numbers of the pattern"
+            if missing
+            else f"{path} contains no .tar files"
+        )
     parts: dict[bool, list[Member]] = {True: [], False: []}
     held = _test_shards(shards)
     for done, shard in enumerate(shards, start=1):
@@ -77,23 +82,23 @@ def read_shards(path: Path, progress: Progress | None = None) -> ItemSplits:
             progress(done, len(shards))
     train, test = parts[False], parts[True]
     if not train:
-        raise TwofoldError(f"no images in {path}; endings that count: {' '.join(sorted(extensions()))}")
+        raise TwofoldError(f"no images in {path}; supported file extensions: {' '.join(sorted(extensions()))}")
     labels, classes = number_labels([member.label for member in train], [member.label for member in test])
     root = path if path.is_dir() else path.parent
     return _item_split(root, train, labels[0]), _item_split(root, test, labels[1]) if test else None, classes
 
 
 def members(shard: Path) -> list[Member]:
-    """The images of a tar file in their order, each with its label."""
+    """Return the images of a tar file in order, each with its label."""
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, Cell] = {}
     try:
-        # "r:" reads plain tar alone: in a compressed one nothing can be found by its offset.
+        # "r:" accepts only uncompressed tar files; in a compressed one, members cannot be read by their offset.
         with tarfile.open(shard, "r:") as tar, shard.open("rb") as file:
             behind = 0
             for member in tar:
                 if member.offset_data < behind or member.size < 0:
-                    raise tarfile.TarError("its members overlap")  # it would lead round in circles
+                    raise tarfile.TarError("its members overlap")  # reading on could loop forever
                 behind = member.offset_data + member.size if member.isreg() else member.offset_data
                 name, ending = _split_name(member.name)
                 if not member.isreg() or member.sparse is not None:
@@ -106,8 +111,8 @@ def members(shard: Path) -> list[Member]:
                     labels[name] = label if label is not None else labels.get(name)
     except (OSError, tarfile.TarError, ValueError, OverflowError) as error:
         raise TwofoldError(
-            f"{shard} cannot be read as a tar file: {' '.join(str(error).split())}; compressed ones must be unpacked "
-            "first (gunzip)"
+            f"{shard} cannot be read as a tar file: {' '.join(str(error).split())}; if it is compressed, decompress "
+            "it first (gunzip)"
         ) from None
     return [Member(shard, name, *place, labels.get(name)) for name, place in images.items()]
 
@@ -126,12 +131,12 @@ def _read_label(where: str, ending: str, content: bytes) -> Cell:
         record = json.loads(text)
         found = next((record[key] for key in ("label", "cls", "class") if key in record), None)
     except (ValueError, RecursionError, TypeError):
-        raise TwofoldError(f"{where} holds no label: it is neither text nor JSON") from None
+        raise TwofoldError(f"{where} contains no label: write text in a .cls, and a JSON object in a .json") from None
     return parse_label(found, where)
 
 
 def _test_shards(shards: Sequence[Path]) -> set[Path]:
-    """Shards whose name or folder says that they are for the test, where others are for training."""
+    """Return the shards of the test set, by the names of files and folders; none if no name says training."""
 
     def says(shard: Path, words: Sequence[str]) -> bool:
         return bool({*re.split(r"[^a-z]+", f"{shard.parent.name}/{shard.name}".lower())} & {*words})
@@ -143,7 +148,7 @@ def _test_shards(shards: Sequence[Path]) -> set[Path]:
 
 def _item_split(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> ItemSplit:
     headers = _read_some_headers(images)
-    # Where two shards count from the same number, the shard is part of the name.
+    # If names repeat between shards, the name of the shard becomes part of the image's name.
     names_repeat = len({member.name for member in images}) < len(images)
     return ItemSplit(
         fetch=lambda row, size, channels: decode_image(_read_member(images[row]), size, channels),
@@ -160,7 +165,7 @@ def _item_split(root: Path, images: Sequence[Member], labels: np.ndarray | None)
 
 def _read_member(member: Member) -> bytes:
     if member.size > MAX_IMAGE_BYTES:
-        raise Unreadable(f"{member.size} bytes are more than the {MAX_IMAGE_BYTES} allowed")
+        raise Unreadable(f"the file has {member.size} bytes; the limit is {MAX_IMAGE_BYTES}")
     try:
         with member.shard.open("rb") as file:
             file.seek(member.offset)
@@ -168,12 +173,12 @@ def _read_member(member: Member) -> bytes:
     except OSError as error:
         raise Unreadable(str(error.strerror)) from error
     if len(found) < member.size:
-        raise Unreadable("the tar file ends before it")
+        raise Unreadable("the tar file ends before the end of this image")
     return found
 
 
 def _read_some_headers(images: Sequence[Member]) -> list[Header]:
-    """Of images evenly spaced over all shards, as far as they can be read."""
+    """Read the headers of images that are evenly spaced over all shards, and skip unreadable ones."""
 
     def attempt(member: Member) -> Header | str:
         try:
@@ -186,12 +191,13 @@ def _read_some_headers(images: Sequence[Member]) -> list[Header]:
         found = list(map_in_order(attempt, [images[row] for row in rows]))
     headers = [header for header in found if isinstance(header, Header)]
     if not headers:
-        raise TwofoldError(f"no image of {images[0].shard} can be read; {images[0].name}: {found[0]}")
+        first = images[0]
+        raise TwofoldError(f"none of the inspected images can be read; {first.name} in {first.shard}: {found[0]}")
     return headers
 
 
 def _hash_shards(images: Sequence[Member]) -> bytes:
-    """Of size, time and ends of each shard, and of where the images lie in them."""
+    """Hash the size, time and ends of each shard, and the positions of the images in them."""
     facts = hashlib.blake2b(digest_size=16)
     for shard in dict.fromkeys(member.shard for member in images):
         status = shard.stat()

@@ -1,4 +1,4 @@
-"""The set `stl10`, whose images with and without labels lie in binary files."""
+"""The named dataset `stl10`: binary files of labelled and unlabelled images."""
 
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ REMOTES = (
 
 
 def read_stl10(data_dir: Path, download: bool) -> ItemSplits:
-    """Trained on 105,000 images, of which 5,000 have labels; probed with those, and tested on 8,000.
+    """Return 105,000 training images, of which 5,000 have labels, and 8,000 test images.
 
-    The labelled images come first, so that their stable index is their number in train_X.bin.
+    The labelled images come first, so their stable index is their row in train_X.bin.
     """
     files = find_or_fetch("stl10", data_dir, REMOTES, (FOLDER, "."), download)
     classes = tuple(files["class_names.txt"].read_text(encoding="utf-8", errors="replace").split())
@@ -41,17 +41,17 @@ def read_stl10(data_dir: Path, download: bool) -> ItemSplits:
 
 
 def _map_pixels(path: Path) -> np.ndarray:
-    """Mapped, [n, C, W, H]: the columns of an image follow each other."""
+    """Map the file as [n, C, W, H]; the images are stored column by column."""
     images, rest = divmod(path.stat().st_size, int(np.prod(SHAPE)))
     if rest or not images:
-        raise TwofoldError(f"{path} does not hold whole images of 96 x 96 pixels; fetch the file again")
+        raise TwofoldError(f"{path} does not contain complete images of 96 x 96 pixels; download it again")
     return np.memmap(path, np.uint8, "r", shape=(images, *SHAPE))
 
 
 def _read_labels(path: Path, images: int, classes: int) -> np.ndarray:
     labels = np.fromfile(path, np.uint8).astype(np.int64) - 1
     if labels.shape != (images,) or not ((labels >= 0) & (labels < classes)).all():
-        raise TwofoldError(f"{path} does not have a label from 1 to {classes} for each image; fetch the file again")
+        raise TwofoldError(f"{path} does not have a label from 1 to {classes} for each image; download it again")
     return labels
 
 
