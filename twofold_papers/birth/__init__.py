@@ -1,1 +1,1 @@
-"""The birth of self-supervised learning: claims, figures drawn from simulation, and tables of runs."""
+"""The birth of self-supervised learning: claims, figures drawn from simulations, and tables of runs."""

@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of the birth of self-supervised learning: the gradient to a singular value, and Lemma 1 at λ = 0."""
+"""Figure 1 (the gradient with respect to a singular value) and Figure 2 (Lemma 1 at λ = 0)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ SIGMA = r"singular value $\sigma_k$"
 
 @contextmanager
 def seeded() -> Iterator[None]:
-    """The same random numbers every time; the caller's stay as they were."""
+    """Use a fixed seed; the state of the caller's random numbers does not change."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
@@ -27,12 +27,12 @@ def seeded() -> Iterator[None]:
 @figure(
     "birth",
     "Figure 1",
-    "The gradient of eq 2 to σ_k where (VᵀGV)_kk = 1, N = 10. Lines: Theorem 2; dots: autograd through ridge_graph. "
-    "As in the paper it vanishes as σ_k grows, and for a given σ_k as λ goes to 0. The right panel, which the paper "
-    "does not have, adds two things: the gradient is largest at σ_k = √(λN/3) (diamonds), where it grows as λ falls, "
-    "so that a small λ asks for σ_k ≠ 0 ever more strongly; and it falls as σ⁻³ only, which slows the growth of "
-    "σ_k to t^¼ under gradient flow but never ends it. Left, the line of λ = 0.001 goes on down to −0.65. "
-    "The paper does not state its N and λ.",
+    "The gradient of eq 2 with respect to σ_k, for (VᵀGV)_kk = 1 and N = 10. Lines: Theorem 2. Dots: autograd "
+    "through ridge_graph. As in the paper, the gradient vanishes as σ_k grows and, for a given σ_k, as λ goes "
+    "to 0. The right panel is not in the paper and shows two more things. First, the gradient is largest at "
+    "σ_k = √(λN/3) (diamonds), and this largest value grows as λ decreases: a small λ opposes σ_k = 0 more "
+    "strongly. Second, the gradient falls only as σ⁻³, so under gradient flow σ_k grows as t^¼ without bound. "
+    "In the left panel, the line for λ = 0.001 continues down to −0.65. The paper does not give its N and λ.",
 )
 @seeded()
 def gradient_to_a_singular_value() -> Drawing:
@@ -52,10 +52,10 @@ def gradient_to_a_singular_value() -> Drawing:
         height = -theorem(vector, peak, graph, ridge)
         logarithmic.plot(peak, height, "D", color=colour, markersize=8, markerfacecolor="white", zorder=3)
     plain.set(xlabel=SIGMA, ylabel=r"$\partial L/\partial\sigma_k$", ylim=(-0.25, 0.01))
-    plain.set_title("The gradient to a singular value")
+    plain.set_title("The gradient with respect to a singular value")
     plain.axhline(0, color="#888888", linewidth=0.8)
     logarithmic.set(xscale="log", yscale="log", xlabel=SIGMA, ylabel=r"$-\partial L/\partial\sigma_k$")
-    logarithmic.set_title("Its size, on logarithmic axes")
+    logarithmic.set_title("Its absolute value, on logarithmic axes")
     logarithmic.plot(far[270:], 20 * far[270:] ** -3.0, "--", color="#888888", label="slope −3")
     logarithmic.set_ylim(1e-9, 3)
     for axes in (plain, logarithmic):
@@ -67,11 +67,11 @@ def gradient_to_a_singular_value() -> Drawing:
 @figure(
     "birth",
     "Figure 2",
-    "Lemma 1 at λ = 0. Left: the least value of eq 1 over W and b (dots, by Newton's method with derivatives from "
-    "autograd) and eq 2 with its constant ‖YH‖²/N (lines, by the SVD of the centred features), for random features "
-    "and 5 targets; they agree for all N and K, as the paper's figure shows, and are 0 from K = N − 1 on. "
-    "Right: their difference, that of the library's ridge_labels, which is rounding, and that of eq 2 with the SVD of "
-    "features that are not centred, as section 2.1 prints it, which is not.",
+    "Lemma 1 at λ = 0. Left, for random features and 5 targets: the minimum of eq 1 over W and b (dots, by "
+    "Newton's method with derivatives from autograd) and eq 2 with its constant ‖YH‖²/N (lines, by the SVD of "
+    "the centred features). As in the paper, they agree for all N and K; from K = N − 1 on both are 0. Right: "
+    "the differences between them. The difference between eq 1 or ridge_labels and eq 2 is rounding error. If "
+    "the SVD is of features that are not centred, as published in section 2.1, the difference is large.",
 )
 @seeded()
 def lemma_1_without_ridge() -> Drawing:
@@ -79,7 +79,7 @@ def lemma_1_without_ridge() -> Drawing:
     values, differences = drawing.subplots(1, 2)
     sizes, widths = (8, 16, 32, 64), (1, 2, 3, 5, 7, 10, 15, 22, 31, 45)
     apart: dict[str, list[tuple[int, float]]] = {"eq 1 − eq 2": [], "ridge_labels − eq 2": [], "SVD not centred": []}
-    tiny = 1e-13  # a ridge that makes Newton's system solvable where K ≥ N; the loss moves by as much
+    tiny = 1e-13  # this ridge makes Newton's system solvable for K ≥ N and changes the loss by about as much
     for N, colour in zip(sizes, COLOURS, strict=True):
         absolute, relative = [], []
         everything, y, H = randn(N, max(widths)) + 1, randn(N, 5), centring(N)
@@ -95,9 +95,9 @@ def lemma_1_without_ridge() -> Drawing:
             apart["SVD not centred"].append((K, abs(absolute[-1] - printed)))
         values.plot(widths, relative, color=colour, label=f"N = {N}")
         values.plot(widths, absolute, "o", color=colour, markersize=5)
-    values.set(xscale="log", xlabel="features K", ylabel="loss", title="eq 2 (lines) and the minimum of eq 1 (dots)")
-    beside = (0.96, 1.04, 1.0)  # the first two kinds of points would cover each other
-    for (name, points), colour, marker, shift in zip(apart.items(), COLOURS, "osx", beside, strict=False):
+    values.set(xscale="log", xlabel="features K", ylabel="loss", title="eq 2 (lines) and minimum of eq 1 (dots)")
+    shifts = (0.96, 1.04, 1.0)  # otherwise the first two kinds of points would cover each other
+    for (name, points), colour, marker, shift in zip(apart.items(), COLOURS, "osx", shifts, strict=False):
         errors = [max(error, 1e-17) for _, error in points]
         differences.plot([K * shift for K, _ in points], errors, marker, color=colour, markersize=4, label=name)
     differences.set(

@@ -1,4 +1,4 @@
-"""In the order in which they are listed."""
+"""The tables, in the order of `twofold reproduce --list`."""
 
 from twofold_papers.alpha_cl.tables import table_1, table_2, table_3, table_4
 

@@ -1,7 +1,7 @@
 """The birth of self-supervised learning (Balestriero and LeCun 2024), in the order of the paper.
 
-Rows are samples, where the paper's are columns: F[N, K], Y[N, C], G = YYᵀ[N, N]. So the paper's V, of the SVD of
-f_θ(X) = UΣVᵀ, are the left vectors of F here; statements keep the paper's letters.
+Rows are samples here, columns are samples in the paper: F[N, K], Y[N, C], G = YYᵀ[N, N]. The paper's V, from the SVD
+f_θ(X) = UΣVᵀ, are therefore the left singular vectors of F. Statements keep the notation of the paper.
 """
 
 from twofold_papers.birth.claims import equivalence, gradient, corollary, labels, orthogonal  # noqa: I001 (the paper's order)

@@ -1,4 +1,4 @@
-"""Appendix B: a head with orthonormal rows gives another self-supervised objective. The paper's P is N here."""
+"""Appendix B: a head with orthonormal rows leads to another self-supervised objective. N here is the paper's P."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def error(features: Tensor, head: Tensor, labels: Tensor) -> Tensor:
 
 
 def closed_form(features: Tensor, labels: Tensor) -> Tensor:
-    """The paper's last line: (‖F‖² + Tr G − 2 Tr √(FᵀGF))/N, the root by eigenvalues."""
+    """The last line of appendix B, (‖F‖² + Tr G − 2 Tr √(FᵀGF))/N, with the root computed from eigenvalues."""
     graph = labels @ labels.T
     roots = torch.linalg.eigvalsh(features.T @ graph @ features).clamp_min(0).sqrt()
     return (features.square().sum() + graph.trace() - 2 * roots.sum()) / len(features)
@@ -34,7 +34,8 @@ def closed_form(features: Tensor, labels: Tensor) -> Tensor:
 @claim(
     "birth",
     "B, last line",
-    "min over WWᵀ = I of ‖FW − Y‖²/N = (‖F‖² + Tr G − 2 Tr √(FᵀGF))/N where K ≤ C",
+    "If K ≤ C, the minimum of ‖FW − Y‖²/N over WWᵀ = I is (‖F‖² + Tr G − 2 Tr √(FᵀGF))/N. Checked: "
+    "orthogonal_head and this formula",
     tolerance=1e-9,
 )
 def needs_the_graph_alone() -> Sides:
@@ -45,7 +46,9 @@ def needs_the_graph_alone() -> Sides:
     )
 
 
-@needs_the_graph_alone.printed("for any K and C: K > C too, where W has orthonormal columns, at the printed W*")
+@needs_the_graph_alone.printed(
+    "the same for any K and C. Checked: K > C, where W has orthonormal columns, with the published W*"
+)
 def _() -> Sides:
     left, right = [], []
     for f, y in instances([(8, 5, 3), (12, 6, 2)]):
@@ -58,7 +61,8 @@ def _() -> Sides:
 @claim(
     "birth",
     "B (minimum)",
-    "a descent over heads with orthonormal rows ends there: L-BFGS over rotations e^{X − Xᵀ}",
+    "Gradient descent over heads with orthonormal rows reaches this minimum. Checked: orthogonal_head and the "
+    "value that L-BFGS finds over rotations e^{X − Xᵀ}",
     tolerance=1e-9,
 )
 def descent_over_heads() -> Sides:
@@ -73,13 +77,19 @@ def descent_over_heads() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@claim("birth", "B (W*)", "W* = UVᵀ of FᵀY = UΣVᵀ has that error, and 100 random heads have more", tolerance=1e-10)
+@claim(
+    "birth",
+    "B (W*)",
+    "The best head is W* = UVᵀ, where FᵀY = UΣVᵀ. Checked: its error equals orthogonal_head, and 100 random "
+    "heads have no smaller error",
+    tolerance=1e-10,
+)
 def best_head() -> Sides:
     left, right = [], []
     for f, y in instances():
         best = objectives.orthogonal_head(f, y).total
         U, _, Vt = torch.linalg.svd(f.T @ y, full_matrices=False)
-        left += [best, error(f, U @ Vt, y)]  # each below the other: equal
+        left += [best, error(f, U @ Vt, y)]  # each ≤ the other, so they are equal
         right += [error(f, U @ Vt, y), best]
         left += [best] * 100
         right += [error(f, orthonormal(y.shape[1], f.shape[1]).T, y) for _ in range(100)]
@@ -87,7 +97,7 @@ def best_head() -> Sides:
 
 
 def _third_line(right_order: bool) -> Sides:
-    """K = C, where the product in print is defined."""
+    """Sizes with K = C, where the published product is defined."""
     left, right = [], []
     for f, y in instances([(8, 4, 4), (10, 6, 6)]):
         product = f.T @ y
@@ -98,17 +108,28 @@ def _third_line(right_order: bool) -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@claim("birth", "B, line 3", "the cross term is Tr(VUᵀFᵀY) = Tr(W*ᵀFᵀY)", tolerance=1e-9)
+@claim(
+    "birth",
+    "B, line 3",
+    "The cross term is Tr(VUᵀFᵀY) = Tr(W*ᵀFᵀY). Checked: orthogonal_head and the loss with this cross term, for K = C",
+    tolerance=1e-9,
+)
 def cross_term() -> Sides:
     return _third_line(right_order=True)
 
 
-@cross_term.printed("Tr(UVᵀFᵀY), which for K ≠ C is not even defined")
+@cross_term.printed("Tr(UVᵀFᵀY), which is not defined for K ≠ C")
 def _() -> Sides:
     return _third_line(right_order=False)
 
 
-@claim("birth", "B, lines 4 and 5", "it is Σσ_k(FᵀY) = Σ√σ_k(FᵀYYᵀF), by the library's polar factor", tolerance=1e-9)
+@claim(
+    "birth",
+    "B, lines 4 and 5",
+    "The cross term equals Σσ_k(FᵀY) = Σ√σ_k(FᵀYYᵀF). Checked: the trace with the library's polar factor, and "
+    "both sums",
+    tolerance=1e-9,
+)
 def nuclear_norm() -> Sides:
     left, right = [], []
     for f, y in instances():
@@ -122,7 +143,8 @@ def nuclear_norm() -> Sides:
 @claim(
     "birth",
     "B (gradient)",
-    "its gradient to F is 2(F − YW*ᵀ)/N, that of the error with the head held fixed",
+    "The gradient with respect to F is 2(F − YW*ᵀ)/N, as if the head were fixed. Checked: the gradients of "
+    "orthogonal_head and of the closed form by autograd, and this formula",
     tolerance=1e-9,
 )
 def gradient_with_the_head_fixed() -> Sides:
@@ -139,7 +161,8 @@ def gradient_with_the_head_fixed() -> Sides:
 @claim(
     "birth",
     "B (another method)",
-    "its best features have σ_k² = λ_k(G), where those of eq 2 grow for ever",
+    "The best features have σ_k² = λ_k(G), while those of eq 2 grow without bound. Checked: squared singular "
+    "values of the features that L-BFGS finds, and the eigenvalues of G",
     tolerance=1e-6,
 )
 def best_features() -> Sides:

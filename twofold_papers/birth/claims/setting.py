@@ -1,4 +1,4 @@
-"""Random features, labels and heads, and solvers that know nothing of closed forms."""
+"""Random features, labels and heads, and solvers that use no closed form of the paper."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ RIDGES = [1e-2, 0.3, 2.0]
 
 
 def instances() -> Iterator[tuple[Tensor, Tensor, float]]:
-    """F[N, K], Y[N, C] and λ; neither F nor Y is centred."""
+    """F[N, K], Y[N, C] and λ. Neither F nor Y is centred."""
     for N, K, C in SIZES:
         for ridge in RIDGES:
             yield randn(N, K) + 2, randn(N, C) - 1, ridge
@@ -27,18 +27,18 @@ def orthonormal(rows: int, columns: int) -> Tensor:
 
 
 def centred_orthonormal(rows: int, columns: int) -> Tensor:
-    """Columns at right angles to each other and to the vector of ones."""
+    """Columns that are orthonormal and orthogonal to the vector of ones."""
     return torch.linalg.qr(centring(rows) @ randn(rows, columns)).Q
 
 
 def absolute_loss(features: Tensor, labels: Tensor, head: Tensor, bias: Tensor, ridge: float) -> Tensor:
-    """eq 1, as printed: no minimum is taken."""
+    """Eq 1 for a given head and bias."""
     wrong = features @ head + bias - labels
     return wrong.square().sum() / len(features) + ridge * head.square().sum()
 
 
 def quadratic_minimum(loss: Loss, size: int) -> Tensor:
-    """Where a quadratic function is least: one step of Newton's, with derivatives by autograd."""
+    """The minimum of a quadratic function: one step of Newton's method, with derivatives from autograd."""
     start = torch.zeros(size, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(loss(start), start, create_graph=True)
     curvature = torch.stack([torch.autograd.grad(s, start, retain_graph=True)[0] for s in slope])
@@ -56,5 +56,5 @@ def solved_head(features: Tensor, labels: Tensor, ridge: float) -> tuple[Tensor,
 
 
 def stacked(values: list[Tensor]) -> Tensor:
-    """Scalars and vectors of many instances, one after the other."""
+    """The values of all instances in one vector."""
     return torch.cat([value.detach().reshape(-1) for value in values])

@@ -1,16 +1,16 @@
-"""The supervised theory: its objectives as methods, with graphs of views and of labels, beside those they contain."""
+"""The paper's objectives as methods, with graphs of views and of labels, compared with related methods."""
 
 from twofold_papers.reproduce.readings import EFFECTIVE_RANK, KNN, LINEAR, ONLINE
 from twofold_papers.reproduce.table import Row, Table
 
-WIDE = {"projector": (2048, 512)}  # as many dimensions as a batch has rows
+WIDE = {"projector": (2048, 512)}  # the embedding has as many dimensions as a batch has rows
 LABELS = {"graph.source": "labels"}
 
 TABLE = Table(
     name="birth-graphs",
     paper="birth",
-    number="Ours",
-    title="objectives for any graph of which images belong together, CIFAR-10, ResNet-18",
+    number="Not in the paper",
+    title="relational objectives with graphs of views and of labels, CIFAR-10, ResNet-18",
     columns=(LINEAR, KNN, ONLINE, EFFECTIVE_RANK),
     epochs=30,
     rows=[
@@ -26,11 +26,16 @@ TABLE = Table(
         Row("supervised", "supervised"),
     ],
     findings=(
-        "With a graph of views the paper's objectives train a ResNet-18 to 74 or 75 % in 30 epochs, where VICReg has "
-        "82.3 and W-MSE 78.1 %. With as many dimensions as a batch has rows, and a ridge of 0.1 or a weight of 1, "
-        "they were worse by five and eight points: then embeddings can satisfy the graph of a batch without bringing "
-        "views together. On held-out training images fewer dimensions alone gave ridge-graph four of its five points, "
-        "a weight of 0.1 alone gave graph-vicreg seven of its eight. Graphs of labels were not run yet. One seed."
+        "With a graph of views, the paper's objectives reach 74 or 75 % linear accuracy with a ResNet-18 in 30 "
+        "epochs; VICReg reaches 82.3 % and W-MSE 78.1 %. The rows with 512 dimensions have as many dimensions as "
+        "a batch has rows, and a ridge of 0.1 or a weight of 1. They are five and eight points lower: the "
+        "embeddings can then fit the graph of a batch without bringing views together. On held-out training "
+        "images, fewer dimensions alone recover four of the five points for ridge-graph, and a weight of 0.1 "
+        "alone recovers seven of the eight points for graph-vicreg. Graphs of labels have not been run yet. One "
+        "seed."
     ),
-    differs=("nothing of this is in print", "widths, ridge and weight were chosen by held-out training images"),
+    differs=(
+        "the paper has no such table",
+        "we chose the widths, the ridge and the weight by the accuracy on held-out training images",
+    ),
 )

@@ -1,4 +1,4 @@
-"""In the order in which they are listed."""
+"""The tables, in the order of `twofold reproduce --list`."""
 
 from twofold_papers.isoloss.tables import table_2, table_3, weight_decay, weight_decay_small
 
