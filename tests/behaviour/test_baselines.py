@@ -272,13 +272,13 @@ def test_what_has_no_meaning_is_refused() -> None:
             swav(views)
     with pytest.raises(TwofoldError, match="takes tensors, not list, Tensor, Tensor"):
         moco([z[0], z[1]], z, z[0])
-    with pytest.raises(TwofoldError, match=r"temperature=0.0 has to be positive"):
+    with pytest.raises(TwofoldError, match=r"temperature=0.0 must be positive"):
         moco(z, z, z[0], 0.0)
-    with pytest.raises(TwofoldError, match=r"epsilon=0.0 has to be positive"):
+    with pytest.raises(TwofoldError, match=r"epsilon=0.0 must be positive"):
         swav(z, epsilon=0.0)
-    with pytest.raises(TwofoldError, match=r"target_temperature=0.0 has to be positive"):
+    with pytest.raises(TwofoldError, match=r"target_temperature=0.0 must be positive"):
         dino(z, z, z[0, 0], target_temperature=0.0)
-    with pytest.raises(TwofoldError, match=r"radius=-1.0 has to be positive"):
+    with pytest.raises(TwofoldError, match=r"radius=-1.0 must be positive"):
         spectral_contrastive(z, radius=-1.0)
     with pytest.raises(TwofoldError, match=r"give family\('infonce'\)"):
         contrastive(z, "infonce")

@@ -312,7 +312,7 @@ def test_second_derivatives(name: str) -> None:
         (lambda z: contrastive(z, family("infonec")), "did you mean 'infonce'"),
         (lambda z: contrastive(z, family("triplet", margin=1.0)), "no parameter 'margin'"),
         (lambda z: contrastive(z, family("mine", epsilon=1.0)), "no parameter 'epsilon'"),
-        (lambda z: info_nce(z, 0.0), "temperature=0.0 has to be positive"),
+        (lambda z: info_nce(z, 0.0), "temperature=0.0 must be positive"),
         (lambda z: info_nce(z, 0.5, -1.0), "epsilon=-1.0"),
         (lambda z: contrastive(z, family("mine"), negatives="anchor"), "did you mean 'anchors'"),
         (lambda z: contrastive(z, family("mine"), reduction="none"), "reduction='none'"),

@@ -270,8 +270,8 @@ def test_always_finite(
     [
         (lambda: importance(distances(), "entropi"), "did you mean 'entropy'"),
         (lambda: importance(distances(), "entropy", gamma=2.0), "no parameter 'gamma'"),
-        (lambda: importance(distances(), "inverse", temperature=0.0), "temperature=0.0 has to be positive"),
-        (lambda: alpha_cl(embeddings(), "direct", exponent=-1.0), "exponent=-1.0 has to be positive"),
+        (lambda: importance(distances(), "inverse", temperature=0.0), "temperature=0.0 must be positive"),
+        (lambda: alpha_cl(embeddings(), "direct", exponent=-1.0), "exponent=-1.0 must be positive"),
         (lambda: alpha_cl(embeddings()[:1]), "2 or more"),
         (lambda: alpha_cl(embeddings()[:, :1]), "2 or more"),
     ],

@@ -189,7 +189,7 @@ def test_nothing_asks_the_host_for_a_value(distance: Distance) -> None:
 
 def test_what_has_no_meaning_is_refused() -> None:
     z = torch.randn(3, 2)
-    with pytest.raises(TwofoldError, match="'cosin' is not known, did you mean 'cosine'"):
+    with pytest.raises(TwofoldError, match="'cosin' is unknown, did you mean 'cosine'"):
         asymmetric(z, z, distance="cosin")  # type: ignore[arg-type]
     with pytest.raises(TwofoldError, match=r"\[3, 2\] and \[1, 2\]"):
         isoloss(z, z[:1], torch.eye(2))

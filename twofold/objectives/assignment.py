@@ -1,7 +1,7 @@
-"""Assignment objectives: images meet classes, of which each image is its own, or prototypes that views agree on.
+"""Assignment objectives: assign each image to its own class (DIET, S-DIET) or to prototypes (SwAV, DINO).
 
-N samples, D dimensions, R rows of the head at hand, n rows in all; V views, the first T of them with targets,
-P prototypes, Q entries of a queue.
+Shapes: N samples, D dimensions, R classifier rows in use, n classes in total, V views, T targets (for the first T
+views), P prototypes, Q queue entries.
 """
 
 import math
@@ -20,15 +20,33 @@ from twofold.types import LossTerms
 def batch_cross_entropy(
     z: Tensor, rows: Tensor, labels: Tensor, *, label_smoothing: float = 0.8, population: int | None = None
 ) -> LossTerms:
-    """S-DIET eq 5: cross entropy of z[..., N, D] over the classes rows[R, D] alone; z[i] belongs to rows[labels[i]].
+    """Cross entropy over the given classifier rows only (S-DIET eq 5).
 
-    `population=n` estimates the cross entropy over all n classes, of which the rows are a sample that contains the
-    batch's own (sampled softmax): a negative counts (n−1)/(R−1) times, in the sum of exponentials (there it is
-    log((n−1)/(R−1)) on its logit) and in the smoothing, where its target is label_smoothing/n times that.
-    With all n rows it is the cross entropy itself. `rows` may be the full head: plain DIET.
+    Pass the rows of the batch for S-DIET, or all rows of the classifier for DIET.
+
+    Parameters
+    ----------
+    z : Tensor [..., N, D]
+        Embeddings. Sample `i` belongs to the class `rows[labels[i]]`.
+    rows : Tensor [R, D]
+        Classifier rows, one for each class.
+    labels : Tensor [N], int64
+        Positions in `rows`.
+    label_smoothing : float
+        Share of the target, from 0 to 1, that is spread evenly over all classes.
+    population : int, optional
+        Number n of all classes. If given, the loss estimates the cross entropy over all n classes from these R rows
+        (sampled softmax). Each negative then stands for (n−1)/(R−1) classes. In the softmax, log((n−1)/(R−1)) is added
+        to its logit; with label smoothing, its target is label_smoothing/n · (n−1)/(R−1). With R = n this is the
+        ordinary cross entropy.
+
+    Returns
+    -------
+    LossTerms
+        The mean over samples, with the term `cross_entropy`.
     """
     if not 0 <= label_smoothing <= 1:
-        raise TwofoldError(f"label_smoothing={label_smoothing} is no share: use a number from 0 to 1")
+        raise TwofoldError(f"label_smoothing={label_smoothing} is out of range: use a number from 0 to 1")
     R = len(rows)
     copies = _copies(R, population)
     logits = z @ rows.T
@@ -40,7 +58,7 @@ def batch_cross_entropy(
         own = labels == torch.arange(R, device=z.device)
         spread = label_smoothing / (population or R)
         others = torch.where(own, 0, logits).sum(dim=-1)
-        # `gather`, which refuses a label that is no row: the sample's number, say, in place of its row's.
+        # `gather` raises if a label is not a position in `rows`, for example the index of the image instead.
         expected = (1 - label_smoothing + spread) * logits.gather(-1, labels)[..., 0] + spread * copies * others
         normaliser = torch.where(own, logits, logits + math.log(copies)).logsumexp(dim=-1)
         total = (normaliser - expected).mean()
@@ -48,9 +66,9 @@ def batch_cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The mean of −Σ_r t_r log p_r, t = (1−s)·label + s/R, whose gradient is p − t; and log p, all that it keeps.
+    """The mean of −Σ_r t_r log p_r with t = (1−s)·onehot + s/R, and log p. The gradient is p − t.
 
-    Fewer passes over the logits than torch's own.
+    It needs fewer passes over the logits than PyTorch's cross entropy, and saves only log p for the backward pass.
     """
 
     @staticmethod
@@ -70,17 +88,19 @@ class _CrossEntropy(torch.autograd.Function):
         p = surprise.exp()
         by_logits = torch.addcmul(-ctx.smoothing / R * scale, p, scale)
         by_logits.scatter_add_(1, labels, ((ctx.smoothing - 1) * scale).expand(labels.shape))
-        if by_surprise is not None:  # of a second derivative, which reads log p
+        if by_surprise is not None:  # only in a second derivative, which differentiates through log p
             by_logits = by_logits + by_surprise - p * by_surprise.sum(dim=1, keepdim=True)
         return by_logits, None, None
 
 
 def _copies(rows: int, population: int | None) -> float:
-    """For how many classes each of the negatives stands."""
+    """How many classes each negative stands for."""
     if population is None or population == rows:
         return 1.0
     if population < rows or rows < 2:
-        raise TwofoldError(f"population={population} must be at least the number of rows, which are {rows}, at least 2")
+        raise TwofoldError(
+            f"population={population} does not fit {rows} rows: give 2 rows or more, and a population of at least that"
+        )
     return (population - 1) / (rows - 1)
 
 
@@ -95,11 +115,32 @@ def swav(
     epsilon: float = 0.05,
     iterations: int = 3,
 ) -> LossTerms:
-    """SwAV (Caron et al. 2020): −Σ_p q_t log softmax(s_v/τ), from scores[V, N, P], cosines with the prototypes.
+    """SwAV (Caron et al. 2020): predict the code of one view from the scores of another.
 
-    The codes q_t of a view share its samples equally among the prototypes (Sinkhorn–Knopp on s_t/ε), without gradient.
-    Scores of a queue[Q, P] take part in that with `queue_weights`[Q] (default: 1, as much as a sample). The mean over
-    samples and ordered pairs of views t ≠ v; only the first `targets` views (default: all) give codes.
+    The loss is −Σ_p q_t log softmax(s_v/τ), averaged over samples and ordered pairs of views t ≠ v. The codes q_t of a
+    view assign its samples to the prototypes in equal shares (Sinkhorn–Knopp on s_t/ε). They have no gradient.
+
+    Parameters
+    ----------
+    scores : Tensor [V, N, P]
+        Cosines between embeddings and prototypes.
+    queue : Tensor [Q, P], optional
+        Scores of earlier embeddings, added to the samples when codes are computed.
+    queue_weights : Tensor [Q], optional
+        Weight of each queue entry; a sample has weight 1, and so has an entry by default.
+    targets : int, optional
+        Only the first `targets` views give codes. Default: all.
+    temperature : float
+        τ of the softmax.
+    epsilon : float
+        ε of the Sinkhorn–Knopp algorithm.
+    iterations : int
+        Iterations of the Sinkhorn–Knopp algorithm.
+
+    Returns
+    -------
+    LossTerms
+        With the term `swav`.
     """
     check_targets("swav", scores, scores[:targets])
     check_positive("swav", temperature=temperature, epsilon=epsilon)
@@ -123,10 +164,29 @@ def dino(
     temperature: float = 0.1,
     target_temperature: float | Tensor = 0.07,
 ) -> LossTerms:
-    """DINO (Caron et al. 2021): −Σ_p softmax((t − c)/τ_t) log softmax(s/τ), scores[V, N, P], the teacher's t[T, N, P].
+    """DINO (Caron et al. 2021): match the student's distribution over prototypes to the teacher's.
 
-    `centre`[P] keeps one prototype from taking all, the lower temperature of the targets keeps them from being uniform.
-    The mean over samples and ordered pairs of different views.
+    The loss is −Σ_p softmax((t − c)/τ_t) log softmax(s/τ), averaged over samples and ordered pairs of different views.
+    Subtracting the centre c keeps one prototype from dominating; the lower temperature τ_t keeps the targets from
+    becoming uniform.
+
+    Parameters
+    ----------
+    scores : Tensor [V, N, P]
+        The student's scores s.
+    target : Tensor [T, N, P]
+        The teacher's scores t of the first T views; no gradient flows through them.
+    centre : Tensor [P]
+        Running mean c of the teacher's scores.
+    temperature : float
+        The student's temperature τ.
+    target_temperature : float or Tensor []
+        The teacher's temperature τ_t.
+
+    Returns
+    -------
+    LossTerms
+        With the term `dino`.
     """
     check_targets("dino", scores, target)
     check_positive("dino", temperature=temperature)
@@ -136,7 +196,10 @@ def dino(
 
 
 def _agreement(name: str, targets_TNP: Tensor, logits_VNP: Tensor) -> LossTerms:
-    """Cross entropy, the mean over samples and ordered pairs: each view meets the targets of all others at once."""
+    """Cross entropy, averaged over samples and ordered pairs of different views.
+
+    Each view is compared with the sum of all other views' targets, so its logits are read once.
+    """
     T, V, N = len(targets_TNP), len(logits_VNP), logits_VNP.shape[1]
     everybody = targets_TNP.sum(dim=0)
     others_VNP = torch.cat([everybody - targets_TNP, everybody.expand(V - T, -1, -1)])

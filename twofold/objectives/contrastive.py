@@ -1,8 +1,9 @@
-"""Contrastive objectives: pull the views of one image together, push different images apart.
+"""Contrastive objectives: pull the views of one image together and push different images apart.
 
-V views, N samples, D dimensions; z[V, N, D]. R anchors are the rows of A views (R = A·N, view by view), each with the
-R − A rows of other images as negatives and with its P = V − 1 other views as positives, whose losses are averaged.
-A pair's score is z_i·z_j, less ½‖z_j‖² where rows are not of unit length; so d_i² − d_ij² = score_ij − score_ii'.
+Shapes: V views, N samples, D dimensions; embeddings z[V, N, D]. The anchors are the R = A·N rows of the first A views,
+view by view. The negatives of an anchor are the R − A rows of other images. Its positives are its P = V − 1 other
+views; their losses are averaged. The score of a pair is z_i·z_j. For embeddings that are not normalised, ½‖z_j‖² is
+subtracted. In both cases d_i² − d_ij² = score_ij − score_ii', where i' is a positive of i.
 """
 
 from collections.abc import Callable
@@ -33,10 +34,31 @@ def contrastive(
     normalize: bool = True,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> LossTerms:
-    """α-CL eq 1: Σ_i φ(Σ_j ψ(d_i² − d_ij²)), d² = ½‖·‖², or its mean over anchors.
+    """The general contrastive loss Σ_i φ(Σ_j ψ(d_i² − d_ij²)) (α-CL eq 1), where d² is half the squared distance.
 
-    "anchors" is the paper's: anchors z[0], positives z[1], negatives among z[0]. "all" is NT-Xent's: every row is an
-    anchor, and every row of another image its negative. `normalize` gives rows unit length, so that d² = 1 − cos.
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views of N ≥ 2 samples.
+    family : Family
+        The functions φ and ψ, from `family(name, ...)`.
+    negatives : {"all", "anchors"}
+        "anchors" is the setting of the α-CL paper: anchors z[0], positives z[1], negatives among z[0]. With "all", as
+        in NT-Xent, every row is an anchor and every row of another image is its negative.
+    normalize : bool
+        Scale the embeddings to unit length, so that d² = 1 − cos.
+    reduction : {"mean", "sum"}
+        Mean or sum over the anchors.
+
+    Returns
+    -------
+    LossTerms
+        With one term, named after the family.
+
+    Examples
+    --------
+    >>> loss = contrastive(z, family("infonce", temperature=0.5))
+    >>> loss.total.backward()
     """
     if reduction not in ("mean", "sum"):
         raise TwofoldError(f"reduction={reduction!r} is unknown{nearest(reduction, ['mean', 'sum'])}")
@@ -50,16 +72,40 @@ def contrastive(
 @torch.no_grad()
 @full_precision
 def importance_of(z: Tensor, family: "Family", *, negatives: Negatives = "anchors", normalize: bool = True) -> Tensor:
-    """α_ij = φ'(ξ_i) ψ'(d_i² − d_ij²) (eq 4) of `contrastive(..., reduction="sum")`; [R, R], 0 within an image."""
+    """The pairwise importance α_ij = φ'(ξ_i) ψ'(d_i² − d_ij²) of a contrastive loss (α-CL eq 4).
+
+    It belongs to `contrastive(..., reduction="sum")`. The parameters are those of `contrastive`.
+
+    Returns
+    -------
+    Tensor [R, R]
+        α, with 0 for two rows of the same image.
+    """
     rows, columns, positive_PR = _pairs(z, family, negatives, normalize)
     weighed = family.weigh(_scores(rows, columns, z.shape[1], family), positive_PR)
     return weighed.weights_RR * (family.rate * weighed.factor_R)[:, None]
 
 
 def info_nce(z: Tensor, temperature: float, epsilon: float = 1.0) -> LossTerms:
-    """NT-Xent (SimCLR): the mean of log(ε + Σ_j exp((cos_ij − cos_ii')/τ)) over the V·N anchors and their positives.
+    """NT-Xent (SimCLR): log(ε + Σ_j exp((cos_ij − cos_ii')/τ)), averaged over the V·N anchors and their positives.
 
-    ε = 1 is SimCLR's softmax, ε = 0 decoupled contrastive learning.
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views of N ≥ 2 samples.
+    temperature : float
+        τ.
+    epsilon : float
+        ε = 1 gives SimCLR, ε = 0 gives decoupled contrastive learning.
+
+    Returns
+    -------
+    LossTerms
+        With the term `info_nce`.
+
+    Examples
+    --------
+    >>> info_nce(z, temperature=0.5).total.backward()
     """
     loss = contrastive(z, family("infonce", temperature=temperature, epsilon=epsilon))
     total = loss.total / temperature
@@ -70,10 +116,28 @@ def info_nce(z: Tensor, temperature: float, epsilon: float = 1.0) -> LossTerms:
 def moco(
     z: Tensor, target: Tensor, queue: Tensor, temperature: float = 0.2, *, negatives: Tensor | None = None
 ) -> LossTerms:
-    """MoCo: −log softmax of cos(z_v, t_w)/τ against cos(z_v, q)/τ, q over the queue[Q, D], t[T, N, D] the teacher's.
+    """MoCo: distinguish the teacher's embedding of another view from the entries of a queue.
 
-    The mean over samples and ordered pairs of different views v, w < T. `negatives`[N, Q] says which entries of the
-    queue count for which sample (default: all); without any the loss is 0.
+    The loss is −log softmax of the positive cos(z_v, t_w)/τ against the negatives cos(z_v, q)/τ, averaged over samples
+    and ordered pairs of different views v ≠ w with w < T.
+
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        The student's embeddings.
+    target : Tensor [T, N, D]
+        The teacher's embeddings t of the first T views; no gradient flows through them.
+    queue : Tensor [Q, D]
+        Earlier embeddings q; no gradient flows through them.
+    temperature : float
+        τ.
+    negatives : bool Tensor [N, Q], optional
+        Which queue entries are negatives of which sample. Default: all. A sample without negatives has loss 0.
+
+    Returns
+    -------
+    LossTerms
+        With the term `moco`.
     """
     check_targets("moco", z, target)
     check_positive("moco", temperature=temperature)
@@ -81,9 +145,9 @@ def moco(
     positive_TVN = torch.einsum("vnd,wnd->wvn", query, key) / temperature
     scores_VNQ = query @ normalized(queue.detach()).T / temperature
     if negatives is not None:
-        # Finite, so that a sample without negatives never meets −∞ − (−∞).
+        # A finite value, because −∞ − (−∞) would be NaN for a sample without negatives.
         scores_VNQ = scores_VNQ.masked_fill(~negatives, torch.finfo(z.dtype).min / 2)
-    # The queue's sum is taken once for all positives: log(e^p + e^q) − p = softplus(q − p).
+    # The log-sum-exp over the queue is computed once for all positives: log(e^p + e^q) − p = softplus(q − p).
     loss_TVN = softplus(scores_VNQ.logsumexp(dim=-1) - positive_TVN)
     total = mean_over_pairs(loss_TVN)
     return LossTerms(total, {"moco": total.detach()})
@@ -91,15 +155,27 @@ def moco(
 
 @full_precision
 def spectral_contrastive(z: Tensor, *, radius: float = inf) -> LossTerms:
-    """−2 E[z·z'] + E[(z·z⁻)²] (HaoChen et al. 2021), z not normalised, but rows longer than `radius` cut to it.
+    """The spectral contrastive loss −2 E[z·z'] + E[(z·z⁻)²] (HaoChen et al. 2021).
 
-    z' runs over the other views of an image, z⁻ over all views of all other images.
+    z' is another view of the same image, z⁻ any view of another image.
+
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views of N ≥ 2 samples. They are not normalised.
+    radius : float
+        Longer embeddings are scaled down to this length. Default: no limit.
+
+    Returns
+    -------
+    LossTerms
+        With the terms `attraction` and `repulsion`.
     """
     check_positive("spectral_contrastive", radius=radius)
     V, N, _ = as_views(z).shape
     z = z / (z.norm(dim=-1, keepdim=True) / radius).clamp_min(1)
     attraction = -2 * positive_scores(z, z, V).mean()
-    # All products, less those within an image: neither needs a matrix of all rows by all rows where D is small.
+    # The sum over all pairs minus the pairs within an image. If D is small, neither needs a matrix of rows by rows.
     others = gram_norm_squared(z.flatten(0, 1)) - gram_norm_squared(z.transpose(0, 1)).sum()
     repulsion = others / (V * N * (V * N - V))
     return LossTerms(attraction + repulsion, {"attraction": attraction.detach(), "repulsion": repulsion.detach()})
@@ -107,17 +183,20 @@ def spectral_contrastive(z: Tensor, *, radius: float = inf) -> LossTerms:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Losses of anchors with each positive, and their derivatives with respect to the scores."""
+    """The loss of each anchor with each positive, and its derivatives with respect to the scores."""
 
     loss_PR: Tensor
-    slope_PR: Tensor  # Σ_j α_ij, which is −∂loss/∂score_ii'
-    weights_RR: Tensor  # α_ij = factor_i · weights_ij, mean over positives; 0 within an image
+    slope_PR: Tensor  # Σ_j α_ij = −∂loss/∂score_ii'
+    weights_RR: Tensor  # α_ij = factor_i · weights_ij, averaged over positives; 0 for two rows of the same image
     factor_R: Tensor
 
 
 @dataclass(frozen=True)
 class Exponential:
-    """ψ(x) = exp(rate·x + shift): log ξ is a log-sum-exp, and φ a function of it, so nothing overflows."""
+    """A family with ψ(x) = exp(rate·x + shift).
+
+    log ξ is a log-sum-exp, and φ is computed from log ξ, so that nothing overflows.
+    """
 
     name: str
     rate: float
@@ -125,7 +204,7 @@ class Exponential:
     shift: float = 0.0
 
     def weigh(self, scores_RR: Tensor, positive_PR: Tensor) -> Weighed:
-        """In the memory of the scores: at 8192 rows every further matrix is 268 MB, and a pass over it the cost."""
+        """Overwrite the scores with the weights: for 8192 rows, one more matrix would take 268 MB."""
         peak_R = scores_RR.detach().amax(dim=1)
         weights_RR = scores_RR.sub_(peak_R[:, None]).exp_()
         sum_R = weights_RR.sum(dim=1)
@@ -135,7 +214,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Additive:
-    """φ(x) = x, and ψ a function of rate·x, 0 at −∞ (a pair left out)."""
+    """A family with φ(x) = x, where ψ is a function of rate·x. ψ(−∞) = 0 excludes a pair."""
 
     name: str
     rate: float
@@ -157,7 +236,25 @@ Family = Exponential | Additive
 
 
 def family(name: str, **parameters: float) -> Family:
-    """A row of the paper's table of losses, e.g. family("infonce", temperature=0.5, epsilon=1.0)."""
+    """The functions φ and ψ of a contrastive loss, by name (α-CL, table in Figure 1).
+
+    Parameters
+    ----------
+    name : str
+        A key of `FAMILIES`: "infonce", "mine", "triplet", "soft_triplet", "tuplet", "lifted", "modified_triplet" or
+        "linear".
+    **parameters : float
+        Parameters of this family, such as `temperature`, `epsilon` or `scale`.
+
+    Returns
+    -------
+    Family
+        For `contrastive` and `importance_of`.
+
+    Examples
+    --------
+    >>> family("infonce", temperature=0.5, epsilon=1.0)
+    """
     if name not in FAMILIES:
         raise TwofoldError(f"contrastive family {name!r} is unknown{nearest(name, list(FAMILIES))}")
     make = FAMILIES[name]
@@ -215,7 +312,7 @@ def _modified_triplet(scale: float = 1.0) -> Family:
 
 
 def _linear() -> Family:
-    """φ = x, ψ = x: the paper's quadratic loss, the difference of squared distances"""
+    """φ = x, ψ = x: the quadratic loss of the paper, a difference of squared distances"""
 
     def identity(x: Tensor) -> tuple[Tensor, Tensor]:
         left_out = x == -inf
@@ -239,7 +336,7 @@ FAMILIES: dict[str, Callable[..., Family]] = {
 def _log_plus(epsilon: float, factor: float = 1.0) -> Curve:
     """φ = factor · log(ε + ξ) as a function of log ξ."""
     if epsilon < 0:
-        raise TwofoldError(f"epsilon={epsilon} under the logarithm is negative: it has to be 0 or more")
+        raise TwofoldError(f"epsilon={epsilon} is negative: use 0 or more")
     if epsilon == 0:
         return lambda log_xi: (factor * log_xi, torch.full_like(log_xi, factor))
     floor = log(epsilon)
@@ -247,7 +344,10 @@ def _log_plus(epsilon: float, factor: float = 1.0) -> Curve:
 
 
 class _Contrast(torch.autograd.Function):
-    """Σ_i of the mean over positives of the family's loss. The gradient is Theorem 1: that of scores weighed by α."""
+    """The family's loss, averaged over positives and summed over anchors.
+
+    By Theorem 1 of α-CL the gradient is that of the scores weighted by the fixed importance α.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, columns: Tensor, positive_PR: Tensor, samples: int, family: Family) -> Tensor:
@@ -260,7 +360,7 @@ class _Contrast(torch.autograd.Function):
     @full_precision
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         rows, columns, positive_PR, slope_PR, weights_RR, factor_R = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is asked for, and α is a function of z too
+        if torch.is_grad_enabled():  # for a second derivative, α must be a function of z too
             weighed = ctx.family.weigh(_scores(rows, columns, ctx.samples, ctx.family), positive_PR)
             slope_PR, weights_RR, factor_R = weighed.slope_PR, weighed.weights_RR, weighed.factor_R
         factor_R1 = (ctx.family.rate * gradient * factor_R)[:, None]
@@ -269,23 +369,23 @@ class _Contrast(torch.autograd.Function):
 
 
 def _scores(rows: Tensor, columns: Tensor, samples: int, family: Family) -> Tensor:
-    """[R, R], times rate; −∞ within an image."""
+    """Scores [R, R] times the family's rate, with −∞ for two rows of the same image."""
     scores_RR = torch.addmm(rows.new_zeros(()), rows, columns.T, beta=0, alpha=family.rate)
     same_image(scores_RR, samples).fill_(-inf)
     return scores_RR
 
 
 def _pairs(z: Tensor, family: Family, negatives: Negatives, normalize: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """rows and columns whose products are the anchors' scores [R, R], and the positives' scores [P, R] times rate."""
+    """The rows and columns whose products are the anchors' scores [R, R], and the positives' scores [P, R] · rate."""
     if negatives not in ("all", "anchors"):
         raise TwofoldError(f"negatives={negatives!r} is unknown{nearest(negatives, ['all', 'anchors'])}")
     if isinstance(family, str):
-        raise TwofoldError(f"{family!r} is a name: give family({family!r}), whose parameters can be set")
+        raise TwofoldError(f"family={family!r} is a string: pass family({family!r})")
     anchors = as_views(z).shape[0] if negatives == "all" else 1
     if normalize:
         query = key = normalized(z)
     else:
-        z = z - z.detach().mean(dim=(0, 1))  # distances do not change, and their rounding errors shrink
+        z = z - z.detach().mean(dim=(0, 1))  # this keeps all distances and makes their rounding errors smaller
         half_square = z.square().sum(dim=-1, keepdim=True) / 2
         query, key = torch.cat([z, torch.ones_like(half_square)], dim=-1), torch.cat([z, -half_square], dim=-1)
     positive_PR = positive_scores(query, key, anchors) * family.rate
@@ -293,22 +393,22 @@ def _pairs(z: Tensor, family: Family, negatives: Negatives, normalize: bool) -> 
 
 
 def positive_scores(query: Tensor, key: Tensor, anchors: int) -> Tensor:
-    """Scores [V − 1, anchors·N] of the first `anchors` views' rows with the other views of their images."""
+    """Scores [V − 1, anchors·N] between the rows of the first `anchors` views and the other views of their images."""
     others = [key.roll(-step, dims=0)[:anchors] for step in range(1, len(key))]
     return torch.stack([(query[:anchors] * other).sum(dim=-1).flatten() for other in others])
 
 
 def same_image(pairs_RR: Tensor, samples: int) -> Tensor:
-    """A view, to write to, of the entries of pairs of rows that belong to one image."""
+    """A writable view of the entries whose two rows belong to the same image."""
     views = len(pairs_RR) // samples
     return pairs_RR.view(views, samples, views, samples).diagonal(dim1=1, dim2=3)
 
 
 def as_views(z: Tensor) -> Tensor:
-    """z itself, where it holds views to pull together and images to push apart."""
+    """z, if it has the shape that a contrastive loss needs."""
     if z.ndim != 3 or z.shape[0] < 2 or z.shape[1] < 2:
         raise TwofoldError(
-            f"z is {list(z.shape)}: to contrast, give [views, samples, dim] with 2 or more of the first two"
+            f"z has shape {list(z.shape)}: give [views, samples, dim] with at least 2 views and 2 samples"
         )
     return z
 

@@ -1,8 +1,10 @@
 """Covariance objectives: decorrelate the dimensions of the embedding instead of comparing images.
 
-V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; z[V, N, D]. A loss of a whole batch comes from the
-embeddings themselves, by the smaller of the D×D and N×N matrices. Several processes instead add up the `Moments` of
-their shards and take the loss of these, the same value and gradient, where these are fewer numbers than the embeddings.
+Shapes: V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; embeddings z[V, N, D].
+
+Most losses have two forms with the same value and gradient. The first takes the embeddings of the whole batch and uses
+the smaller of the D×D and N×N matrices. The second (`..._of_moments`) takes `Moments`. Several processes use it if
+moments are fewer numbers than embeddings: each computes the moments of its shard, and the sum gives the loss.
 """
 
 import functools
@@ -28,20 +30,21 @@ from twofold.linalg import (
 from twofold.objectives.moments import SMALLEST_NORM, Moments, shape_of, spread_of, view_pairs
 from twofold.types import LossTerms
 
-SMALLEST_LOG = 1e-12  # a batch without any variance has norm 0; its logarithm stays finite
+SMALLEST_LOG = 1e-12  # keeps the logarithm finite for a batch without variance, whose norm is 0
 
 
 def _columns(z: Tensor, epsilon: float = 0.0) -> Tensor:
-    """z with its columns centred and of unit norm over the samples; `epsilon` adds to the variances."""
+    """z with centred columns of unit norm over the samples; `epsilon` is added to the variances."""
     columns, _ = _Standardize.apply(z, epsilon)
     return columns
 
 
 class _Standardize(torch.autograd.Function):
-    """Centred columns over their norms, and the norms; as BatchNorm, it keeps nothing but its result for the gradient.
+    """Divide centred columns by their norms; also return the norms.
 
-    With z_c = z − mean, n = ‖z_c‖ and y = z_c/n: ∂n/∂z_c = y, and ∂y/∂z_c takes from a gradient its part along y.
-    A column that is shorter than the smallest norm is divided by a constant.
+    As in BatchNorm, the backward pass needs the results only. With z_c = z − mean, n = ‖z_c‖ and y = z_c/n: ∂n/∂z_c =
+    y, and ∂y/∂z_c removes the part of the gradient along y. A column shorter than the smallest norm is divided by a
+    constant.
     """
 
     @staticmethod
@@ -62,10 +65,29 @@ class _Standardize(torch.autograd.Function):
 
 @full_precision
 def frossl(z: Tensor, *, logarithm: bool = True, unit_trace: bool = False) -> LossTerms:
-    """FroSSL eq 6: Σ_v log‖Z_vᵀZ_v‖²_F + (1/N) Σ_{v<w} ‖Z_v − Z_w‖²_F, columns centred and of unit norm.
+    """FroSSL eq 6: Σ_v log‖Z_vᵀZ_v‖²_F + (1/N) Σ_{v<w} ‖Z_v − Z_w‖²_F.
 
-    `logarithm=False` is the paper's ablation, ‖·‖²_F alone. `unit_trace` divides ZᵀZ by its trace D, as the authors'
-    code does: under the logarithm a constant, without it the weight of that term against the distance.
+    Z_v are the embeddings of view v with centred columns of unit norm.
+
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views of N ≥ 2 samples.
+    logarithm : bool
+        False omits the logarithm, an ablation of the paper.
+    unit_trace : bool
+        Divide ZᵀZ by its trace D, as the authors' code does. This adds a constant to the loss if `logarithm`;
+        otherwise it divides the first term by D².
+
+    Returns
+    -------
+    LossTerms
+        With the terms `variance` and `invariance`.
+
+    Examples
+    --------
+    >>> z = torch.randn(2, 128, 32, requires_grad=True)
+    >>> frossl(z).total.backward()
     """
     _, N, D = shape_of(z)
     columns = _columns(z)
@@ -73,7 +95,7 @@ def frossl(z: Tensor, *, logarithm: bool = True, unit_trace: bool = False) -> Lo
 
 
 def frossl_of_moments(moments: Moments, *, logarithm: bool = True, unit_trace: bool = False) -> LossTerms:
-    """The same loss from D×D moments: log‖R_11‖² + log‖R_22‖² + (2/N)(D − tr R_12) for two views."""
+    """`frossl` from moments: log‖R_11‖² + log‖R_22‖² + (2/N)(D − tr R_12) for two views, R_vw their correlations."""
     norm_VD = moments.norms()
     correlation = _within(moments) / (norm_VD[:, :, None] * norm_VD[:, None, :])
     traces_VV = (moments.cross_VVD / (norm_VD[:, None] * norm_VD[None])).sum(dim=2)
@@ -99,11 +121,26 @@ def vicreg(
     covariance: float = 1.0,
     epsilon: float = 1e-4,
 ) -> LossTerms:
-    """VICReg (Bardes et al.): invariance · s(Z, Z') + variance · [v(Z) + v(Z')] + covariance · [c(Z) + c(Z')].
+    """VICReg (Bardes et al. 2022): invariance · s(Z, Z') + variance · [v(Z) + v(Z')] + covariance · [c(Z) + c(Z')].
 
-    s: mean over samples and dimensions of (z − z')². v: mean over dimensions of max(0, 1 − √(Var + epsilon)), unbiased.
-    c: Σ of the squared off-diagonal covariances / D. For V views s is the mean over pairs, and v and c are 2/V times
-    their sums, so that V = 2 is the paper's value. (The authors' code halves v, as if variance were 12.5.)
+    s is the mean of (z − z')² over samples and dimensions. v is the mean of max(0, 1 − √(Var + epsilon)) over
+    dimensions, with the unbiased variance. c is the sum of the squared off-diagonal covariances, divided by D. For V
+    views, s is the mean over pairs, and the sums of v and c over views are multiplied by 2/V. V = 2 gives the loss of
+    the paper. (The authors' code halves v, which is the same as variance = 12.5.)
+
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views of N ≥ 2 samples.
+    invariance, variance, covariance : float
+        Weights of the three terms.
+    epsilon : float
+        Added to the variances.
+
+    Returns
+    -------
+    LossTerms
+        With the terms `invariance`, `variance` and `covariance`.
     """
     weights = {"invariance": invariance, "variance": variance, "covariance": covariance}
     V, N, D = shape_of(z)
@@ -113,7 +150,10 @@ def vicreg(
 
 
 class _Variances(torch.autograd.Function):
-    """Σ of max(0, 1 − √(Var + epsilon)) and Σ_{i≠j} (xᵀx)_ij² of x = z − mean: their gradients are one product."""
+    """Σ max(0, 1 − √(Var + epsilon)) and Σ_{i≠j} (xᵀx)_ij² for x = z − mean.
+
+    Both are computed here, because one matrix product gives both gradients.
+    """
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
@@ -126,10 +166,10 @@ class _Variances(torch.autograd.Function):
     @full_precision
     def backward(ctx: Any, by_missing: Tensor, by_off_diagonal: Tensor) -> tuple[Tensor, None]:
         z, x, squares_VD, gram, own_VD = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is asked for, and these are functions of z too
+        if torch.is_grad_enabled():  # for a second derivative, these must be functions of z too
             x, squares_VD, gram, own_VD = _variances(z)
         rate, count = 4 * by_off_diagonal, z.shape[1] - 1
-        steepness_VD = (squares_VD / count + ctx.epsilon).rsqrt()  # above 1 where variance is missing
+        steepness_VD = (squares_VD / count + ctx.epsilon).rsqrt()  # above 1 where the variance is below 1
         slope_VD = torch.where(steepness_VD > 1, steepness_VD, 0) * (by_missing / count)
         apart = x * torch.addcmul(slope_VD, own_VD, rate).neg()[:, None]
         factors = (rate * gram, x) if x.shape[-2] < x.shape[-1] else (x, rate * gram)
@@ -141,7 +181,10 @@ def _missing(squares_VD: Tensor, count: int, epsilon: float) -> Tensor:
 
 
 def _variances(z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x, Σ_n x_nd², the smaller of xxᵀ and xᵀx, and what of the sums is still in it: of xᵀx the diagonal is 0."""
+    """x = z − mean, the column sums Σ_n x_nd², the smaller of xxᵀ and xᵀx, and the sums that the product contains.
+
+    The diagonal of xᵀx is set to 0, so xᵀx contains none of the sums; xxᵀ contains all.
+    """
     x = centred(z)
     squares_VD = x.square().sum(dim=-2)
     if x.shape[-2] < x.shape[-1]:
@@ -152,7 +195,7 @@ def _variances(z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def vicreg_of_moments(
     moments: Moments, *, invariance: float, variance: float, covariance: float, epsilon: float
 ) -> LossTerms:
-    """The same loss from D×D moments."""
+    """`vicreg` from moments, with the same parameters."""
     _at_least_two(moments.count, "vicreg")
     weights = {"invariance": invariance, "variance": variance, "covariance": covariance}
     squares_VD = moments.cross_VVD.diagonal().mT
@@ -181,10 +224,25 @@ def _vicreg(
 
 @full_precision
 def barlow_twins(z: Tensor, *, weight: float = 5e-3, scale: float = 1.0, epsilon: float = 0.0) -> LossTerms:
-    """Barlow Twins: scale · [Σ_i (1 − c_ii)² + weight · Σ_{i≠j} c_ij²], c the correlations between two views [D, D].
+    """Barlow Twins (Zbontar et al. 2021): scale · [Σ_i (1 − c_ii)² + weight · Σ_{i≠j} c_ij²].
 
-    For V views the mean over pairs. `epsilon` is added to the variances: 0 is the paper's eq 2; its authors' code
-    normalises with BatchNorm, whose epsilon is 1e-5.
+    c[D, D] are the correlations between two views. For more than two views the loss is the mean over pairs.
+
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views of N ≥ 2 samples.
+    weight : float
+        Weight of the off-diagonal correlations.
+    scale : float
+        Factor of the loss.
+    epsilon : float
+        Added to the variances. 0 gives the paper's eq 2. The authors' code normalises with BatchNorm: epsilon 1e-5.
+
+    Returns
+    -------
+    LossTerms
+        With the terms `invariance` and `redundancy`.
     """
     _, N, _ = shape_of(z)
     pairs = [_between(*pair) for pair in combinations(_columns(z, epsilon).unbind(), 2)]
@@ -193,13 +251,17 @@ def barlow_twins(z: Tensor, *, weight: float = 5e-3, scale: float = 1.0, epsilon
 
 
 def _between(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ_i (1 − c_ii)² and Σ_{i≠j} c_ij² of c = oneᵀother [D, D]."""
+    """Σ_i (1 − c_ii)² and Σ_{i≠j} c_ij² for c = oneᵀother [D, D]."""
     N, D = one.shape
     return _Between.apply(one, other) if D <= 2 * N else _BetweenRows.apply(one, other)
 
 
 class _Between(torch.autograd.Function):
-    """Keeps c without its diagonal, and 1 − c_ii: the gradient with respect to c is made of them, in one matrix."""
+    """The two sums from c itself.
+
+    c with a zero diagonal and the vector 1 − c_ii are saved: one matrix, made of both, is the gradient with respect to
+    c.
+    """
 
     @staticmethod
     def forward(ctx: Any, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
@@ -211,7 +273,7 @@ class _Between(torch.autograd.Function):
     @full_precision
     def backward(ctx: Any, by_deviation: Tensor, by_off_diagonal: Tensor) -> tuple[Tensor, Tensor]:
         one, other, missing, elsewhere = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is asked for, and these are functions of both too
+        if torch.is_grad_enabled():  # for a second derivative, these must be functions of both views too
             missing, elsewhere = _apart(one.T @ other)
         by_product = elsewhere * (2 * by_off_diagonal)
         by_product.diagonal().copy_(missing * (-2 * by_deviation))
@@ -219,7 +281,7 @@ class _Between(torch.autograd.Function):
 
 
 class _BetweenRows(torch.autograd.Function):
-    """The same from the smaller matrices A = one·oneᵀ and B = other·otherᵀ [N, N]: ‖oneᵀother‖² = Σ A∘B."""
+    """The two sums from A = one·oneᵀ and B = other·otherᵀ [N, N], as ‖oneᵀother‖² = Σ A∘B. Used if D > 2N."""
 
     @staticmethod
     def forward(ctx: Any, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
@@ -232,7 +294,7 @@ class _BetweenRows(torch.autograd.Function):
     @full_precision
     def backward(ctx: Any, by_deviation: Tensor, by_off_diagonal: Tensor) -> tuple[Tensor, Tensor]:
         one, other, diagonal, gram, other_gram = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is asked for, and these are functions of both too
+        if torch.is_grad_enabled():  # for a second derivative, these must be functions of both views too
             diagonal, gram, other_gram = _rows(one, other)
         by_diagonal = 2 * ((by_deviation - by_off_diagonal) * diagonal - by_deviation)
         rate = 2 * by_off_diagonal
@@ -245,16 +307,16 @@ def _rows(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _apart(product: Tensor) -> tuple[Tensor, Tensor]:
-    """1 − its diagonal, and the matrix itself, with zeros there."""
+    """1 − the diagonal, and the matrix with a zero diagonal (changed in place)."""
     missing = 1 - product.diagonal()
     product.diagonal().zero_()
     return missing, product
 
 
 def barlow_twins_of_moments(moments: Moments, *, weight: float, scale: float, epsilon: float) -> LossTerms:
-    """The same loss from D×D moments."""
+    """`barlow_twins` from moments, with the same parameters."""
     if moments.between_PDD is None:
-        raise TwofoldError("these moments lack the matrices between views: take moments(z, between=True)")
+        raise TwofoldError("the moments have no covariances between views: use moments(z, between=True)")
     one, other = view_pairs(moments.norms(epsilon))
     correlation_PDD = moments.between_PDD / (one[:, :, None] * other[:, None, :])
     deviation = (1 - correlation_PDD.diagonal(dim1=1, dim2=2)).square().sum()
@@ -278,19 +340,37 @@ def w_mse(
     shrinkage: float = 0.0,
     order: Tensor | None = None,
 ) -> LossTerms:
-    """W-MSE (Ermolov et al.): the distance between views, each whitened by the Cholesky factor of its covariance.
+    """W-MSE (Ermolov et al. 2021): the distance between whitened views.
 
-    2 − 2cos, or the mean over dimensions of (z − z')² where not `normalize`d; the mean over samples and pairs of views.
-    Sub-batches are whitened by themselves: consecutive ones of `sub_batch` samples (default: all), what is left over
-    joins the last; `order`, a permutation of the samples, says which come together. Not a function of the moments:
-    several processes keep each sub-batch within one of them.
+    Each view is whitened with the Cholesky factor of its covariance, separately in each sub-batch. The distance is
+    averaged over samples and pairs of views. This loss is not a function of the moments; with several processes, each
+    sub-batch stays within one process.
+
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views of N samples.
+    sub_batch : int, optional
+        Number of consecutive samples that are whitened together. The last sub-batch also takes the remainder. Default:
+        all samples.
+    normalize : bool
+        True: the distance is 2 − 2cos. False: it is the mean of (z − z')² over dimensions.
+    shrinkage : float
+        Whiten with (1 − shrinkage) · covariance + shrinkage · I.
+    order : int64 Tensor [N], optional
+        Permutation of the samples, applied before they are divided into sub-batches.
+
+    Returns
+    -------
+    LossTerms
+        With the term `cosine` or `euclidean`.
     """
     _, N, D = shape_of(z)
     sub_batch = min(sub_batch or N, N)
     if sub_batch <= D and shrinkage == 0:
         raise TwofoldError(
             f"w_mse cannot whiten {sub_batch} samples in {D} dimensions: it needs more samples than dimensions; "
-            "use larger batches (batch_size) and sub-batches, a narrower projector or shrinkage"
+            "use larger batches (batch_size) and sub-batches, a narrower projector, or shrinkage"
         )
     if order is not None:
         z = z.index_select(1, order)
@@ -315,19 +395,41 @@ def corinfomax(
 ) -> LossTerms:
     """CorInfoMax (Ozsoy et al. 2022): weight · MSE(z, z') − [log det(R + εI) + log det(R' + εI)]/D.
 
-    R[V, D, D] are `covariances`, of the steps before and about `means`[V, D] (default: 0), after the batch has moved
-    them; the gradient flows through the batch's part. MSE is the mean over samples, dimensions and pairs of views; for
-    V views the log determinants are 2/V times their sum. In float64: the last eigenvalues are as small as epsilon. The
-    authors give z unit rows; without, the determinants grow with its scale.
+    R and R' are the running covariances of two views, updated with this batch. The gradient flows through the batch's
+    contribution. MSE is the mean over samples, dimensions and pairs of views. For V views, the sum of the log
+    determinants is multiplied by 2/V. The determinants are computed in float64, because the smallest eigenvalues can be
+    as small as ε.
+
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views. The authors use rows of unit length; otherwise the determinants grow with the scale.
+    covariances : Tensor [V, D, D]
+        Running covariances before this batch.
+    means : Tensor [V, D], optional
+        Running means before this batch. Default: 0.
+    momentum : float
+        Share of the old covariances and means in the new ones.
+    weight : float
+        Weight of the MSE.
+    epsilon : float
+        ε.
+
+    Returns
+    -------
+    LossTerms
+        With the terms `invariance` and `information`.
     """
     V, N, D = shape_of(z)
     means = covariances.new_zeros(V, D) if means is None else means
     if covariances.shape != (V, D, D) or means.shape != (V, D):
         shapes = f"{list(covariances.shape)} and {list(means.shape)}"
-        raise TwofoldError(f"corinfomax got covariances and means {shapes}: give [{V}, {D}, {D}] and [{V}, {D}]")
+        raise TwofoldError(
+            f"corinfomax got covariances and means of shapes {shapes}: give [{V}, {D}, {D}] and [{V}, {D}]"
+        )
     moved, _ = running_moments(z, double(covariances), double(means), momentum)
     log_det_V = 2 * cholesky(moved, epsilon).diagonal(dim1=1, dim2=2).log().sum(dim=1)
-    apart = z - z[:1]  # views are close to each other, not to 0
+    apart = z - z[:1]  # views are close to each other, but not to 0: this avoids rounding errors
     spread = V * (apart - apart.mean(dim=0)).square().sum()  # = Σ_{v<w} ‖z_v − z_w‖²
     invariance = weight * spread / (V * (V - 1) / 2 * N * D)
     information = -(2 / V) * log_det_V.sum() / D
@@ -336,17 +438,17 @@ def corinfomax(
 
 def _at_least_two(count: int, objective: str) -> None:
     if count < 2:
-        raise TwofoldError(f"{objective} needs the variance of a batch: give it two samples or more, not {count}")
+        raise TwofoldError(f"{objective} needs the variance of a batch: give two samples or more, not {count}")
 
 
 def _within(moments: Moments) -> Tensor:
     if moments.within_VDD is None:
-        raise TwofoldError("these moments lack the matrices within views: take moments(z, within=True)")
+        raise TwofoldError("the moments have no covariances within views: use moments(z, within=True)")
     return moments.within_VDD
 
 
 def _off_diagonal(matrix: Tensor) -> Tensor:
-    """matrix[..., D, D] with zeros on its diagonal."""
+    """matrix[..., D, D] with a zero diagonal."""
     return matrix - torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
 
 

@@ -1,6 +1,6 @@
-"""α-CL (Tian 2022): choose how much each pair of images matters, then contrast with these weights held fixed.
+"""α-CL (Tian 2022): choose the importance of each pair of images, then contrast with these weights held fixed.
 
-V views, N samples, D dimensions; z[V, N, D]. α_ij ≥ 0 is the importance of the pair of rows i and j.
+Shapes: V views, N samples, D dimensions; embeddings z[V, N, D]. α_ij ≥ 0 is the importance of the pair of rows i and j.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,30 @@ def alpha_cl(
     through_importance: bool = False,
     **parameters: float,
 ) -> LossTerms:
-    """mean_i Σ_j sg(α_ij)(cos_ij − cos_ii') over V·N anchors i and the V·N−V rows j of other images.
+    """The α-CL loss mean_i Σ_j sg(α_ij)(cos_ij − cos_ii'), where α = importance(1 − cos, rule, ...) (Definition 1).
 
-    α = importance(1 − cos, rule, ...); cos_ii' is the mean over an anchor's other views. With the entropy rule the
-    gradient is that of contrastive's InfoNCE with ε = 0, which is τ times that of info_nce(z, τ, epsilon=0).
-    `through_importance` back-propagates through α, the paper's negative control: same value, another gradient, of
-    which only first derivatives are right.
+    i runs over all V·N rows, j over the V·N − V rows of other images; cos_ii' is the mean over the other views of the
+    image. With the entropy rule the gradient is that of InfoNCE with ε = 0, `contrastive(z, family("infonce",
+    temperature=τ, epsilon=0))`, which is τ times the gradient of `info_nce(z, τ, epsilon=0)`.
+
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views of N ≥ 2 samples.
+    rule : str
+        A rule of `importance`.
+    temperature : float, optional
+        τ of the rule. Default: that of the rule.
+    through_importance : bool
+        Back-propagate through α, the negative control of the paper: the value is the same, the gradient is not. Only
+        first derivatives are correct then.
+    **parameters : float
+        Further parameters of the rule.
+
+    Returns
+    -------
+    LossTerms
+        With the terms `attraction` and `repulsion`.
     """
     if temperature is not None:
         parameters["temperature"] = temperature
@@ -38,10 +56,10 @@ def alpha_cl(
     z = normalized(z)
     rows = z.flatten(0, 1)
     with torch.set_grad_enabled(through_importance and torch.is_grad_enabled()):
-        distances = torch.addmm(rows.new_ones(()), rows, rows.T, alpha=-1).clamp_min(0)  # 1 − rows rowsᵀ in one pass
+        distances = torch.addmm(rows.new_ones(()), rows, rows.T, alpha=-1).clamp_min(0)  # 1 − rows·rowsᵀ in one pass
         same_image(distances, N).fill_(inf)
         alpha = importance(distances, rule, **parameters)
-    # Σ_ij α_ij z_i·z_j through αz: the backward pass then needs no other matrix of all rows by all rows.
+    # Σ_ij α_ij z_i·z_j from αz, so that the backward pass needs no other matrix of rows by rows.
     repulsion = (rows * (alpha @ rows)).sum() / len(rows)
     attraction = -(alpha.sum(dim=1) * positive_scores(z, z, V).mean(dim=0)).mean()
     return LossTerms(attraction + repulsion, {"attraction": attraction.detach(), "repulsion": repulsion.detach()})
@@ -49,10 +67,22 @@ def alpha_cl(
 
 @full_precision
 def importance(distances: Tensor, rule: str, **parameters: float) -> Tensor:
-    """Weights α[rows, negatives] for distances D = d² (α-CL section 6); an infinite distance leaves a pair out.
+    """The importance α of pairs from their distances (α-CL section 6).
 
-    entropy(temperature), square(temperature), inverse(temperature, gamma), direct(temperature, exponent, normalized),
-    heuristic_inverse(temperature, exponent). Rows sum to 1, except those of direct with normalized=False.
+    Parameters
+    ----------
+    distances : Tensor [rows, negatives]
+        D = d² of each pair. An infinite distance excludes the pair.
+    rule : str
+        One of entropy(temperature), square(temperature), inverse(temperature, gamma),
+        direct(temperature, exponent, normalized), heuristic_inverse(temperature, exponent).
+    **parameters : float
+        The parameters of the rule, named in parentheses above.
+
+    Returns
+    -------
+    Tensor [rows, negatives]
+        α. Each row sums to 1, except with the rule direct and normalized=False.
     """
     if rule not in RULES:
         raise TwofoldError(f"importance rule {rule!r} is unknown{nearest(rule, list(RULES))}")
@@ -62,27 +92,28 @@ def importance(distances: Tensor, rule: str, **parameters: float) -> Tensor:
 
 
 def _entropy(distances: Tensor, temperature: float = 0.5) -> Tensor:
-    """The minimum of Σ_j α_j D_j + τ Σ_j α_j log α_j on the simplex, which is InfoNCE's α with ε = 0 (eq 6)."""
+    """The minimiser of Σ_j α_j D_j + τ Σ_j α_j log α_j on the simplex: α of InfoNCE with ε = 0 (eq 6)."""
     return (distances / -temperature).softmax(dim=-1)
 
 
 def _square(distances: Tensor, temperature: float = 5.0) -> Tensor:
-    """The minimum of 2 Σ_j α_j D_j + τ/2 Σ_j α_j² on the simplex."""
+    """The minimiser of 2 Σ_j α_j D_j + τ/2 Σ_j α_j² on the simplex."""
     return simplex_projection(distances * (-2 / temperature))
 
 
 def _inverse(distances: Tensor, temperature: float = 0.5, gamma: float = 2.0) -> Tensor:
-    """The minimum of Σ_j α_j D_j + τ/(γ−1) Σ_j α_j^{1−γ} on the simplex: α = ((D + ν)/τ)^{−1/γ}.
+    """The minimiser of Σ_j α_j D_j + τ/(γ−1) Σ_j α_j^{1−γ} on the simplex: α = ((D + ν)/τ)^{−1/γ}.
 
-    The unknown is not ν but a, the largest α: α_j = a (1 + a^γ δ_j)^{−1/γ}, δ = (D − D_min)/τ. It lies in [1/k, 1],
-    where nothing overflows; Σ_j α_j is concave in a with a slope of 1 to k, and Newton's steps from 1/k go one way.
+    Instead of ν we solve for a, the largest α: α_j = a (1 + a^γ δ_j)^{−1/γ} with δ = (D − D_min)/τ. a is in [1/k, 1],
+    where nothing overflows. Σ_j α_j is concave in a with a slope from 1 to k, so Newton's method started at 1/k
+    increases a in every step.
     """
     k = distances.shape[-1]
     excess = (distances - distances.detach().amin(dim=-1, keepdim=True)) / temperature
 
     def parts(a: Tensor) -> tuple[Tensor, Tensor]:
         """α/a and ∂α/∂a"""
-        base = 1 + a.pow(gamma).clamp_min(torch.finfo(a.dtype).tiny) * excess  # no 0 · ∞ for a pair left out
+        base = 1 + a.pow(gamma).clamp_min(torch.finfo(a.dtype).tiny) * excess  # avoids 0 · ∞ for an excluded pair
         ratio = base.pow(-1 / gamma)
         return ratio, ratio / base
 
@@ -94,19 +125,19 @@ def _inverse(distances: Tensor, temperature: float = 0.5, gamma: float = 2.0) ->
     a = newton_root(surplus, start, start, torch.ones_like(start), ceil(log(k / torch.finfo(start.dtype).eps, 4)))
     fixed = a.detach()
     ratio, slope = parts(fixed)
-    return fixed * ratio + slope.detach() * (a - fixed)  # = α, without autograd's 0 · ∞ in ∂α/∂a of a pair left out
+    return fixed * ratio + slope.detach() * (a - fixed)  # = α; avoids 0 · ∞ in autograd's ∂α/∂a of an excluded pair
 
 
 def _direct(distances: Tensor, temperature: float = 0.5, exponent: float = 4.0, normalized: bool = True) -> Tensor:
     """exp(−d^p/τ), normalised (eq 12) or not (eq 44)."""
-    if exponent < 2:  # has no derivative at distance 0
+    if exponent < 2:  # then there is no derivative at distance 0
         distances = distances.clamp_min(torch.finfo(distances.dtype).tiny)
     powers = distances.pow(exponent / 2) / -temperature
     return powers.softmax(dim=-1) if normalized else powers.exp()
 
 
 def _heuristic_inverse(distances: Tensor, temperature: float = 0.5, exponent: float = 2.0) -> Tensor:
-    """Normalised (D + τ)^{−e}: with hundreds of negatives the exact inverse rule is all but uniform, this is not."""
+    """Normalised (D + τ)^{−e}. With hundreds of negatives the exact inverse rule is nearly uniform; this one is not."""
     return (-exponent * (distances + temperature).log()).softmax(dim=-1)
 
 
@@ -121,22 +152,50 @@ RULES: dict[str, Callable[..., Tensor]] = {
 
 @full_precision
 def contrastive_covariance(x: Tensor, x_positive: Tensor, alpha: Tensor) -> Tensor:
-    """C_α[x] = Σ_ij α_ij (x_i−x_j)(x_i−x_j)ᵀ − Σ_i (Σ_j α_ij)(x_i−x_i')(x_i−x_i')ᵀ (eq 5); x[N, D], α[N, N]."""
+    """The contrastive covariance of α-CL (eq 5).
+
+    C_α[x] = Σ_ij α_ij (x_i−x_j)(x_i−x_j)ᵀ − Σ_i (Σ_j α_ij)(x_i−x_i')(x_i−x_i')ᵀ.
+
+    Parameters
+    ----------
+    x, x_positive : Tensor [N, D]
+        Two views of the same samples.
+    alpha : Tensor [N, N]
+        Importance of the pairs.
+
+    Returns
+    -------
+    Tensor [D, D]
+    """
     left, right = _factors(x, x_positive, alpha)
     return left.T @ right
 
 
 @full_precision
 def energy(z: Tensor, z_positive: Tensor, alpha: Tensor) -> Tensor:
-    """E_α = tr C_α[z]: with α = importance_of(z), −½ of its gradient is the gradient of the loss (Theorem 1)."""
+    """The energy E_α = tr C_α[z] of α-CL.
+
+    With α = `importance_of(z, family)` held fixed, −½ times its gradient is the gradient of the loss (Theorem 1, eq 3).
+
+    Parameters
+    ----------
+    z, z_positive : Tensor [N, D]
+        Embeddings of two views of the same samples.
+    alpha : Tensor [N, N]
+        Importance of the pairs.
+
+    Returns
+    -------
+    Tensor []
+    """
     left, right = _factors(z, z_positive, alpha)
     return (left * right).sum()
 
 
 def _factors(x: Tensor, x_positive: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """Two matrices [2N, D] whose product is C_α: of the graph's Laplacian, and of the positives."""
+    """Two matrices [2N, D] whose product is C_α. N rows come from the graph's Laplacian, N from the positives."""
     from_rows, from_columns = alpha.sum(dim=1)[:, None], alpha.sum(dim=0)[:, None]
     apart = x - x_positive
-    x = centred(x)  # differences do not change, and their rounding errors shrink
+    x = centred(x)  # this keeps all differences and makes their rounding errors smaller
     laplacian = (from_rows + from_columns) * x - alpha @ x - alpha.T @ x
     return torch.cat([x, apart]), torch.cat([laplacian, -from_rows * apart])

@@ -1,6 +1,6 @@
-"""Moments of embeddings: what covariance losses need of a batch, and what its shards can add up.
+"""Moments of embeddings: the statistics from which covariance losses are computed, and which shards can add up.
 
-V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; z[V, N, D].
+Shapes: V views, N samples, D dimensions, P = V(V−1)/2 pairs of views; embeddings z[V, N, D].
 """
 
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from torch import Tensor
 from twofold.errors import TwofoldError
 from twofold.linalg import centred, full_precision
 
-SMALLEST_NORM = 1e-6  # of a column over the batch; a dead column is divided by it
+SMALLEST_NORM = 1e-6  # of a column over the batch; a column without variance is divided by this
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over centred samples, for each view and between views; the D×D ones where an objective needs them."""
+    """Sums over centred samples, for each view and between views. The D×D sums are optional."""
 
     count: int
     mean_VD: Tensor
     cross_VVD: Tensor  # Σ_n (z_vn − mean_v) ⊙ (z_wn − mean_w); for v = w the squared norms of the columns
-    spread: Tensor  # Σ_n Σ_{v<w} ‖z_vn − z_wn‖², of the embeddings as they are: from means it would lose digits
+    spread: Tensor  # Σ_n Σ_{v<w} ‖z_vn − z_wn‖²; computed from the embeddings, because cross_VVD would lose digits
     within_VDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_vn − mean_v)ᵀ
     between_PDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_wn − mean_w)ᵀ, v < w in the order of `view_pairs`
 
     def merge(self, other: "Moments") -> "Moments":
-        """The moments of both shards together (Chan's update; never subtracts large numbers)."""
+        """The moments of both shards together, by Chan's update, which subtracts no large numbers."""
         count = self.count + other.count
         apart = other.mean_VD - self.mean_VD
         weight = self.count * other.count / count
@@ -42,10 +42,10 @@ class Moments:
         )
 
     def about(self, count: int, mean_VD: Tensor) -> "Moments":
-        """This shard's part of the moments of a batch with this count and mean: the parts of all shards add up to them.
+        """This shard's contribution to the moments of a batch with this count and mean.
 
-        The mean may be a constant: the deviations of the shards' means from it, weighed by their counts, sum to 0, so
-        nothing would come back through it.
+        The sums of the contributions of all shards are the moments of the batch. `mean_VD` may be a constant: its
+        gradient would be 0, because the differences between the shards' means and it, weighted by count, sum to 0.
         """
         apart = self.mean_VD - mean_VD
         return Moments(
@@ -58,7 +58,7 @@ class Moments:
         )
 
     def norms(self, epsilon: float = 0.0) -> Tensor:
-        """[V, D]: norms of the centred columns over the batch, never under 1e-6; `epsilon` adds to the variances."""
+        """[V, D]: norms of the centred columns over the batch, at least 1e-6. `epsilon` is added to the variances."""
         return norms_of(self.cross_VVD.diagonal().mT, self.count, epsilon)
 
 
@@ -75,14 +75,32 @@ def norms_of(squares: Tensor, count: int, epsilon: float = 0.0) -> Tensor:
 
 
 def view_pairs(x_V: Tensor) -> tuple[Tensor, Tensor]:
-    """x of the one and of the other view in every pair v < w: twice [P, ...]."""
+    """x of the first and of the second view of every pair v < w: two tensors [P, ...]."""
     one, other = zip(*combinations(x_V.unbind(), 2), strict=True)
     return torch.stack(one), torch.stack(other)
 
 
 @full_precision
 def moments(z: Tensor, *, within: bool = True, between: bool = False) -> Moments:
-    """The statistics of z[V, N, D]: FroSSL and VICReg need `within`, Barlow Twins needs `between` alone."""
+    """The moments of a shard of a batch.
+
+    Parameters
+    ----------
+    z : Tensor [V, N, D]
+        Embeddings of V ≥ 2 views.
+    within : bool
+        Include the covariances within each view, [V, D, D]; FroSSL and VICReg need them.
+    between : bool
+        Include the covariances between views, [P, D, D]; Barlow Twins needs only these.
+
+    Returns
+    -------
+    Moments
+
+    Examples
+    --------
+    >>> frossl_of_moments(moments(z[:, :64]).merge(moments(z[:, 64:])))  # the same as frossl(z)
+    """
     _, N, _ = shape_of(z)
     x = centred(z)
     one, other = view_pairs(x)
@@ -102,7 +120,7 @@ def spread_of(z: Tensor) -> Tensor:
 
 
 class _Spread(torch.autograd.Function):
-    """V Σ_v ‖z_v − mean‖², with the gradient 2V(z_v − mean): what the mean would add to it is 0."""
+    """V Σ_v ‖z_v − mean‖². The gradient is 2V(z_v − mean); the part through the mean is 0."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
@@ -117,13 +135,13 @@ class _Spread(torch.autograd.Function):
 
 
 def _apart(z: Tensor) -> Tensor:
-    # Views are close to each other, not to 0: their mean would round more than they differ.
+    # Views are close to each other, but not to 0: rounding in their mean could exceed their differences.
     apart = z - z[:1].detach()
     return apart - apart.mean(dim=0)
 
 
 def shape_of(z: Tensor) -> tuple[int, int, int]:
     if z.dim() != 3 or z.shape[0] < 2:
-        raise TwofoldError(f"embeddings must be [views, samples, dim] with two views or more, not {list(z.shape)}")
+        raise TwofoldError(f"embeddings have shape {list(z.shape)}: give [views, samples, dim] with two views or more")
     V, N, D = z.shape
     return V, N, D

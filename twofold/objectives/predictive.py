@@ -1,4 +1,7 @@
-"""Predictive objectives: one view's embedding, through a predictor, meets the other's, held fixed."""
+"""Predictive objectives (BYOL, SimSiam, DirectPred, IsoLoss): predict the embedding of one view from that of another.
+
+The embedding that is predicted, the target, is usually held fixed.
+"""
 
 from typing import Literal, get_args
 
@@ -22,10 +25,29 @@ def asymmetric(
     distance: Distance = "cosine",
     stop_gradient: bool = True,
 ) -> LossTerms:
-    """d(W_P z, sg(target)) for one ordered pair of views z[..., N, D], target[..., N, D] (IsoLoss eq 1 and 2).
+    """The asymmetric loss d(W_P z, sg(target)) of BYOL and SimSiam (IsoLoss eq 1 and 2).
 
-    d is −cos, or ½‖·‖²; the mean over samples, and over pairs where several are given at once. Where the predictor is a
-    network, z is its output and W_P is left out.
+    Parameters
+    ----------
+    z : Tensor [..., N, D]
+        Embeddings of one view. If the predictor is a network, pass its output and no `predictor_matrix`.
+    target : Tensor [..., N, D]
+        Embeddings of another view.
+    predictor_matrix : Tensor [D, D], optional
+        W_P of a linear predictor.
+    distance : {"cosine", "euclidean"}
+        d is −cos, or half the squared distance.
+    stop_gradient : bool
+        Hold the target fixed.
+
+    Returns
+    -------
+    LossTerms
+        The mean over samples and over leading axes, such as pairs of views. The term is named after the distance.
+
+    Examples
+    --------
+    >>> asymmetric(predictor(z[0]), z[1]).total.backward()
     """
     prediction = z if predictor_matrix is None else predicted(z, predictor_matrix)
     return mean_distance(prediction, target.detach() if stop_gradient else target, distance)
@@ -33,11 +55,26 @@ def asymmetric(
 
 @full_precision
 def isoloss(z: Tensor, target: Tensor, predictor_matrix: Tensor, *, distance: Distance = "cosine") -> LossTerms:
-    """d(z + sg(W_P z − z), sg(target)): the value of `asymmetric`, the gradients of IsoLoss eq 15 and 17.
+    """The isotropic loss d(z + sg(W_P z − z), sg(target)) of IsoLoss.
 
-    The gradient passes the predictor unchanged, so that no eigenvalue of W_P scales the learning of its mode.
+    Its value is that of `asymmetric`; its gradients are those of IsoLoss eq 15 and 17. The gradient skips the
+    predictor, so the eigenvalues of W_P do not change how fast their modes learn.
+
+    Parameters
+    ----------
+    z, target : Tensor [..., N, D]
+        Embeddings of two views; the target is held fixed.
+    predictor_matrix : Tensor [D, D]
+        W_P.
+    distance : {"cosine", "euclidean"}
+        d is −cos, or half the squared distance.
+
+    Returns
+    -------
+    LossTerms
+        The mean over samples and over leading axes. The term is named after the distance.
     """
-    # z − sg(z) is exactly 0; z + sg(W_P z − z) would round a small W_P z to the precision of z.
+    # z − sg(z) is exactly 0. z + sg(W_P z − z) would round a small W_P z to the precision of z.
     straight_through = predicted(z, predictor_matrix).detach() + (z - z.detach())
     return mean_distance(straight_through, target.detach(), distance)
 
@@ -51,11 +88,11 @@ def mean_distance(prediction: Tensor, target: Tensor, distance: str) -> LossTerm
         shapes = f"{list(prediction.shape)} and {list(target.shape)}"
         raise TwofoldError(f"predictions and targets have shapes {shapes}: give both as [N, D], N at least 1")
     if distance == "cosine":
-        # cos = p·t/(‖p‖‖t‖), with ‖p‖ taken out of the sum: only the target is divided entry by entry.
+        # cos = p·t/(‖p‖‖t‖). Dividing the sum by ‖p‖ saves the division of each entry.
         length = torch.linalg.vector_norm(prediction, dim=-1).clamp_min(SMALLEST_NORM)
         total = -((prediction * normalized(target, SMALLEST_NORM)).sum(dim=-1) / length).mean()
     elif distance == "euclidean":
         total = 0.5 * (prediction - target).square().sum(dim=-1).mean()
     else:
-        raise TwofoldError(f"distance={distance!r} is not known{nearest(distance, list(get_args(Distance)))}")
+        raise TwofoldError(f"distance={distance!r} is unknown{nearest(distance, list(get_args(Distance)))}")
     return LossTerms(total, {distance: total.detach()})

@@ -1,7 +1,7 @@
-"""Relational objectives: any labelling Y, or any graph G between samples, is a training objective.
+"""Relational objectives: train with any labels Y or any graph G between samples.
 
-N rows (samples, or the views of samples one view after the other), K features, C classes: F[N, K], Y[N, C], G[N, N].
-H = I − 11ᵀ/N centres, F_c = HF. Equation numbers are those of "The birth of self supervised learning".
+Shapes: N rows (samples, or views of samples ordered view by view), K features, C classes; F[N, K], Y[N, C], G[N, N].
+H = I − 11ᵀ/N is the centring matrix, F_c = HF. Equation numbers are those of "The birth of self supervised learning".
 Linear systems are solved in float64 (float32 on MPS), by Cholesky on the smaller of K×K and N×N.
 """
 
@@ -16,11 +16,24 @@ from twofold.types import LossTerms
 
 @full_precision
 def ridge_labels(features: Tensor, labels: Tensor, ridge: float) -> LossTerms:
-    """The absolute objective (eq 1): the least error of a linear head with bias that predicts Y from the features.
+    """The absolute objective (eq 1): the smallest error of a linear head that predicts the labels from the features.
 
-    min over W, b of ‖FW + 1bᵀ − Y‖²/N + ridge‖W‖² = ‖HY‖²/N − tr(Yᵀ F_c (F_cᵀF_c + ridge·N·I)⁻¹ F_cᵀ Y)/N.
-    `labels` are class numbers, or a matrix Y. With ridge 0 the inverse is a pseudo-inverse, taken by an SVD that waits
-    for the device, and only first derivatives are right.
+    The loss is the minimum over W and b of ‖FW + 1bᵀ − Y‖²/N + ridge‖W‖², which equals
+    ‖HY‖²/N − tr(Yᵀ F_c (F_cᵀF_c + ridge·N·I)⁻¹ F_cᵀ Y)/N.
+
+    Parameters
+    ----------
+    features : Tensor [N, K]
+        F, N ≥ 2.
+    labels : int64 Tensor [N] or Tensor [N, C]
+        Class numbers, or a matrix Y.
+    ridge : float
+        0 uses the pseudo-inverse. It needs an SVD, for which the host waits, and only first derivatives are correct.
+
+    Returns
+    -------
+    LossTerms
+        With the term `ridge`.
     """
     N, _ = _shape(features, labels, ridge)
     f = centred(double(features))
@@ -34,13 +47,32 @@ def ridge_labels(features: Tensor, labels: Tensor, ridge: float) -> LossTerms:
 def ridge_graph(features: Tensor, graph: Tensor, ridge: float) -> LossTerms:
     """The relative objective (eq 2): ridge · tr(HGH (F_cF_cᵀ + ridge·N·I)⁻¹).
 
-    Equal to `ridge_labels` where G = YYᵀ (Theorem 1). The gradient to a singular value σ of F_c, with left vector u,
-    is uᵀGu · (−2σ·ridge)/(σ² + ridge·N)² (Theorem 2). ridge 0 is the limit, as in `ridge_labels`.
+    It equals `ridge_labels` if G = YYᵀ (Theorem 1). The derivative with respect to a singular value σ of F_c with left
+    singular vector u is uᵀGu · (−2σ·ridge)/(σ² + ridge·N)² (Theorem 2).
+
+    Parameters
+    ----------
+    features : Tensor [N, K]
+        F, N ≥ 2.
+    graph : Tensor [N, N]
+        G, for example from `view_graph`, `label_graph` or `group_graph`.
+    ridge : float
+        0 gives the limit, as in `ridge_labels`.
+
+    Returns
+    -------
+    LossTerms
+        With the term `ridge`.
+
+    Examples
+    --------
+    >>> graph = across_views(label_graph(labels), views=2)
+    >>> ridge_graph(features.flatten(0, 1), graph, ridge=0.1)
     """
     N, _ = _shape(features, graph, ridge)
     f = centred(double(features))
     g = centred(centred(_graph(graph, f)).mT).mT  # HGH
-    each = centred(torch.eye(N, dtype=f.dtype, device=f.device))  # H: every row its own class
+    each = centred(torch.eye(N, dtype=f.dtype, device=f.device))  # H: each row is its own class
     heads = _best_head(f, each, ridge, features.dtype)
     left_over = each - f @ heads
     total = ((left_over @ g) * left_over).sum() / N + ridge * ((heads @ g) * heads).sum()
@@ -49,9 +81,24 @@ def ridge_graph(features: Tensor, graph: Tensor, ridge: float) -> LossTerms:
 
 @full_precision
 def graph_vicreg(features: Tensor, graph: Tensor, weight: float) -> LossTerms:
-    """−tr(HGH FFᵀ)/N + weight · ‖FᵀHF − I‖²_F: the trainable form of Corollary 1, for a graph of constant degree.
+    """VICReg on a graph: −tr(HGH FFᵀ)/N + weight · ‖FᵀHF − I‖²_F (the trainable form of Corollary 1).
 
-    The features that it asks for have centred columns of norm 1 over the batch (not variance 1), at right angles.
+    Corollary 1 holds for a graph of constant degree. The second term asks for centred columns that are orthogonal and
+    have norm 1 over the batch (not variance 1).
+
+    Parameters
+    ----------
+    features : Tensor [N, K]
+        F, N ≥ 2.
+    graph : Tensor [N, N]
+        G.
+    weight : float
+        Weight of the second term.
+
+    Returns
+    -------
+    LossTerms
+        With the terms `alignment` and `orthogonality`.
     """
     N, _ = _shape(features, graph)
     g = _graph(graph, features)
@@ -64,20 +111,33 @@ def graph_vicreg(features: Tensor, graph: Tensor, weight: float) -> LossTerms:
 
 @full_precision
 def orthogonal_head(features: Tensor, labels: Tensor) -> LossTerms:
-    """The least error of a head with orthonormal rows, K ≤ C (appendix B): (‖F‖² + tr G − 2‖FᵀY‖_*)/N.
+    """The smallest error of a linear head with orthonormal rows (appendix B): (‖F‖² + tr G − 2‖FᵀY‖_*)/N.
 
-    min over WWᵀ = I of ‖FW − Y‖²/N, not centred. The nuclear norm is tr(PᵀFᵀY) with P the polar factor of FᵀY, held
-    fixed, by Newton–Schulz: nothing is divided by singular values or by their differences, so the gradient
-    2(F − YPᵀ)/N is finite for any of them; where some are 0 it is the subgradient of least norm. Only first derivatives
-    are right. Class numbers allow any K: classes that do not occur in the batch make up the C.
+    The loss is the minimum over WWᵀ = I of ‖FW − Y‖²/N, without centring. The nuclear norm ‖FᵀY‖_* is tr(PᵀFᵀY), where
+    P, the polar factor of FᵀY, is held fixed and computed by Newton–Schulz. Nothing is divided by singular values or
+    their differences, so the gradient 2(F − YPᵀ)/N is always finite. If singular values are 0, it is the subgradient of
+    least norm. Only first derivatives are correct.
+
+    Parameters
+    ----------
+    features : Tensor [N, K]
+        F, N ≥ 2.
+    labels : int64 Tensor [N] or Tensor [N, C]
+        Class numbers, or a matrix Y with C ≥ K. Class numbers allow any K: classes that are not in the batch count
+        towards C.
+
+    Returns
+    -------
+    LossTerms
+        With the term `orthogonal`.
     """
     N, K = _shape(features, labels)
     f = double(features)
     y = label_matrix(labels).to(f)
     if labels.dim() == 2 and labels.shape[1] < K:
         raise TwofoldError(
-            f"orthogonal_head needs at least as many classes as features, not {labels.shape[1]} for {K}: "
-            "narrow the features, or give class numbers"
+            f"orthogonal_head needs at least as many classes as features, not {labels.shape[1]} for {K} features: "
+            "use fewer features, or pass class numbers"
         )
     product = f.T @ y
     nuclear = (polar_factor(product.detach()) * product).sum()
@@ -90,7 +150,9 @@ def _shape(features: Tensor, relation: Tensor, ridge: float = 0.0) -> tuple[int,
         given = f"{str(features.dtype).removeprefix('torch.')} {list(features.shape)}"
         raise TwofoldError(f"features must be floats [rows, dim] with two rows or more, not {given}")
     if len(relation) != len(features):
-        raise TwofoldError(f"{len(features)} rows of features have labels or a graph of {len(relation)} rows")
+        raise TwofoldError(
+            f"{len(features)} rows of features, but labels or a graph of {len(relation)} rows: give one row for each"
+        )
     if ridge < 0:
         raise TwofoldError(f"ridge={ridge} is negative: use 0 or more")
     N, K = features.shape
@@ -104,14 +166,14 @@ def _graph(graph: Tensor, like: Tensor) -> Tensor:
 
 
 def _best_head(f: Tensor, y: Tensor, ridge: float, precision: torch.dtype) -> Tensor:
-    """W[K, C] = (FᵀF + ridge·N·I)⁻¹FᵀY, that minimises ‖FW − Y‖²/N + ridge‖W‖².
+    """The W[K, C] = (FᵀF + ridge·N·I)⁻¹FᵀY that minimises ‖FW − Y‖²/N + ridge‖W‖².
 
-    The losses are written in W, as what it minimises: they are stationary in it, so that its errors enter them, and
-    their gradient, as squares. The closed forms without W lose all digits of the gradient to large singular values.
-    With ridge 0 W has no gradient of its own: none is needed, for the same reason.
+    The losses are computed as the quantity that W minimises. They are stationary in W, so errors in W enter the loss
+    and its gradient only as squares. With the closed forms without W, large singular values would leave no correct
+    digit of the gradient. For the same reason W needs no gradient if ridge is 0.
     """
     N, K = f.shape
-    if ridge == 0:  # singular values that are rounding, in the precision that the features came in, are 0
+    if ridge == 0:  # singular values at the rounding error of the features' dtype count as 0
         return torch.linalg.pinv(f.detach(), rtol=max(N, K) * torch.finfo(precision).eps) @ y
     gram = f @ f.T if N <= K else f.T @ f
     factor = cholesky(gram + ridge * N * torch.eye(len(gram), dtype=f.dtype, device=f.device))
