@@ -228,9 +228,9 @@ def test_the_command_shows_and_clears_indexes(tmp_path: Path, folder: Path, caps
         Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{number}.png")
     read_folder(tmp_path / "photos")
     command()
-    assert "1 indexes of folders and lists" in " ".join(capsys.readouterr().out.split())
+    assert "1 index of folders and lists" in " ".join(capsys.readouterr().out.split())
     command(clear=True)
-    assert "1 indexes" in " ".join(capsys.readouterr().out.split())
+    assert "1 index of" in " ".join(capsys.readouterr().out.split())
     assert [path for path in folder.rglob("*") if path.is_file()] == []
 
 

@@ -1,4 +1,4 @@
-"""The command line: one module for each command parses its words, calls its verb and prints what comes back."""
+"""The command line: each command has a module that parses its arguments, calls its verb and prints the result."""
 
 import io
 import pkgutil
@@ -11,16 +11,18 @@ from typer.models import CommandInfo
 from twofold.cli.common import app, fail
 from twofold.errors import Followed, TwofoldError
 
-# The order of `twofold --help`; commands that are not named here follow.
+# The order of `twofold --help`, panel by panel; commands that are not listed follow.
 ORDER = (
-    *("pretrain", "resume", "probe", "knn", "diagnose", "embed", "search", "export", "report", "compare"),
-    *("duplicates", "reproduce", "verify", "methods", "cache"),
+    *("pretrain", "resume", "methods"),
+    *("probe", "knn", "diagnose", "report", "compare"),
+    *("embed", "search", "duplicates", "export", "cache"),
+    *("verify", "reproduce"),
 )
-PLUGINS = ("twofold_papers",)  # packages that add commands; they import twofold, which knows them by name alone
+PLUGINS = ("twofold_papers",)  # packages that add commands; they import twofold, which only knows their names
 
 
 def register_commands() -> None:
-    """Import the modules of this folder, and those of the plugins, each of which registers its commands."""
+    """Import the modules of this folder and of the plugins. Each registers its commands."""
     for module in pkgutil.iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")
     for plugin in PLUGINS:
@@ -30,6 +32,7 @@ def register_commands() -> None:
 
 
 def help_position(command: CommandInfo) -> int:
+    """Return the position of a command in `twofold --help`."""
     name = command.name or getattr(command.callback, "__name__", "")
     return ORDER.index(name) if name in ORDER else len(ORDER)
 
@@ -38,11 +41,12 @@ register_commands()
 
 
 def main() -> None:
+    """Run the command line, and print an error that the user can fix as one line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a training must not die of a · that a terminal cannot show
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a · must not end a training run
     try:
         app()
-    except Followed as error:  # another process has said it
+    except Followed as error:  # another process has reported the reason
         raise SystemExit(error.exit_code) from None
     except TwofoldError as error:
         fail(f"error: {error}", error.exit_code)

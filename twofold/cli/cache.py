@@ -1,20 +1,24 @@
-"""`twofold cache`: what decoded images and indexes of folders take, and how to be rid of them."""
+"""`twofold cache`: the size of the cache of decoded images and folder indexes, and how to clear it."""
 
 import time
 from typing import Annotated
 
 import typer
 
-from twofold.cli.common import app, display_of
+from twofold.cli.command import USE, command
+from twofold.cli.common import display_of
 
 
-@app.command()
+@command(USE, examples="twofold cache --clear")
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it; it is made again when needed.")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Empty the cache. Twofold fills it again when needed.")
+    ] = False,
 ) -> None:
-    """Show what is kept for the next start, decoded images and indexes of folders, and the room it takes."""
+    """Show or clear the cache of decoded images and folder indexes."""
     from twofold.data import cache as image_cache
     from twofold.files import cache_folder
+    from twofold.text import plural
 
     display = display_of(False)
     entries, indexes = image_cache.cached_sets(), image_cache.folder_indexes()
@@ -26,10 +30,11 @@ def cache(
             index.unlink(missing_ok=True)
     taken = sum(entry.bytes for entry in entries)
     verb = "removed from" if clear else "in"
-    display.say(f"{len(entries)} decoded sets, {taken / 1e9:.2f} GB, {verb} {cache_folder()} (TWOFOLD_CACHE)")
-    display.say(f"{len(indexes)} indexes of folders and lists, {index_bytes / 1e6:.1f} MB, {verb} the same place")
+    display.say(f"{plural(len(entries), 'decoded set')}, {taken / 1e9:.2f} GB, {verb} {cache_folder()} (TWOFOLD_CACHE)")
+    noun = "index" if len(indexes) == 1 else "indexes"
+    display.say(f"{len(indexes):,} {noun} of folders and lists, {index_bytes / 1e6:.1f} MB, {verb} the same folder")
     limit = image_cache.size_limit()
-    display.say(f"limit {limit / 1e9:.0f} GB (TWOFOLD_CACHE_GB); the longest unused make room for new ones")
+    display.say(f"limit {limit / 1e9:.0f} GB (TWOFOLD_CACHE_GB); least recently used entries are removed first")
     for entry in [] if clear else reversed(entries):
         used = time.strftime("%Y-%m-%d", time.localtime(entry.used))
         display.say(f"  {entry.bytes / 1e6:10,.1f} MB  used {used}  {entry.key}")

@@ -1,4 +1,4 @@
-"""What the commands share: the program, its words for a run, and how it says that something went wrong."""
+"""What the commands share: the program, common arguments and options, interrupts, errors and JSON files."""
 
 import json
 import signal
@@ -12,28 +12,31 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
+from twofold.cli.help import Program
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_resume
 from twofold.version import __version__
 
-Images = Annotated[str, typer.Argument(metavar="DATA", help="Images, as for pretrain.", show_default=False)]
 if TYPE_CHECKING:
     from twofold.display import Display
-OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Also write all numbers to this .json file.")]
 
-if TYPE_CHECKING:
-    from twofold.display import Display
+EXAMPLES = """
+   twofold pretrain photos/ --minutes 20
+   twofold probe runs/frossl-photos-1
+"""
+CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
-    help="Learn image representations without labels, and see what was learnt.",
+    cls=Program,
+    help="Learn image representations without labels, and measure what they are worth.",
+    epilog=EXAMPLES.strip("\n"),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
 )
 
 
-def say_version(asked: bool) -> None:
+def show_version(asked: bool) -> None:
     if asked:
         print(f"twofold {__version__}")
         raise typer.Exit
@@ -42,25 +45,37 @@ def say_version(asked: bool) -> None:
 @app.callback()
 def program(
     version: Annotated[
-        bool, typer.Option("--version", help="Say the version.", callback=say_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None: ...
 
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
+Images = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="The images: a folder, a file or the name of a dataset, as for `twofold pretrain`.",
+        show_default=False,
+    ),
+]
 MovedData = Annotated[
     str | None,
-    typer.Argument(metavar="[DATA]", help="Where the run's images are now, if they moved.", show_default=False),
+    typer.Argument(metavar="[DATA]", help="The new path of the run's images, if they moved.", show_default=False),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write all numbers to this .json file.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 
 def names(title: str) -> Column:
-    """Of a table, for what one types: never cut."""
+    """Return a table column for names that a user types. It is never cut."""
     return Column(title, no_wrap=True)
 
 
 def display_of(quiet: bool) -> "Display":
+    """Return a display. `twofold.display` is imported late, so that `twofold --help` starts quickly."""
     from twofold.display import Display
 
     return Display(quiet=quiet)
@@ -68,7 +83,7 @@ def display_of(quiet: bool) -> "Display":
 
 @contextmanager
 def processes(quiet: bool) -> "Iterator[Display]":
-    """Together with the other processes, where torchrun has started some; the first one speaks for all."""
+    """Join the other processes that torchrun started, if any. Only the first process prints."""
     from twofold import dist
 
     with dist.joined():
@@ -77,21 +92,24 @@ def processes(quiet: bool) -> "Iterator[Display]":
 
 @contextmanager
 def handle_interrupts(moved: str | None = None) -> Iterator[None]:
-    """After Ctrl-C or SIGTERM say how to go on, and exit as the shell expects; `moved`: where a run's images are."""
+    """After Ctrl-C or SIGTERM, print the command that resumes the run and exit with the status a shell expects.
+
+    `moved` is the new path of the run's images, which that command then includes.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     except Interrupted as stop:
-        fail(f"stopped; everything is saved. Go on with: {how_to_resume(stop.path, moved)}", 128 + stop.signal_number)
+        fail(f"stopped and saved; resume with: {how_to_resume(stop.path, moved)}", 128 + stop.signal_number)
     except Stopped as stop:
-        fail(f"stopped; it goes on from its last checkpoint with: {how_to_resume(stop.path, moved)}", 130)
+        fail(f"stopped; resume from the last checkpoint with: {how_to_resume(stop.path, moved)}", 130)
     except KeyboardInterrupt:
         fail("stopped; nothing was written", 130)
 
 
 def say_verdict(verdict: dict[str, Any] | None, display: "Display") -> None:
-    """In words, with its evidence, and what to try."""
+    """Print a verdict with its evidence and what to try."""
     if verdict is not None:
         display.say(f"verdict  {verdict['sentence']}")
         for text in verdict["evidence"]:
@@ -101,22 +119,24 @@ def say_verdict(verdict: dict[str, Any] | None, display: "Display") -> None:
 
 
 def fail(message: str, code: int) -> None:
+    """Print a message to standard error and exit."""
     Console(stderr=True).print(message, highlight=False, soft_wrap=True, markup=False)
     sys.exit(code)
 
 
 def refuse_unwritable_json(out: Path | None) -> None:
-    """Before the work, not after it."""
+    """Refuse a file that cannot be written, before the work instead of after it."""
     if out is None:
         return
     if out.suffix != ".json" or not out.resolve().parent.is_dir():
-        raise TwofoldError(f"--out {out}: numbers are written as .json, into a folder that exists")
+        raise TwofoldError(f"--out {out}: give a .json file in a folder that exists")
     from twofold import files
 
     files.refuse_unwritable(out)
 
 
 def write_json(found: dict[str, Any], out: Path | None, display: "Display") -> None:
+    """Write all numbers to `out`, unless it is None."""
     if out is not None:
         from twofold.files import write_atomically, writing
 

@@ -5,16 +5,19 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import Quiet, app, display_of, handle_interrupts
+from twofold.cli.command import EVALUATE, command
+from twofold.cli.common import Quiet, display_of, handle_interrupts
 
 
-@app.command()
+@command(EVALUATE, examples="twofold compare runs/simclr-photos-1 runs/byol-photos-1")
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Two or more run folders.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the page goes.")] = Path("compare.html"),
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Two or more run folders.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.", show_default=True)
+    ] = Path("compare.html"),
     quiet: Quiet = False,
 ) -> None:
-    """Write one page of several runs: a table to sort, curves by epoch and by time, maps side by side."""
+    """Write an HTML page that compares runs: a sortable table, training curves and maps side by side."""
     from twofold.report.compare import write_comparison
     from twofold.runs.folder import RunFolder
 

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from twofold.cli.command import EVALUATE, command
 from twofold.cli.common import (
     OutOption,
     Quiet,
-    app,
     display_of,
     handle_interrupts,
     refuse_unwritable_json,
@@ -16,31 +16,55 @@ from twofold.cli.common import (
     write_json,
 )
 from twofold.cli.probing import WORST
+from twofold.text import plural
+
+EXAMPLES = """
+twofold diagnose embeddings.npy
+twofold diagnose timm:resnet18 photos/
+"""
 
 
-@app.command("diagnose")
+@command(EVALUATE, EXAMPLES, name="diagnose")
 def diagnose_command(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|RUN|timm:NAME",
-            help="Embeddings (.npy, .npz, .csv, .parquet), weights (.safetensors), a run folder, or a model of timm.",
+            metavar="SOURCE",
+            help="A file of embeddings (.npy, .npz, .csv, .parquet), a file of weights (.safetensors), a run folder, "
+            "or a timm model (timm:NAME).",
             show_default=False,
         ),
     ],
     data: Annotated[
         str | None,
-        typer.Argument(metavar="[DATA]", help="Images for an encoder, as for pretrain.", show_default=False),
+        typer.Argument(
+            metavar="[DATA]",
+            help="The images to encode, as for `twofold pretrain`. Not needed for embeddings; a run uses its own "
+            "images by default.",
+            show_default=False,
+        ),
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="The architecture of a .safetensors file: resnet18, resnet50, timm:NAME, ..."),
+        typer.Option(
+            metavar="NAME", help="The architecture of a .safetensors file: resnet18, resnet50, conv or timm:NAME."
+        ),
     ] = None,
-    image_size: Annotated[int | None, typer.Option(help="For such a file. [as pretrain would choose]")] = None,
+    image_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PIXELS",
+            help="The image size for a .safetensors file.",
+            show_default="chosen as in pretrain",
+        ),
+    ] = None,
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
-    """The spectrum of any embeddings or encoder, whether it collapsed, and near-duplicates; no labels needed."""
+    """Measure the spectrum of embeddings or of an encoder and check for collapse and near-duplicates.
+
+    No labels are needed.
+    """
     from twofold.evaluate.spectrum import MEANINGS
     from twofold.verbs.diagnose import diagnose
 
@@ -48,7 +72,7 @@ def diagnose_command(
     with handle_interrupts():
         refuse_unwritable_json(out)
         found = diagnose(what, data, encoder=encoder, image_size=image_size, display=display)
-        display.say(f"{found['rows']:,} rows of {found['dimension']} features: {found['of']}")
+        display.say(f"{found['of']}: {plural(found['rows'], 'row')} of {plural(found['dimension'], 'feature')}")
         table = Table("measure", "value", "", box=None, header_style="bold")
         for name, value in found["measures"].items():
             shown = "infinite" if value is None else f"{value:.4g}"
@@ -63,9 +87,10 @@ def diagnose_command(
 
 
 def copies(groups: list[tuple[int, ...]] | None) -> str:
+    """Return a sentence about near-duplicate rows. `groups` is None if they were not searched for."""
     if groups is None:
-        return "not looked for: too many rows to compare all pairs of, some that are not finite, or all nearly the same"
+        return "not checked: there are too many rows to compare all pairs, values that are not finite, or a collapse"
     if not groups:
-        return "no rows that are nearly the same"
+        return "no near-duplicate rows"
     first = ", ".join(map(str, groups[0][:WORST]))
-    return f"{len(groups):,} groups of rows that are nearly the same; the largest has {len(groups[0])}: {first}"
+    return f"{plural(len(groups), 'group')} of near-duplicate rows; the largest has {len(groups[0])} rows: {first}"

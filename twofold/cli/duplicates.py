@@ -1,35 +1,45 @@
-"""`twofold duplicates`: images that are nearly the same."""
+"""`twofold duplicates`: near-identical images."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from twofold.cli.common import Quiet, RunArgument, app, display_of, handle_interrupts
+from twofold.cli.command import USE, command
+from twofold.cli.common import Quiet, RunArgument, display_of, handle_interrupts
 
-SHOWN = 20  # groups; a terminal is no place for thousands
+SHOWN = 20  # groups; thousands would flood a terminal
 
 
-@app.command()
+@command(USE, examples="twofold duplicates runs/frossl-photos-1 --out duplicates.csv")
 def duplicates(
     run: RunArgument,
     data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="Images, as for pretrain; by default the run's own.")
+        str | None,
+        typer.Argument(
+            metavar="[DATA]",
+            help="The images to search, as for `twofold pretrain`. By default the run's own images.",
+            show_default=False,
+        ),
     ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Similarity from which images count as the same; by default 0.95. 0.9 finds more, and errs more.",
-            show_default=False,
+            metavar="SIMILARITY",
+            help="Similarity from which two images count as duplicates. Lower values such as 0.9 find more duplicates, "
+            "and more false ones.",
+            show_default="0.95",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Also write all groups: a .json, .csv or .txt file.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Also write all groups to this .json, .csv or .txt file."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """List groups of near-identical images: copies, other encodings and sizes, other brightness."""
+    """List groups of near-identical images: copies, and versions with another size, encoding or brightness."""
     from twofold.evaluate.duplicates import THRESHOLD
+    from twofold.text import plural
     from twofold.verbs.duplicate_files import as_text, refuse_unwritable_groups, write_duplicates
     from twofold.verbs.duplicates import find_duplicates
 
@@ -40,12 +50,13 @@ def duplicates(
         threshold = THRESHOLD if threshold is None else threshold
         groups = find_duplicates(run, data, threshold=threshold, display=display)
         if not groups:
-            display.say(f"no two images are as similar as {threshold:g}")
+            display.say(f"no duplicates found: no two images have a similarity of {threshold:g} or more")
         else:
             display.say(as_text(groups[:SHOWN]).rstrip())
             display.say()
-            unshown = f"; the first {SHOWN} are shown" if len(groups) > SHOWN else ""
+            unshown = f" (only the first {SHOWN} groups are shown)" if len(groups) > SHOWN else ""
             surplus = sum(len(group) - 1 for group in groups)
-            display.say(f"{len(groups):,} groups, {surplus:,} images more than one of each{unshown}")
+            found = f"{plural(len(groups), 'group')} of duplicates"
+            display.say(f"{found}; {plural(surplus, 'image')} could be removed{unshown}")
         if out is not None:
             display.say(f"wrote {write_duplicates(out, groups)}")

@@ -5,19 +5,32 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import Images, Quiet, RunArgument, app, display_of, handle_interrupts
+from twofold.cli.command import USE, command
+from twofold.cli.common import Images, Quiet, RunArgument, display_of, handle_interrupts
+
+EXAMPLES = """
+twofold embed runs/frossl-photos-1 photos/ --out features.npz
+twofold embed runs/frossl-photos-1 photos/ --out features.csv
+"""
 
 
-@app.command("embed")
+@command(USE, EXAMPLES, name="embed")
 def embed_command(
     run: RunArgument,
     data: Images,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="A .npz, .csv or .parquet file: features, index, split, labels, files.")
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The .npz, .csv or .parquet file to write. It holds the features, indexes and splits, and labels and "
+            "file names if there are any. Required.",
+        ),
     ],
     quiet: Quiet = False,
 ) -> None:
-    """Write the features of images under a run's encoder."""
+    """Compute the features of images with a trained encoder and write them to a file."""
     from twofold.verbs.embed import embed
 
     display = display_of(quiet)

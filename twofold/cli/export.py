@@ -5,20 +5,39 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import Quiet, RunArgument, app, display_of, handle_interrupts
+from twofold.cli.command import USE, command
+from twofold.cli.common import Quiet, RunArgument, display_of, handle_interrupts
 
 
-@app.command("export")
+@command(USE, examples="twofold export runs/frossl-photos-1 --format onnx", name="export")
 def export_command(
     run: RunArgument,
-    form: Annotated[str, typer.Option("--format", "-f", help="safetensors, torchscript or onnx.", show_default=False)],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file. [RUN/encoder.ENDING]")] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="The file format: safetensors, torchscript or onnx. Required.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The file to write.",
+            show_default="RUN/encoder.safetensors, .pt or .onnx",
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write the encoder for other programs, with a JSON file beside it that says how to load and feed it."""
+    """Export the encoder for use without Twofold, with a JSON file that states how to load it."""
     from twofold.verbs.export import export, sidecar
 
     display = display_of(quiet)
     with handle_interrupts():
         written = export(run, form, out)
-        display.say(f"wrote {written}\n  and {sidecar(written)}: how to load it, and what images it takes")
+        display.say(f"wrote {written}\n  and {sidecar(written)}, which states how to load it and prepare images")

@@ -4,25 +4,40 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import OutOption, Quiet, RunArgument, app, display_of, handle_interrupts, refuse_unwritable_json
-from twofold.cli.probing import DataArgument, LayerOption, tell
+from twofold.cli.command import EVALUATE, command
+from twofold.cli.common import OutOption, Quiet, RunArgument, display_of, handle_interrupts, refuse_unwritable_json
+from twofold.cli.probing import DataArgument, LayerOption, print_accuracies
+
+EXAMPLES = """
+twofold knn runs/frossl-photos-1
+twofold knn runs/frossl-photos-1 labelled/ -k 5
+"""
 
 
-@app.command()
+@command(EVALUATE, EXAMPLES)
 def knn(
     run: RunArgument,
     data: DataArgument = None,
-    k: Annotated[int, typer.Option("--k", "-k", help="Neighbours that vote.")] = 20,
-    temperature: Annotated[float, typer.Option(help="A vote of similarity s weighs exp(s/temperature).")] = 0.07,
+    k: Annotated[
+        int, typer.Option("--k", "-k", metavar="N", help="The number of neighbours that vote.", show_default=True)
+    ] = 20,
+    temperature: Annotated[
+        float,
+        typer.Option(
+            metavar="T",
+            help="A neighbour with cosine similarity s has a vote of weight exp(s / T).",
+            show_default=True,
+        ),
+    ] = 0.07,
     layer: LayerOption = "pre",
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
-    """Classes from the nearest training images, beside raw pixels and an untrained encoder."""
+    """Classify images by their nearest training images and compare with raw pixels and an untrained encoder."""
     from twofold.verbs import knn as verb
 
     display = display_of(quiet)
     with handle_interrupts():
         refuse_unwritable_json(out)
         found = verb.knn(run, data, k=k, temperature=temperature, layer=layer, display=display)
-        tell(found, f"kNN (k={k})", out, display)
+        print_accuracies(found, f"kNN (k={k})", out, display)

@@ -6,14 +6,23 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from twofold.cli.common import app, names
+from twofold.cli.command import TRAIN, command
+from twofold.cli.common import names
+
+EXAMPLES = """
+twofold methods
+twofold methods simclr
+"""
 
 
-@app.command()
+@command(TRAIN, EXAMPLES)
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One method, with every key it takes.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A method. Its settings are listed.", show_default=False),
+    ] = None,
 ) -> None:
-    """List the methods, or the settings of one."""
+    """List all methods, or the settings of one method."""
     from twofold.config import resolve
     from twofold.keys import describe, shown
     from twofold.methods import CATALOG, find, schema
@@ -31,5 +40,5 @@ def methods(
     for key in sorted(schema(name).values(), key=lambda item: ("." in item.name, item.name)):
         table.add_row(key.name, shown(recipe.get(key.name, key.default)), describe(key.hint), key.help)
     console.print(f"[bold]{name}[/bold]: {find(name).summary} {find(name).paper}.", soft_wrap=True)
-    console.print("Data sources change some of these defaults; the run's config.json says what was used, and why.")
+    console.print("Some datasets change these defaults. config.json in the run folder has all values and their origin.")
     console.print(table)

@@ -8,7 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from twofold.cli.arguments import setting_for, split_words
-from twofold.cli.common import Quiet, app, handle_interrupts, names, processes
+from twofold.cli.command import TRAIN, command
+from twofold.cli.common import Quiet, handle_interrupts, names, processes
 from twofold.cli.results import conclude
 from twofold.errors import TwofoldError, nearest
 
@@ -17,43 +18,90 @@ if TYPE_CHECKING:
     from twofold.data.source import Source
 
 
-# Unknown options come as words, so that what is a setting can be answered with how to write it.
-@app.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+EXAMPLES = """
+twofold pretrain photos/ --minutes 20
+twofold pretrain digits --method simclr epochs=50 batch_size=128
+"""
+
+
+# Unknown options are accepted here, so that the error can show how to write `--batch-size 64` as a setting.
+@command(TRAIN, EXAMPLES, ignore_unknown_options=True)
 def pretrain(
     context: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[DATA] [KEY=VALUE]...",
-            help="Images: digits (the default), cifar10 or another set by its name, a folder, a .csv or .txt list of "
-            "files, .tar shards, a .npy or .npz file. Then settings such as `epochs=20 batch_size=128 seed=1 "
-            "image_size=64`; `twofold methods NAME` lists all of them.",
+            help="The images: a folder, a .csv or .txt list of files, .tar shards, a .npy or .npz file, or the name of "
+            "a dataset such as digits (the default) or cifar10."
+            "\n\n"
+            "Settings such as `epochs=20 batch_size=128 image_size=64`. List them with `twofold methods NAME`.",
             show_default=False,
         ),
     ] = None,
-    method: Annotated[str | None, typer.Option("--method", "-m", help="See `twofold methods`. [frossl]")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder. [runs/METHOD-DATA-NUMBER]")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            metavar="NAME",
+            help="The method. List all with `twofold methods`.",
+            show_default="frossl",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="The run folder to create.",
+            show_default="runs/METHOD-DATA-NUMBER",
+        ),
+    ] = None,
     graph: Annotated[
         str | None,
-        typer.Option(help="Of relational methods: views, labels, groups, neighbours, or a CSV file of groups. [views]"),
+        typer.Option(
+            metavar="SOURCE",
+            help="Graph for relational methods: views, labels, groups, neighbours, or a CSV file of groups.",
+            show_default="views",
+        ),
     ] = None,
     init: Annotated[
         str | None,
-        typer.Option(help="Weights to start from: a run, a .safetensors file, or timm:NAME. [new ones]"),
+        typer.Option(
+            metavar="SOURCE",
+            help="Initial weights: a run folder, a .safetensors file, or timm:NAME.",
+            show_default="random weights",
+        ),
     ] = None,
     log: Annotated[
         list[str] | None,
-        typer.Option(help="Send metrics also to tensorboard or wandb; both need their package. [metrics.jsonl alone]"),
+        typer.Option(
+            metavar="NAME",
+            help="Also send metrics to tensorboard or wandb, which must be installed. May be given twice. Metrics are "
+            "always written to metrics.jsonl in the run folder.",
+        ),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Train for about so long: epochs are chosen by the pace of a few steps.")
+        float | None,
+        typer.Option(
+            metavar="M",
+            help="Approximate training time in minutes. Twofold times a few steps and chooses the number of epochs.",
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, why, and what it would cost; do nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the settings, the reason for each, and the cost of the run. Do not train."
+        ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train an encoder on images, without their labels, unless `--graph labels` or `--method supervised` asks."""
+    """Train an encoder on images without labels.
+
+    Labels are used for evaluation only, unless you pass `--graph labels` or `--method supervised`.
+    """
     from twofold.keys import parse_overrides
     from twofold.launch import is_alone
     from twofold.verbs.settings import check_settings
@@ -67,16 +115,18 @@ def pretrain(
     for name, _, value in (setting.partition("=") for setting in overrides):
         if name in ("out", "minutes", "dry_run", "quiet"):
             option = f"--{name.replace('_', '-')}"
-            raise TwofoldError(f"{name} is no key: write {option}{f' {value}' if name in ('out', 'minutes') else ''}")
+            raise TwofoldError(
+                f"{name} is an option, not a setting: write {option}{f' {value}' if name in ('out', 'minutes') else ''}"
+            )
     if graph is not None:
         overrides.append(f"graph.source={graph}")
     if init is not None:
         overrides.append(f"init={init}")
     if log:
         overrides.append(f"log={','.join(log)}")
-    if is_alone():  # Several processes check it together below, so that one of them reports what is wrong.
+    if is_alone():  # Several processes check the settings together below, so that only one reports an error.
         check_settings(data, method, parse_overrides(overrides), minutes)
-    # Imported here because they need torch, and the words above are checked without it.
+    # Imported late because they need torch: errors in the settings are reported sooner.
     from twofold.runs.folder import RunFolder
     from twofold.runs.initial_weights import refuse_unfit
     from twofold.verbs import pretrain
@@ -93,18 +143,19 @@ def pretrain(
 
 
 def explain(config: "Config", source: "Source") -> None:
-    """All that was chosen and why, and an estimate."""
+    """Print the cost of the run, and every setting that is not the default, with its origin and the reason."""
     from twofold.cli.common import display_of
     from twofold.verbs import explain as explaining
 
     display = display_of(False)
-    with display.stage("taking a few steps", 0):
+    with display.stage("timing a few steps", 0):
         costs = explaining.estimate(config, source)
     for title, text in explaining.described(config, source, costs).items():
         display.say(f"{title:14}{text}")
     display.say()
-    table = Table(names("key"), "value", "set by", "why", box=None, header_style="bold")
+    table = Table(names("setting"), "value", "set by", "reason", box=None, header_style="bold")
     for row in explaining.explained(config, source):
         table.add_row(row.key, escape(row.value), row.origin, escape(row.why))
     display.say(table)
-    display.say(f"\nAll other keys have their defaults: twofold methods {config.method}. No run was begun.")
+    display.say(f"\nAll other settings have their defaults; list them with: twofold methods {config.method}")
+    display.say("This was a dry run: nothing was trained or written.")

@@ -4,26 +4,43 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import OutOption, Quiet, RunArgument, app, display_of, handle_interrupts, refuse_unwritable_json
-from twofold.cli.probing import DataArgument, LayerOption, tell
+from twofold.cli.command import EVALUATE, command
+from twofold.cli.common import OutOption, Quiet, RunArgument, display_of, handle_interrupts, refuse_unwritable_json
+from twofold.cli.probing import DataArgument, LayerOption, print_accuracies
 from twofold.errors import TwofoldError
 
+EXAMPLES = """
+twofold probe runs/frossl-photos-1
+twofold probe runs/frossl-photos-1 labelled/ --labels-per-class 1,10
+"""
 
-@app.command()
+
+@command(EVALUATE, EXAMPLES)
 def probe(
     run: RunArgument,
     data: DataArgument = None,
     solver: Annotated[
-        str, typer.Option(help="lbfgs (to the minimum, penalty chosen on held-out images) or sgd (the papers').")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="`lbfgs` converges fully and chooses the penalty on held-out training images; `sgd` follows the "
+            "protocol of the papers.",
+            show_default=True,
+        ),
     ] = "lbfgs",
     labels_per_class: Annotated[
-        str, typer.Option(help="Also with so few labels of each class: 1,5,10,100.", show_default=False)
+        str,
+        typer.Option(
+            metavar="COUNTS",
+            help="Also train with only this many labels of each class, for example 1,5,10,100.",
+            show_default=False,
+        ),
     ] = "",
     layer: LayerOption = "pre",
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
-    """Classes from frozen features by a linear classifier, beside raw pixels and an untrained encoder."""
+    """Train a linear classifier on frozen features and compare it with raw pixels and an untrained encoder."""
     from twofold.verbs import probe as verb
 
     display = display_of(quiet)
@@ -38,14 +55,15 @@ def probe(
             layer=layer,
             display=display,
         )
-        tell(found, f"linear ({solver})", out, display)
+        print_accuracies(found, f"linear ({solver})", out, display)
 
 
 def counts(words: str) -> list[int]:
+    """Parse `1,5,10,100`."""
     try:
         found = [int(word) for word in words.split(",") if word.strip()]
     except ValueError:
         found = [0]
     if any(count < 1 for count in found):
-        raise TwofoldError(f"--labels-per-class {words}: give whole numbers from 1 on, such as 1,5,10,100")
+        raise TwofoldError(f"--labels-per-class {words}: give whole numbers of at least 1, such as 1,5,10,100")
     return found

@@ -11,17 +11,27 @@ from twofold.cli.common import write_json
 if TYPE_CHECKING:
     from twofold.display import Display
 
-WIDE = 20  # classes up to which the whole confusion matrix is printed
-WORST = 10  # classes, and confusions, that are printed of more
+WIDE = 20  # the most classes for which the complete confusion matrix is printed
+WORST = 10  # with more classes, the number of classes and of confusions that are printed
 DataArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[DATA]", help="Labelled images, as for pretrain. [the run's own]", show_default=False),
+    typer.Argument(
+        metavar="[DATA]",
+        help="Labelled images, as for `twofold pretrain`. By default the run's own images.",
+        show_default=False,
+    ),
 ]
-LayerOption = Annotated[str, typer.Option(help="pre: the encoder's features; post: the projector's output.")]
+LayerOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="`pre`: the encoder's features; `post`: the projector's output.", show_default=True
+    ),
+]
 
 
-def tell(found: dict[str, Any], title: str, out: Path | None, display: "Display") -> None:
-    where = "after the projector" if found["layer"] == "post" else "encoder's features"
+def print_accuracies(found: dict[str, Any], title: str, out: Path | None, display: "Display") -> None:
+    """Print the accuracies of `probe` or `knn`, in total and by class, and the confusions; write them to `out`."""
+    where = "projector's output" if found["layer"] == "post" else "encoder's features"
     display.say(
         f"{found['data']}: {found['train_images']:,} training and {found['test_images']:,} test images, {where}"
     )
@@ -33,6 +43,7 @@ def tell(found: dict[str, Any], title: str, out: Path | None, display: "Display"
 
 
 def main_table(found: dict[str, Any], title: str) -> Table:
+    """Return the table of total accuracies: trained, untrained, raw pixels."""
     rows = found["rows"]
     few = [item["labels_per_class"] for item in rows[0].get("few_labels", [])]
     several = rows[0]["top5"] is not None
@@ -47,6 +58,7 @@ def main_table(found: dict[str, Any], title: str) -> Table:
 
 
 def class_table(names: list[str], rows: list[dict[str, Any]]) -> Table:
+    """Return the accuracy of each class, or of the worst classes if there are many."""
     order = list(range(len(names)))
     title = "class"
     if len(names) > WIDE:
@@ -59,14 +71,14 @@ def class_table(names: list[str], rows: list[dict[str, Any]]) -> Table:
 
 
 def confusions(names: list[str], matrix: list[list[int]]) -> Table:
-    """Of the trained encoder: rows are true classes, columns what they were taken for."""
+    """Return the confusions of the trained encoder: a row for each true class, a column for each predicted class."""
     if len(names) <= WIDE:
-        table = Table("taken for", *names, box=None, header_style="bold")
+        table = Table("true \\ predicted", *names, box=None, header_style="bold")
         for name, counted in zip(names, matrix, strict=True):
             table.add_row(name, *(str(count) if count else "·" for count in counted))
         return table
     pairs = [(count, i, j) for i, counted in enumerate(matrix) for j, count in enumerate(counted) if i != j and count]
-    table = Table("class", "taken for", "times", box=None, header_style="bold")
+    table = Table("true class", "predicted as", "images", box=None, header_style="bold")
     for count, i, j in sorted(pairs, reverse=True)[:WORST]:
         table.add_row(names[i], names[j], str(count))
     return table

@@ -4,20 +4,35 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import MovedData, Quiet, RunArgument, app, display_of, handle_interrupts
+from twofold.cli.command import EVALUATE, command
+from twofold.cli.common import MovedData, Quiet, RunArgument, display_of, handle_interrupts
+
+EXAMPLES = """
+twofold report runs/frossl-photos-1
+twofold report runs/frossl-photos-1 --map 2000
+"""
 
 
-@app.command()
+@command(EVALUATE, EXAMPLES)
 def report(
     run: RunArgument,
     data: MovedData = None,
     points: Annotated[
         int | None,
-        typer.Option("--map", min=10, max=5000, help="Draw the map anew, of this many images."),
+        typer.Option(
+            "--map",
+            metavar="N",
+            min=10,
+            max=5000,
+            help="Compute the map again, with this many images (10 to 5000).",
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write report.html anew from a run's records, with map and pictures wherever its images can be found."""
+    """Write the HTML report of a run again.
+
+    The map and the pictures are included if Twofold finds the images of the run.
+    """
     from twofold.report.page import write_anew
     from twofold.runs.folder import RunFolder
 

@@ -1,4 +1,4 @@
-"""How a finished run is summed up: the table of accuracies, the verdict, and where to look next."""
+"""The summary of a finished run: accuracies, verdict, and the paths of the encoder and the report."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def results_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
-    """Few labels have a column where there were more to choose them from."""
+    """Return the table of accuracies. It has a column for few labels if the training images have more labels."""
     per_class = rows[0]["labels_per_class"]
     few = [] if per_class is None else [f"linear, {per_class} labels per class"]
     table = Table("", "linear", *few, "kNN", box=None, header_style="bold")
@@ -27,7 +27,10 @@ def results_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
 
 
 def comparison(results: "Mapping[str, Any]") -> str:
-    """What labels say of the training, as the report does: a healthy spectrum alone does not mean that it helped."""
+    """Return a sentence that compares the trained encoder with the untrained one and with raw pixels.
+
+    The report has the same sentence. A spectrum without collapse alone does not show that training helped.
+    """
     from twofold.report.accuracies import shortfall, tested
 
     trained, *others = results["table"]
@@ -40,7 +43,7 @@ def comparison(results: "Mapping[str, Any]") -> str:
 
 
 def conclude(run: "Run", display: "Display") -> None:
-    """The table of numbers and where to look next."""
+    """Print the accuracies, the verdict and the paths of the encoder and the report."""
     results = run.results or {}
     if results.get("table"):
         display.say(results_table(results["table"]))

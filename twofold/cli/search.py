@@ -6,18 +6,27 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from twofold.cli.common import Images, RunArgument, app, display_of, handle_interrupts
+from twofold.cli.command import USE, command
+from twofold.cli.common import Images, RunArgument, display_of, handle_interrupts
 
 
-@app.command("search")
+@command(USE, examples="twofold search runs/frossl-photos-1 photos/ query.jpg", name="search")
 def search_command(
     run: RunArgument,
     data: Images,
-    query: Annotated[list[Path], typer.Argument(metavar="QUERY", help="Image files.", show_default=False)],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many images to show for each.")] = 10,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what was found.")] = False,
+    query: Annotated[
+        list[Path],
+        typer.Argument(metavar="QUERY...", help="One or more image files to search with.", show_default=False),
+    ],
+    k: Annotated[
+        int, typer.Option("-k", metavar="N", min=1, help="Images to list for each query.", show_default=True)
+    ] = 10,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the results.")] = False,
 ) -> None:
-    """Find the images nearest to others, with their cosine similarity. The next search among DATA is quick."""
+    """Find the images in DATA that are most similar to each query image.
+
+    Twofold keeps the features of DATA in its cache, so the next search is fast.
+    """
     from twofold.verbs.search import search
 
     console = Console()
@@ -27,5 +36,5 @@ def search_command(
             for rank, match in enumerate(matches, start=1):
                 image = f"image {match.index}" if match.file is None else str(Path(data) / match.file)
                 lines.append(f"{rank:>4}  {match.similarity:.4f}  {image}{f'  ({match.name})' if match.name else ''}")
-            # Not a table, which would cut long names where the terminal ends; not as markup, since names have brackets.
+            # A table would cut long names at the edge of the terminal. Markup would misread brackets in names.
             console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)

@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from twofold.cli.common import Quiet, app, display_of, handle_interrupts, names
+from twofold.cli.command import RESEARCH, command
+from twofold.cli.common import Quiet, display_of, handle_interrupts, names
 from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:
@@ -23,42 +24,83 @@ if TYPE_CHECKING:
     from twofold_papers.reproduce.show import Line
     from twofold_papers.reproduce.table import Job, Row, Table
 
+EXAMPLES = """
+twofold reproduce --list
+twofold reproduce frossl-online --epochs 5
+"""
 RUNS = Path("runs") / "reproduce"
 CHECKOUT = Path(__file__).parents[2]  # the repository, where this is run from one; else there are no records in it
 
 
-@app.command()
+@command(RESEARCH, EXAMPLES)
 def reproduce(
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]... [KEY=VALUE]...",
-            help="Tables, as `--list` names them, then settings for all of their runs, as for pretrain.",
+            help="The tables to run. List them with `twofold reproduce --list`."
+            "\n\n"
+            "Settings for all runs of the tables, as for `twofold pretrain`.",
             show_default=False,
         ),
     ] = None,
-    list_tables: Annotated[bool, typer.Option("--list", help="The tables, and how much of each is done.")] = False,
-    epochs: Annotated[int | None, typer.Option(min=1, help="For all runs. [the table's]", show_default=False)] = None,
-    seeds: Annotated[str, typer.Option(help="One run of each row with each of them.")] = "0",
+    list_tables: Annotated[
+        bool, typer.Option("--list", help="List all tables and the number of finished rows of each.")
+    ] = False,
+    epochs: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Epochs of all runs.", show_default="as the table states"),
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="Run each row once with each of these seeds.", show_default=True)
+    ] = "0",
     row: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only rows of this name, with * for anything; may be given more than once.", show_default=False
+            metavar="NAME",
+            help="Run only the rows with this name; * stands for any text. May be given more than once.",
+            show_default=False,
         ),
     ] = None,
-    data_dir: Annotated[str | None, typer.Option(help="Folder with CIFAR-10's standard files. [data]")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run folders, records and pages go here.")] = RUNS,
-    records: Annotated[Path | None, typer.Option(help="New records go here. [OUT/records]")] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="The folder with the standard files of CIFAR-10.", show_default="data"),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="The folder for runs, records and pages.", show_default=True
+        ),
+    ] = RUNS,
+    records: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The folder for new records.", show_default="OUT/records"),
+    ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds after which training is saved and stopped, for the next call to go on with."),
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Save and stop training after this time. The same command continues it.",
+        ),
     ] = None,
-    parallel: Annotated[int, typer.Option(min=1, help="Processes that share the device.")] = 1,
-    machine: Annotated[str, typer.Option(help="For the records: where this runs. [the device's name]")] = "",
-    commit: Annotated[str, typer.Option(help="For the records. [what is checked out]", show_default=False)] = "",
+    parallel: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="The number of processes that share the device.", show_default=True),
+    ] = 1,
+    machine: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The name of the machine, for the records.", show_default="the device's name"
+        ),
+    ] = "",
+    commit: Annotated[
+        str,
+        typer.Option(metavar="HASH", help="The commit, for the records.", show_default="the current commit"),
+    ] = "",
     quiet: Quiet = False,
 ) -> None:
-    """Run the configurations of papers' tables, and set our numbers beside the published ones."""
+    """Run the experiments of a paper's table and compare the results with the published numbers."""
     from twofold_papers.reproduce.record import head_commit, read_records
     from twofold_papers.reproduce.runner import Budget, carry_out
     from twofold_papers.reproduce.tables import TABLES, find_table

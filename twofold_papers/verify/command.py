@@ -7,18 +7,26 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from twofold.cli.common import Quiet, app, display_of, handle_interrupts
+from twofold.cli.command import RESEARCH, command
+from twofold.cli.common import Quiet, display_of, handle_interrupts
 
 
-@app.command()
+@command(RESEARCH, examples="twofold verify frossl --report")
 def verify(
     paper: Annotated[
-        str | None, typer.Argument(metavar="[PAPER]", help="s-diet, frossl, birth, alpha-cl or isoloss. [all]")
+        str | None,
+        typer.Argument(
+            metavar="[PAPER]",
+            help="Check only this paper: s-diet, frossl, birth, alpha-cl or isoloss.",
+            show_default=False,
+        ),
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="Also draw the figures and write an HTML page.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Path of the page; implies --report. [theory.html]", show_default=False),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The page to write; implies --report.", show_default="theory.html"
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
