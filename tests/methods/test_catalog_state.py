@@ -262,5 +262,5 @@ def test_small_crops_are_refused_where_they_have_no_meaning(method: str) -> None
 def test_small_crops_are_refused_where_the_encoder_does_not_take_them() -> None:
     config, source = pretrain.configure("digits", "dino", running.small("dino", **LOCAL))
     data = pretrain.read_data(config, source, Display(quiet=True))
-    with pytest.raises(TwofoldError, match=r"does not take images \(1, 5, 5\)"):
+    with pytest.raises(TwofoldError, match=r"does not accept images \(1, 5, 5\)"):
         Trainer(config, data, Display(quiet=True), nn.Sequential(nn.Flatten(), nn.Linear(64, 8)))

@@ -96,7 +96,7 @@ def test_unknown_encoder_names_the_nearest() -> None:
 def test_a_module_that_is_no_encoder_is_refused() -> None:
     with pytest.raises(TwofoldError, match=r"must return features \[N, K\]"):
         feature_dimension(nn.Conv2d(3, 4, 3), 3, 8)
-    with pytest.raises(TwofoldError, match="does not take images"):
+    with pytest.raises(TwofoldError, match="does not accept images"):
         feature_dimension(nn.Linear(5, 4), 3, 8)
 
 

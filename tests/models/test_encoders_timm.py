@@ -96,11 +96,11 @@ def test_unknown_models_name_the_nearest(name: str) -> None:
 
 @pytest.mark.usefixtures("asked")
 def test_sizes_that_a_model_does_not_take_are_refused() -> None:
-    with pytest.raises(TwofoldError, match="patches of 14 pixels: set image_size to a multiple of that, not 32"):
+    with pytest.raises(TwofoldError, match="patches of 14 pixels: set image_size to a multiple of 14, not 32"):
         build("timm:vit_tiny_patch14_224")
     with pytest.raises(TwofoldError, match=r"cannot be built for 3 channels and image_size=32: windows do not fit"):
         build("timm:swin_tiny")
-    with pytest.raises(TwofoldError, match=r"does not take images \(3, 16, 16\): Input height \(16\)"):
+    with pytest.raises(TwofoldError, match=r"does not accept images \(3, 16, 16\): Input height \(16\)"):
         feature_dimension(build("timm:vit_tiny_patch16_224"), 3, 16)
 
 

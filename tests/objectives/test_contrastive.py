@@ -316,10 +316,10 @@ def test_second_derivatives(name: str) -> None:
         (lambda z: info_nce(z, 0.5, -1.0), "epsilon=-1.0"),
         (lambda z: contrastive(z, family("mine"), negatives="anchor"), "did you mean 'anchors'"),
         (lambda z: contrastive(z, family("mine"), reduction="none"), "reduction='none'"),
-        (lambda z: info_nce(z[:1], 0.5), "2 or more"),
-        (lambda z: info_nce(z[:, :1], 0.5), "2 or more"),
-        (lambda z: info_nce(z[0], 0.5), "2 or more"),
-        (lambda z: spectral_contrastive(z[:, :1]), "2 or more"),
+        (lambda z: info_nce(z[:1], 0.5), "at least 2 views and 2 samples"),
+        (lambda z: info_nce(z[:, :1], 0.5), "at least 2 views and 2 samples"),
+        (lambda z: info_nce(z[0], 0.5), "at least 2 views and 2 samples"),
+        (lambda z: spectral_contrastive(z[:, :1]), "at least 2 views and 2 samples"),
     ],
 )
 def test_mistakes_are_named(call: Callable[[Tensor], object], message: str) -> None:

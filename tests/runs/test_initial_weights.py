@@ -250,7 +250,7 @@ def test_pretrained_weights_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trainer.config.init.startswith("timm:grid.a1_in1k@")
     assert (trainer.method.encoder.conv.weight == 7).all()
     assert (trainer.untrained.conv.weight == 0).all()
-    with pytest.raises(twofold.TwofoldError, match=r"timm's weights grid.offline could not be had: no network"):
+    with pytest.raises(twofold.TwofoldError, match=r"cannot download timm's weights grid.offline: no network"):
         built(PICTURES, "frossl", init="timm:grid.offline", batch_size=8)
 
 

@@ -167,7 +167,7 @@ def test_any_module_is_an_encoder(tmp_path: Path) -> None:
     assert "From Python, as it began" in (run.path / "report.html").read_text(encoding="utf-8")
     with pytest.raises(twofold.TwofoldError, match="your own Own"):
         twofold.load_encoder(run)
-    for other, message in ((Own, r"give a module of it, Own\("), ("Own", "give the module"), (3, "is a int")):
+    for other, message in ((Own, r"pass an instance, Own\("), ("Own", "give the module"), (3, "is a int")):
         with pytest.raises(twofold.TwofoldError, match=message):
             twofold.load_encoder(run, encoder=other)
     loaded = twofold.load_encoder(run, encoder=Own())
@@ -347,9 +347,9 @@ def test_encoder_may_be_a_name_and_data_a_keyword(tmp_path: Path) -> None:
 
 
 def test_an_encoder_that_is_no_module_is_refused() -> None:
-    with pytest.raises(twofold.TwofoldError, match=r"the encoder is the class Linear: give a module of it, Linear\("):
+    with pytest.raises(twofold.TwofoldError, match=r"the encoder is the class Linear: pass an instance, Linear\("):
         twofold.pretrain(PIXELS, encoder=nn.Linear)
-    with pytest.raises(twofold.TwofoldError, match="the encoder is a function: give a module, or the name"):
+    with pytest.raises(twofold.TwofoldError, match="the encoder is a function: pass a module or the name"):
         twofold.pretrain(PIXELS, encoder=lambda x: x)
 
 

@@ -1,4 +1,4 @@
-"""Networks and the state beside them."""
+"""Networks (encoders, heads, predictors) and the state next to them (teacher, queue, classifier rows)."""
 
 from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, has_name, name_of
 from twofold.models.heads import Prototypes, Unit, mlp, small_weights

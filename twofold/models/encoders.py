@@ -1,9 +1,9 @@
 """Encoders: images [N, C, H, W] → features [N, K].
 
-ResNets carry torchvision's parameter names, so its models and timm's take the weights by `load_state_dict`. The stems
-are those of IsoLoss, Table 4: `small` for 32 pixels, `small-pool` for 64, `large` from 96 on; `small-padded` is
-solo-learn's for 32 pixels, whose maps are 34, 17, 9 and 5 pixels wide. `timm:NAME` is timm's model of that name, where
-timm is installed.
+The ResNets use torchvision's parameter names, so torchvision's and timm's ResNets can load their weights with
+`load_state_dict`. The stems are those of IsoLoss, Table 4: `small` for images of 32 pixels, `small-pool` for 64,
+`large` from 96 on. `small-padded` is the stem of solo-learn for 32 pixels; its feature maps are 34, 17, 9 and 5 pixels
+wide. `timm:NAME` is the model NAME of timm, if timm is installed.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from twofold.errors import TwofoldError, how_to_install, nearest
 from twofold.models.norm import BatchNorm
 
-# Side, stride and padding of the first convolution, and whether a max-pool follows.
+# Kernel size, stride and padding of the first convolution, and whether a max-pool follows.
 STEMS = {
     "small": (3, 1, 1, False),
     "small-padded": (3, 1, 2, False),
@@ -23,11 +23,11 @@ STEMS = {
     "large": (7, 2, 3, True),
 }
 
-Fork = tuple[Tensor, Tensor]  # one tensor twice: for the convolutions of a block, and for its shortcut
+Fork = tuple[Tensor, Tensor]  # the same tensor twice: for the convolutions of a block and for its shortcut
 
 
 class BasicBlock(nn.Module):
-    """Two 3×3 convolutions and a shortcut."""
+    """Two 3×3 convolutions and a shortcut (ResNet-18 and ResNet-34)."""
 
     treats_samples_apart = True
     expansion = 1
@@ -47,7 +47,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1×1 down, 3×3, 1×1 up to four times the width, and a shortcut; the stride is in the 3×3."""
+    """Convolutions of 1×1, 3×3 (with the stride) and 1×1 to four times the width, and a shortcut (ResNet-50)."""
 
     treats_samples_apart = True
     expansion = 4
@@ -69,13 +69,15 @@ class Bottleneck(nn.Module):
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
-    """A projection where the block changes the shape, else nothing."""
+    """A 1×1 convolution with BatchNorm if the block changes the shape, else None."""
     if stride == 1 and inputs == outputs:
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
 
 
 class ResNet(nn.Module):
+    """A ResNet without its classifier: images [N, C, H, W] → the mean of the last feature map, [N, K]."""
+
     treats_samples_apart = True
     fused = False  # set by `fuse`
 
@@ -116,7 +118,7 @@ class ResNet(nn.Module):
 
 
 class TinyConv(nn.Module):
-    """Four 3×3 convolutions, two of them halving, for images of about 8 to 20 pixels on a CPU."""
+    """Four 3×3 convolutions, two of them with stride 2, for images of about 8 to 20 pixels on a CPU."""
 
     treats_samples_apart = True
     STRIDES = (1, 2, 1, 2)
@@ -139,7 +141,7 @@ ENCODERS: dict[str, Callable[[int, str], nn.Module]] = {
     "resnet18": lambda channels, stem: ResNet(BasicBlock, (2, 2, 2, 2), channels, stem),
     "resnet34": lambda channels, stem: ResNet(BasicBlock, (3, 4, 6, 3), channels, stem),
     "resnet50": lambda channels, stem: ResNet(Bottleneck, (3, 4, 6, 3), channels, stem),
-    "conv": lambda channels, stem: TinyConv(channels),  # noqa: ARG005 — it has only one stem
+    "conv": lambda channels, stem: TinyConv(channels),  # noqa: ARG005 — this encoder has one stem only
 }
 
 
@@ -147,21 +149,42 @@ TIMM = "timm:"
 
 
 def has_name(encoder: str) -> bool:
-    """Whether it can be built from its name alone, other than a module of the user's own."""
+    """Whether the encoder can be built from its name alone; the user's own modules cannot."""
     return encoder in ENCODERS or encoder.startswith(TIMM)
 
 
 def name_of(encoder: str | nn.Module) -> str:
-    """A module of the user's own is called as its class is."""
+    """The name of an encoder; for the user's own module, the name of its class."""
     if isinstance(encoder, type):
-        raise TwofoldError(f"the encoder is the class {encoder.__name__}: give a module of it, {encoder.__name__}(...)")
+        raise TwofoldError(f"the encoder is the class {encoder.__name__}: pass an instance, {encoder.__name__}(...)")
     if not isinstance(encoder, (str, nn.Module)):
-        raise TwofoldError(f"the encoder is a {type(encoder).__name__}: give a module, or the name of an encoder")
+        raise TwofoldError(f"the encoder is a {type(encoder).__name__}: pass a module or the name of an encoder")
     return encoder if isinstance(encoder, str) else type(encoder).__name__
 
 
 def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn.Module:
-    """With new weights. `stem` is for our ResNets, `image_size` for models of timm that have a grid of patches."""
+    """Build an encoder with new weights.
+
+    Parameters
+    ----------
+    name : str
+        A key of `ENCODERS`, or "timm:NAME".
+    channels : int
+        Channels of the images.
+    stem : str
+        A key of `STEMS`. Only Twofold's ResNets use it.
+    image_size : int
+        Side of the images in pixels. Only timm models with a fixed grid of patches use it.
+
+    Returns
+    -------
+    nn.Module
+        Maps images [N, C, H, W] to features [N, K].
+
+    Examples
+    --------
+    >>> build_encoder("resnet18", channels=3, stem="small", image_size=32)
+    """
     if name.startswith(TIMM):
         return from_timm(name.removeprefix(TIMM), channels, image_size)
     if name not in ENCODERS:
@@ -170,60 +193,63 @@ def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn
 
 
 def from_timm(name: str, channels: int, image_size: int, *, pretrained: bool = False) -> nn.Module:
-    """With new weights; or with `pretrained` ones, of which a tag in the name says which (NAME.TAG)."""
+    """Build a timm model with new weights, or with pretrained ones, which a tag in the name selects (NAME.TAG)."""
     try:
         import timm
-    except (ImportError, RuntimeError) as error:  # RuntimeError: its torchvision was built for another torch
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision was built for another version of torch
         raise TwofoldError(
             f"{TIMM}{name} needs timm, which cannot be imported here ({error}): {how_to_install('timm')}"
         ) from None
     models = timm.list_models()
-    if (name.partition(".")[0] if pretrained else name) not in models:  # a tag would be left out without a word
+    if (name.partition(".")[0] if pretrained else name) not in models:  # timm would silently ignore a tag
         close = ", ".join(TIMM + model for model in get_close_matches(name, models, n=3, cutoff=0))
         raise TwofoldError(f"timm {timm.__version__} has no model '{name}'; the nearest are {close}")
     asked = {"pretrained": pretrained, "num_classes": 0, "in_chans": channels}
     try:
         try:
             encoder = timm.create_model(name, img_size=image_size, **asked)
-        except TypeError:  # a model for images of any size
+        except TypeError:  # the model takes images of any size and has no img_size
             encoder = timm.create_model(name, **asked)
     except (TypeError, ValueError, RuntimeError, AssertionError, ArithmeticError) as error:
         raise TwofoldError(
             f"encoder={TIMM}{name} cannot be built for {channels} channels and image_size={image_size}: {error}"
         ) from None
-    except Exception as error:  # of whatever library timm downloads with
+    except Exception as error:  # timm downloads with different libraries, each with errors of its own
         if not pretrained:
             raise
-        raise TwofoldError(f"timm's weights {name} could not be had: {' '.join(str(error).split())}") from None
+        raise TwofoldError(f"cannot download timm's weights {name}: {' '.join(str(error).split())}") from None
     side = patch_side(encoder)
-    if image_size % side:  # timm would leave out the last rows and columns of pixels
+    if image_size % side:  # timm would ignore the last rows and columns of pixels
         raise TwofoldError(
-            f"encoder={TIMM}{name} cuts images into patches of {side} pixels: "
-            f"set image_size to a multiple of that, not {image_size}"
+            f"encoder={TIMM}{name} divides images into patches of {side} pixels: "
+            f"set image_size to a multiple of {side}, not {image_size}"
         )
     return encoder
 
 
 def patch_side(encoder: nn.Module) -> int:
-    """Of the patches that images are cut into; 1 where they are not, or where patches overlap."""
+    """The side of the patches that the encoder divides images into; 1 if it does not, or if patches overlap."""
     cut = getattr(getattr(encoder, "patch_embed", None), "proj", None)
     return cut.stride[0] if isinstance(cut, nn.Conv2d) and cut.stride == cut.kernel_size else 1
 
 
 @torch.no_grad()
 def feature_dimension(encoder: nn.Module, channels: int, image_size: int) -> int:
-    """K of any module that maps images to [N, K], found by one look in evaluation mode; errors say what came out."""
+    """The feature dimension K of a module that maps images to features [N, K].
+
+    It is found by one forward pass of two black images in evaluation mode.
+    """
     training = encoder.training
     parameter = next(encoder.parameters(), torch.zeros(()))
     probe = torch.zeros(2, channels, image_size, image_size, device=parameter.device, dtype=parameter.dtype)
     try:
         features = encoder.eval()(probe)
-    except (RuntimeError, ValueError, AssertionError) as error:  # AssertionError: how timm's models refuse a size
+    except (RuntimeError, ValueError, AssertionError) as error:  # timm's models raise AssertionError for a wrong size
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise TwofoldError(f"the encoder does not take images {tuple(probe.shape[1:])}: {reason}") from None
+        raise TwofoldError(f"the encoder does not accept images {tuple(probe.shape[1:])}: {reason}") from None
     finally:
         encoder.train(training)
     if not isinstance(features, Tensor) or features.ndim != 2 or features.shape[0] != 2:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise TwofoldError(f"an encoder must return features [N, K]; this one returned {shape} for N = 2")
+        raise TwofoldError(f"the encoder returned {shape} for 2 images: it must return features [N, K]")
     return features.shape[1]

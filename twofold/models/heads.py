@@ -19,16 +19,34 @@ def mlp(
     last_scale: bool = False,
     activation: Callable[[], nn.Module] | None = None,
 ) -> nn.Sequential:
-    """Linear layers with BatchNorm (if `norm`) between, and ReLU or another activation.
+    """A multilayer perceptron: linear layers with an activation and, optionally, BatchNorm between them.
 
-    The last layer is plain, or has BatchNorm, with a scale if `last_scale`.
+    Parameters
+    ----------
+    inputs : int
+        Dimension of the input.
+    widths : tuple of int
+        Output dimension of each linear layer.
+    norm : bool
+        BatchNorm after every layer except the last.
+    last_norm : bool
+        BatchNorm after the last layer.
+    last_scale : bool
+        The last BatchNorm has a trained scale and shift.
+    activation : callable, optional
+        Makes the activation between layers. Default: ReLU.
+
+    Returns
+    -------
+    nn.Sequential
+        Maps [N, inputs] to [N, widths[-1]].
     """
     sizes = (inputs, *widths)
     layers: list[nn.Module] = []
     for number, (before, after) in enumerate(pairwise(sizes), start=1):
         last = number == len(widths)
         normed = last_norm if last else norm
-        # A bias before BatchNorm is subtracted again by it.
+        # BatchNorm would subtract a bias before it.
         layers.append(nn.Linear(before, after, bias=not normed))
         if normed:
             layers.append(BatchNorm(after, affine=last_scale or not last, relu=not last and activation is None))
@@ -38,14 +56,17 @@ def mlp(
 
 
 def small_weights(layer: nn.Module) -> None:
-    """For heads without BatchNorm (DINO): no bias at first, which would be the same for every image."""
+    """Initialise a linear layer of a head without BatchNorm (DINO): small weights and no bias.
+
+    An initial bias would add the same vector to the embedding of every image.
+    """
     if isinstance(layer, nn.Linear):
         nn.init.trunc_normal_(layer.weight, std=0.02)
         nn.init.zeros_(layer.bias)
 
 
 class Unit(nn.Module):
-    """Rows of unit length, in float32 or better."""
+    """Scale rows to unit length, in float32 or better."""
 
     treats_samples_apart = True
 
@@ -55,7 +76,7 @@ class Unit(nn.Module):
 
 
 class Prototypes(nn.Module):
-    """Directions that embeddings are compared with: cosines [..., P] with each of them (SwAV, DINO)."""
+    """Trained directions (SwAV, DINO): maps embeddings z[..., D] to their cosines [..., P] with P prototypes."""
 
     def __init__(self, dim: int, count: int):
         super().__init__()
@@ -63,6 +84,9 @@ class Prototypes(nn.Module):
 
     @full_precision
     def forward(self, z: Tensor, frozen: Tensor | None = None) -> Tensor:
-        """`frozen`, a bool [], sends the prototypes no gradient; their lengths, which decay changes, do not matter."""
+        """Cosines [..., P]. If `frozen` (a bool tensor []) is true, the prototypes get no gradient.
+
+        Weight decay may change the lengths of the prototypes; they do not matter here.
+        """
         weight = self.weight if frozen is None else torch.where(frozen, self.weight.detach(), self.weight)
         return normalized(z) @ normalized(weight).T

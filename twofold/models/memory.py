@@ -1,4 +1,4 @@
-"""State that outlives a step and is moved only by its `update`."""
+"""State that lasts longer than a step: teacher, queue, centre, running covariance. Only `update` changes it."""
 
 import copy
 import math
@@ -14,7 +14,7 @@ from twofold.linalg import running_moments
 class Teacher(nn.Module):
     """An exponential moving average of a network (BYOL, MoCo, DINO): θ̄ ← τ θ̄ + (1−τ) θ.
 
-    It has BatchNorm statistics of its own, from its own forward passes, and is never trained by gradients.
+    It gets no gradients. Its BatchNorm statistics come from its own forward passes.
     """
 
     treats_samples_apart = True  # if its network does
@@ -29,7 +29,7 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def update(self, student: Iterable[Tensor], momentum: Tensor) -> None:
-        """`student` are the parameters of the network that was copied, in its order."""
+        """Move towards `student`: the parameters of the copied network, in their order."""
         mine: list[Tensor] = list(self.network.parameters())
         steps = list(torch._foreach_sub(list(student), mine))
         torch._foreach_mul_(steps, 1 - momentum)
@@ -37,12 +37,15 @@ class Teacher(nn.Module):
 
 
 def rising_momentum(start: float, progress: Tensor) -> Tensor:
-    """τ of a teacher, from its start to 1 along a cosine (BYOL); `progress` is the part of the run done."""
+    """A teacher's momentum τ, which rises from `start` to 1 along a cosine (BYOL).
+
+    `progress` is the completed share of the run, from 0 to 1.
+    """
     return 1 - (1 - start) * (torch.cos(math.pi * progress) + 1) / 2
 
 
 class Queue(nn.Module):
-    """The last `size` embeddings (MoCo, SwAV), and which images they are of; new ones take the place of the oldest."""
+    """The last `size` embeddings (MoCo, SwAV) and the indices of their images. New ones replace the oldest."""
 
     rows: Tensor
     index: Tensor
@@ -51,24 +54,24 @@ class Queue(nn.Module):
     def __init__(self, size: int, dim: int):
         super().__init__()
         self.register_buffer("rows", torch.zeros(size, dim))
-        self.register_buffer("index", torch.full((size,), -1))  # stable numbers of the images; −1: still empty
-        self.register_buffer("position", torch.zeros((), dtype=torch.int64))  # of the oldest, where the next one goes
+        self.register_buffer("index", torch.full((size,), -1))  # stable indices of the images; −1: empty
+        self.register_buffer("position", torch.zeros((), dtype=torch.int64))  # of the oldest entry, replaced next
 
     @property
     def filled(self) -> Tensor:
-        """bool [size]"""
+        """bool [size]: which entries hold an embedding."""
         return self.index >= 0
 
     def others(self, index_N: Tensor) -> Tensor:
-        """bool [N, size]: entries that are of another image than the sample."""
+        """bool [N, size]: which entries belong to another image than each sample."""
         return self.filled & (self.index != index_N[:, None])
 
     @torch.no_grad()
     def update(self, z_VND: Tensor, index_N: Tensor) -> None:
-        """The embeddings of one training step, of all views."""
+        """Add the embeddings of one training step, of all views."""
         size = len(self.rows)
         rows, index = z_VND.flatten(0, 1), index_N.repeat(len(z_VND))
-        offset = torch.arange(len(rows), device=rows.device)[-size:]  # of more than fit, the last stay
+        offset = torch.arange(len(rows), device=rows.device)[-size:]  # if there are more than `size`, keep the last
         place = (self.position + offset) % size
         self.rows.index_copy_(0, place, rows[-size:].to(self.rows.dtype))
         self.index.index_copy_(0, place, index[-size:])
@@ -76,7 +79,7 @@ class Queue(nn.Module):
 
 
 class Centre(nn.Module):
-    """A running mean of the teacher's scores (DINO): c ← m c + (1−m) mean; it starts at 0."""
+    """The running mean of the teacher's scores (DINO): c ← m c + (1−m) mean. It starts at 0."""
 
     mean: Tensor
 
@@ -87,12 +90,15 @@ class Centre(nn.Module):
 
     @torch.no_grad()
     def update(self, scores: Tensor) -> None:
-        """One training step's scores[..., D], of all views and samples."""
+        """Add the scores[..., D] of one training step, of all views and samples."""
         self.mean.lerp_(scores.reshape(-1, len(self.mean)).to(self.mean.dtype).mean(dim=0), 1 - self.momentum)
 
 
 class RunningCovariance(nn.Module):
-    """Covariance and mean of each view's embeddings (CorInfoMax), in float64; they start at the identity and 0."""
+    """Running covariance and mean of each view's embeddings (CorInfoMax), in float64.
+
+    The covariance starts at the identity, the mean at 0.
+    """
 
     covariances: Tensor
     means: Tensor
@@ -104,7 +110,7 @@ class RunningCovariance(nn.Module):
         self.register_buffer("means", torch.zeros(views, dim, dtype=torch.float64))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """`to`, `half` and the like move them but never narrow them, but for a device without float64 (MPS)."""
+        """Let `to`, `half` and similar methods change the device but not the dtype, except on MPS (no float64)."""
         wide = dict(self.named_buffers())
         self._buffers.update({name: buffer.float() for name, buffer in wide.items()})
         super()._apply(fn, recurse)
@@ -120,7 +126,7 @@ class RunningCovariance(nn.Module):
 
 
 class Progress(nn.Module):
-    """The part of a run of so many epochs that is done, for objectives that change on the way."""
+    """The completed share of a run, from 0 to 1, for objectives that change during training."""
 
     done: Tensor
 

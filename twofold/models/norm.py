@@ -1,7 +1,7 @@
-"""BatchNorm that keeps views apart, with the addition and the ReLU that follow it.
+"""BatchNorm with separate statistics for each view, and with an optional addition and ReLU after it.
 
-Views lie one after another in a batch [V·N, C, ...]: convolutions and linear layers see all of them at once, and only
-the normalisation needs to know where one ends. Parameters and buffers are those of torch's BatchNorm.
+The views follow each other in one batch [V·N, C, ...]. Convolutions and linear layers process the whole batch; only
+BatchNorm must know where a view ends. Parameters and buffers are those of PyTorch's BatchNorm.
 """
 
 from collections.abc import Iterator
@@ -20,22 +20,31 @@ _views_in_batch = ContextVar("views in a training batch", default=1)
 
 @contextmanager
 def views_in_batch(views: int) -> Iterator[None]:
-    """In the block, every BatchNorm takes its training batch for so many views, one after another."""
+    """Inside this context, every `BatchNorm` treats its training batch as this number of views."""
     token = _views_in_batch.set(views)
     try:
         yield
     finally:
-        _views_in_batch.reset(token)  # the network may be used by others, who have no views
+        _views_in_batch.reset(token)  # later calls of the network may have no views
 
 
 class BatchNorm(nn.modules.batchnorm._BatchNorm):
-    """relu(norm(x) + residual) for x[B, C] or [B, C, H, W]; the residual and the ReLU are optional.
+    """relu(norm(x) + residual) for x[B, C] or x[B, C, H, W]; the residual and the ReLU are optional.
 
-    In training the statistics are those of each view, as if it had come alone.
+    In training, each view is normalised with its own statistics, as in a forward pass of its own.
+
+    Parameters
+    ----------
+    channels : int
+        C.
+    relu : bool
+        Apply a ReLU at the end.
+    affine : bool
+        Train a scale and a shift.
     """
 
-    fused = False  # in one kernel all that one reading of memory can give; for CUDA, set by `fuse`
-    shared = False  # statistics of all processes; set by `share_statistics`
+    fused = False  # use the fused CUDA kernels; set by `fuse`
+    shared = False  # compute statistics over all processes; set by `share_statistics`
 
     def __init__(self, channels: int, *, relu: bool = False, affine: bool = True):
         super().__init__(channels, affine=affine)
@@ -49,9 +58,9 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
         return self.forked(x, residual)[0]
 
     def forked(self, x: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The same output twice, for two uses: their gradients then need no kernel to be added up."""
+        """The same output twice, for two uses. The fused backward kernel then adds the two gradients itself."""
         if self.training and self.fused and x.dtype != torch.float64:
-            from twofold.cuda.norm_kernels import FusedNorm  # Triton is there only where CUDA is
+            from twofold.cuda.norm_kernels import FusedNorm  # here, because Triton is only installed with CUDA
 
             return FusedNorm.apply(x, self.weight, self.bias, residual, self)
         if self.training:
@@ -76,32 +85,32 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
         )
 
 
-# What treats every sample by itself; classes of our own say so by `treats_samples_apart`.
+# Layers that treat every sample separately. Twofold's own classes set `treats_samples_apart` instead.
 APART = (nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.ReLU, nn.GELU, nn.Identity, nn.Sequential, BatchNorm)
 
 
 def may_go_together(network: nn.Module) -> bool:
-    """Whether views can pass in one batch: as far as we know nothing mixes samples but our BatchNorm."""
+    """Whether all views can share one forward pass: no layer except Twofold's BatchNorm is known to mix samples."""
     return all(type(part) in APART or getattr(part, "treats_samples_apart", False) for part in network.modules())
 
 
 def together(network: nn.Module, x_VN: Tensor) -> Tensor:
-    """The outputs [V, N, ...] of all views in one pass; for networks that `may_go_together`."""
+    """The outputs [V, N, ...] of all views x[V, N, ...] in one forward pass, if `may_go_together(network)`."""
     with views_in_batch(len(x_VN)):
         return network(x_VN.flatten(0, 1)).unflatten(0, x_VN.shape[:2])
 
 
 def fuse(network: nn.Module) -> None:
-    """Use the fused kernels from here on."""
+    """Switch the network to the fused CUDA kernels."""
     for part in network.modules():
         if hasattr(type(part), "fused"):
             part.fused = True  # type: ignore[assignment]
 
 
 def share_statistics(network: nn.Module) -> None:
-    """In training let statistics be those of all processes' samples from here on, also of torch's own BatchNorm."""
+    """Make every BatchNorm, including PyTorch's, compute its training statistics over all processes."""
     places = [(parent, name) for parent in network.modules() for name in parent._modules]
-    made: dict[nn.Module, SharedNorm] = {}  # a layer that is used in two places stays one layer
+    made: dict[nn.Module, SharedNorm] = {}  # a layer used in two places stays one layer
     for parent, name in places:
         part = getattr(parent, name)
         if type(part) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
@@ -111,6 +120,6 @@ def share_statistics(network: nn.Module) -> None:
             part.shared = True
         elif isinstance(part, nn.modules.batchnorm._BatchNorm) and not isinstance(part, SharedNorm):
             raise TwofoldError(
-                f"{name} is a {type(part).__name__}, whose statistics would be those of each process by itself: use "
-                "torch.nn.BatchNorm2d, or one process"
+                f"{name} is a {type(part).__name__}, which computes statistics in each process separately: use "
+                "torch.nn.BatchNorm2d, or train with one process"
             )

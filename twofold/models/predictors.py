@@ -1,4 +1,4 @@
-"""Predictors that are computed, not trained. Rows are samples: z[N, D]."""
+"""Predictors that are computed instead of trained. Rows are samples: z[N, D]."""
 
 import math
 from collections.abc import Callable
@@ -12,11 +12,32 @@ from twofold.linalg import largest_eigenvalue, symmetric_power
 
 
 class DirectPredictor(nn.Module):
-    """A linear predictor set from the correlation of its inputs, C = U S Uᵀ (DirectPred, Tian et al. 2021).
+    """A linear predictor computed from the correlation C = U S Uᵀ of its inputs (DirectPred, Tian et al. 2021).
 
-    W_P = U (S/max S + ε)^α Uᵀ, where C ← τC + (1−τ) ZᵀZ/B, uncentred, over training batches. DirectPred is α = ½;
-    DirectCopy α = 1 with ε = 0.25. C is current before it is used: call `update`, then `matrix`. With α ½ or 1 neither
-    waits for the device; other exponents do.
+    W_P = U (S/max S + ε)^α Uᵀ, where C ← τC + (1−τ) ZᵀZ/B is a running correlation of training batches, not centred.
+    Call `update` with a batch before you use `matrix`. With α = ½ or 1 the host never waits for the device; with other
+    exponents it does.
+
+    Parameters
+    ----------
+    dim : int
+        D.
+    exponent : float
+        α: ½ for DirectPred, 1 for DirectCopy.
+    momentum : float
+        τ.
+    normalize : bool
+        Divide C by its largest eigenvalue.
+    epsilon : float
+        ε; 0.25 for DirectCopy.
+    corrected : bool
+        Remove the effect of C's initial value 0. This matters only if `normalize` is false.
+
+    Examples
+    --------
+    >>> predictor = DirectPredictor(dim=32)
+    >>> predictor.update(z)
+    >>> loss = asymmetric(z[0], z[1], predictor.matrix())
     """
 
     correlation: Tensor
@@ -31,9 +52,8 @@ class DirectPredictor(nn.Module):
         epsilon: float = 0.0,
         corrected: bool = False,
     ):
-        """`corrected` takes C's start at 0 out of it, which matters where it is not normalised."""
         super().__init__()
-        if not (0 <= exponent < math.inf and 0 <= epsilon < math.inf and 0 <= momentum < 1):  # NaN is none of it
+        if not (0 <= exponent < math.inf and 0 <= epsilon < math.inf and 0 <= momentum < 1):  # also refuses NaN
             raise TwofoldError(
                 f"DirectPredictor has exponent={exponent:g}, epsilon={epsilon:g}, momentum={momentum:g}: "
                 "give an exponent and an epsilon of at least 0, and a momentum from 0 to below 1"
@@ -42,13 +62,13 @@ class DirectPredictor(nn.Module):
         self.exponent, self.normalize, self.epsilon, self.corrected = exponent, normalize, epsilon, corrected
         self._prepared: Tensor | None = None
         self.dtype = torch.float32  # of the embeddings, and so of the matrix
-        # float64, because the square root of a singular C magnifies rounding: 1e-8 in C is 1e-4 in W_P.
+        # float64, because the square root of a singular C amplifies rounding: an error of 1e-8 in C is 1e-4 in W_P.
         self.register_buffer("correlation", torch.zeros(dim, dim, dtype=torch.float64))
-        self.register_buffer("weight", torch.zeros(()))  # of what is in it: 1 − τ^updates
+        self.register_buffer("weight", torch.zeros(()))  # total weight of the batches in C: 1 − τ^updates
 
     @torch.no_grad()
     def update(self, z: Tensor) -> None:
-        """One training step's embeddings z[..., D], the rows of all views."""
+        """Add the embeddings z[..., D] of one training step, of all views, to C."""
         if z.shape[-1] != self.dim or z.numel() == 0:
             raise TwofoldError(f"DirectPredictor got embeddings of shape {list(z.shape)}: give rows of dim={self.dim}")
         self.dtype = torch.promote_types(z.dtype, torch.float32)
@@ -58,17 +78,17 @@ class DirectPredictor(nn.Module):
         self.weight.mul_(self.momentum).add_(share)
 
     def prepare(self, z: Tensor) -> None:
-        """`update`, and compute the matrix that `prepared` gives, at a time when the device has little else to do."""
+        """Call `update` and compute the matrix for `prepared`, at a time when the device has little else to do."""
         self.update(z)
         self._prepared = self.matrix()
 
     def prepared(self) -> Tensor:
-        """The matrix of the last `prepare`, or the current one where there was none."""
+        """The matrix of the last `prepare`, or the current one if `prepare` was never called."""
         return self.matrix() if self._prepared is None else self._prepared
 
     @torch.no_grad()
     def matrix(self) -> Tensor:
-        """W_P[D, D], symmetric, without gradient; the identity before any update."""
+        """W_P[D, D], symmetric, without gradient. Before the first update it is the identity."""
         correlation = self.correlation
         tiny = torch.finfo(correlation.dtype).tiny
         if self.corrected:
@@ -81,17 +101,20 @@ class DirectPredictor(nn.Module):
         return torch.where(self.weight > 0, power.to(self.weight.device, dtype), identity.to(self.weight.device, dtype))
 
     def forward(self, z: Tensor) -> Tensor:
-        """W_P z for each row."""
+        """W_P z for each row of z[..., D]."""
         return z @ self.matrix().T.to(z.dtype)
 
     @torch.no_grad()
     def spectrum(self) -> Tensor:
-        """Eigenvalues of E[zzᵀ], descending, in float64 on the CPU: C without its start at 0. Waits for the device."""
+        """Eigenvalues [D] of E[zzᵀ], descending, in float64 on the CPU. Waits for the device.
+
+        The effect of C's initial value 0 is removed.
+        """
         weight = self.weight.cpu().double().clamp_min(torch.finfo(torch.float64).tiny)
         return torch.linalg.eigvalsh(self.correlation.cpu()).flip(0).clamp_min(0) / weight
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """`to`, `half` and the like move C but never narrow it; it stays on the CPU where the device has no float64."""
+        """Let `to`, `half` and similar methods move C but keep its float64; with MPS it stays on the CPU."""
         correlation, self.correlation = self.correlation, self.correlation.float()
         super()._apply(fn, recurse)
         device = self.correlation.device

@@ -1,6 +1,6 @@
-"""BatchNorm over the samples of all processes, weighed by how many each has; on CPUs too.
+"""BatchNorm over the samples of all processes. Processes may have different numbers of samples; CPUs are supported.
 
-V views, B samples of this process, C channels; x[V·B, C, ...].
+Shapes: V views, B samples in this process, C channels; x[V·B, C, ...].
 """
 
 from typing import Any
@@ -13,9 +13,10 @@ from twofold.errors import TwofoldError
 
 
 class _Norm(torch.autograd.Function):
-    """y = (x − mean)/√(var + ε) · weight + bias, and mean, var (biased) [V, C] and their number of values.
+    """y = (x − mean)/√(var + ε) · weight + bias; also mean and biased variance [V, C] and the number of values.
 
-    One exchange forwards, for all views, and one backwards. Gradients of weight and bias are this process's part.
+    The forward pass exchanges statistics once for all views, and so does the backward pass. The gradients of weight and
+    bias are the contribution of this process.
     """
 
     @staticmethod
@@ -35,13 +36,13 @@ class _Norm(torch.autograd.Function):
         means, variances = found[:, :-1].view(len(found), 2, *own_mean.shape).unbind(1)
         parts = (counts / total)[:, None, None]
         mean = (parts * means).sum(dim=0)
-        # From deviations of the shares' means: no difference of large numbers.
+        # From the differences between the processes' means, so that no large numbers are subtracted.
         variance = (parts * (variances + (means - mean).square())).sum(dim=0)
         scale = (variance + epsilon).rsqrt()
         shape = _broadcast_shape(x_VBC)
         slope = scale if weight is None else scale * weight
         shift = -mean * slope if bias is None else bias - mean * slope
-        y = torch.empty_like(x)  # not a view, so that a ReLU may be taken in place
+        y = torch.empty_like(x)  # not a view, so that a ReLU can be applied in place
         torch.addcmul(shift.view(shape), x_VBC, slope.view(shape), out=y.unflatten(0, (views, -1)))
         ctx.save_for_backward(x, weight, mean, scale, total)
         ctx.mark_non_differentiable(mean, variance, total)
@@ -62,19 +63,19 @@ class _Norm(torch.autograd.Function):
 
 
 def _broadcast_shape(x_VBC: Tensor) -> list[int]:
-    """The shape in which [V, C] is broadcast over x."""
+    """The shape that broadcasts a tensor [V, C] over x."""
     return [x_VBC.shape[0], 1, x_VBC.shape[2], *[1] * (x_VBC.ndim - 3)]
 
 
 def shared_norm(norm: nn.modules.batchnorm._BatchNorm, x: Tensor, views: int = 1) -> Tensor:
-    """x normed in training, and the running statistics moved, by one view after the other."""
+    """Normalise x[V·B, C, ...] in training and update the running statistics with one view after the other."""
     y, mean, variance, total = _Norm.apply(x, norm.weight, norm.bias, views, norm.eps)
     if norm.running_mean is not None and norm.running_var is not None:
         with torch.no_grad():
             unbiased = variance * (total / (total - 1))
             for view in range(views):
                 share = norm.momentum
-                if share is None:  # a plain average
+                if share is None:  # momentum=None: a cumulative average
                     assert norm.num_batches_tracked is not None
                     share = 1 / norm.num_batches_tracked.item()
                 norm.running_mean.lerp_(mean[view].to(norm.running_mean.dtype), share)
@@ -83,18 +84,18 @@ def shared_norm(norm: nn.modules.batchnorm._BatchNorm, x: Tensor, views: int = 1
 
 
 class SharedNorm(nn.modules.batchnorm._BatchNorm):
-    """What takes the place of torch's BatchNorm1d, 2d and 3d where there are several processes."""
+    """Replaces PyTorch's BatchNorm1d, BatchNorm2d and BatchNorm3d if there are several processes."""
 
     @classmethod
     def like(cls, norm: nn.modules.batchnorm._BatchNorm) -> "SharedNorm":
-        """With the same parameters and buffers, which the optimizer and the state dict may know."""
+        """A replacement that shares the parameters and buffers of `norm`, so that an optimizer keeps working."""
         made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
         made._parameters, made._buffers = norm._parameters, norm._buffers
         return made.train(norm.training)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
-            raise TwofoldError(f"BatchNorm got a tensor of shape {list(input.shape)}: it needs samples and channels")
+            raise TwofoldError(f"BatchNorm got a tensor of shape {list(input.shape)}: give [samples, channels, ...]")
 
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training or self.running_mean is None):
