@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,7 +267,7 @@ def test_what_ones_own_objective_returns_is_looked_at_first(
 
 
 def test_a_switch_that_would_change_nothing_is_refused() -> None:
-    with pytest.raises(TwofoldError, match="unit_trace=true changes nothing under the logarithm"):
+    with pytest.raises(TwofoldError, match="unit_trace=true has no effect under the logarithm"):
         running.trainer("frossl", unit_trace=True)
 
 
@@ -327,6 +328,30 @@ def test_every_method_of_the_catalog_says_all_there_is_to_say() -> None:
         about = (entry.paper, entry.summary, entry.source, entry.formula, entry.state, entry.memory, entry.choose)
         assert all(about), entry.name
         assert entry.family != "own"
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_every_method_has_a_formula_in_latex_and_explains_its_symbols(name: str) -> None:
+    entry = CATALOG[name]
+    assert entry.latex.startswith(r"\mathcal{L} = ")
+    assert entry.symbols.endswith(".")
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", entry.latex):
+        depth += 1 if brace == "{" else -1
+        assert depth >= 0
+    assert depth == 0
+    assert entry.latex.count(r"\left") == entry.latex.count(r"\right")
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_latex_of_every_method_becomes_mathml(name: str) -> None:
+    converter = pytest.importorskip("latex2mathml.converter")
+    assert converter.convert(CATALOG[name].latex).startswith("<math")
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_every_key_of_a_method_has_an_explanation(name: str) -> None:
+    assert not [key.name for key in registry.schema(name).values() if not key.help]
 
 
 def test_a_name_that_is_taken_and_a_key_without_a_type_are_refused() -> None:

@@ -37,7 +37,9 @@ class Entry:
     few_images: Mapping[str, Any] = field(default_factory=dict)  # what suits fewer than 512
     by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {}  # what suits a batch of so many
     source: str = ""  # of the defaults
-    formula: str = ""
+    formula: str = ""  # of the loss, in Unicode, for the terminal
+    latex: str = ""  # the same formula as LaTeX, for the documentation site
+    symbols: str = ""  # what the letters of the formula mean
     state: str = ""  # what outlives a step, beside trained weights
     memory: str = ""  # that the loss takes in a step
     choose: str = ""  # when to
@@ -48,7 +50,7 @@ class Entry:
 
 CATALOG: dict[str, Entry] = {}
 
-ABOUT = ("source", "formula", "state", "memory", "choose")  # texts of an Entry
+ABOUT = ("source", "formula", "latex", "symbols", "state", "memory", "choose")  # texts of an Entry
 OF_PRETRAIN = ("config", "method", "out", "encoder", "minutes", "quiet")  # arguments of twofold.pretrain, beside keys
 
 

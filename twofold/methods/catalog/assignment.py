@@ -1,4 +1,4 @@
-"""Assignment methods: images meet classes, which are the images themselves, prototypes, or labels."""
+"""Assignment methods: images are assigned to classes, which are the images themselves, prototypes, or labels."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from twofold.config import Head
 from twofold.errors import TwofoldError
 from twofold.keys import Bounds, Count, NonNegative, Positive, Probability, Widths
 from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives, relations, torch
+from twofold.methods.catalog.parameters import FrozenEpochs, LabelSmoothing, Projector, TeacherMomentum, Temperature
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC
 from twofold.methods.registry import entry
 from twofold.types import Embeddings, LossTerms
@@ -27,21 +28,30 @@ DIET: dict[str, Any] = {
     "augment.saturation": 0.4,
 }
 
-UNPRINTED = "warm-up, and norms and biases without weight decay, are as in all our runs"
+UNSTATED = "Twofold's defaults: the warm-up, and no weight decay for norms and biases"
 
 
 @entry(
     family="assignment",
     paper="DIET (Ibrahim et al. 2024)",
     recipe=DIET,
-    formula="cross entropy over all n images, label = the image's own number, label smoothing 0.8",
-    source=f"S-DIET, appendix C, which follows DIET's authors; {UNPRINTED}",
-    state="one row for each image, trained",
-    memory="N·n logits, 3·n·K numbers for head and moments",
-    choose="Small sets; one view a step. The head grows with the data.",
+    formula="cross entropy over all n images, where the class of an image is the image itself; label smoothing 0.8",
+    latex=(
+        r"\mathcal{L} = -\frac{1}{N} \sum_{i=1}^{N} \sum_{k=1}^{n} y_{ik} "
+        r"\log \frac{e^{w_k^\top h_i}}{\sum_{l=1}^{n} e^{w_l^\top h_i}}, \quad "
+        r"y_{ik} = (1 - s)\, \mathbf{1}_{[k = i]} + \frac{s}{n}"
+    ),
+    symbols=(
+        "h_i are the features of image i, for N images in a batch, and w_k is the classifier row of image k, for n "
+        "training images. y_ik is the target, and s is `label_smoothing`."
+    ),
+    source=f"the S-DIET paper, appendix C, which follows DIET's authors; {UNSTATED}",
+    state="one classifier row for each image, trained",
+    memory="N·n logits, and 3·n·K numbers for the classifier and the optimizer's moments",
+    choose="For small data sets. It needs one view per step, but the classifier grows with the data.",
 )
-def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
-    """Every image is its own class of a full linear head; no projector, one view."""
+def diet(parts: Parts, *, label_smoothing: LabelSmoothing = 0.8) -> Method:
+    """Makes every image its own class of one linear classifier; uses one view and no projector."""
     head = nn.Linear(parts.features, len(parts.images), bias=False)
     own = parts.images.index
 
@@ -58,25 +68,40 @@ def diet(parts: Parts, *, label_smoothing: Probability = 0.8) -> Method:
     family="assignment",
     paper="S-DIET (memory-efficient DIET)",
     recipe=DIET,
-    formula="cross entropy over the batch's images alone, label = the image itself, z of unit length, smoothing 0.8",
-    source=(
-        "the paper, section 5 and appendix C; not printed, and ours: the projector's widths, rows N(0, 1/D); "
-        f"{UNPRINTED}"
+    formula=(
+        "cross entropy over the images of the batch, where the class of an image is the image itself; z has unit "
+        "length; label smoothing 0.8"
     ),
-    state="one row for each image with two moments, in memory or on disk",
-    memory="N² logits; for rows and their gradient 2·N·D numbers, on CUDA 10·N·D, whatever the number of images",
-    choose="Little memory on the device: one view a step, and a head that does not grow with the data.",
+    latex=(
+        r"\mathcal{L} = -\frac{1}{N} \sum_{i=1}^{N} \sum_{k=1}^{N} y_{ik} "
+        r"\log \frac{e^{w_k^\top z_i}}{\sum_{l=1}^{N} e^{w_l^\top z_i}}, \quad "
+        r"y_{ik} = (1 - s)\, \mathbf{1}_{[k = i]} + \frac{s}{N}, \quad \lVert z_i \rVert = 1"
+    ),
+    symbols=(
+        "z_i is the embedding of image i, scaled to unit length, for N images in a batch, and w_k is the classifier "
+        "row of image k; only the rows of the batch take part. y_ik is the target, and s is `label_smoothing`."
+    ),
+    source=(
+        "the paper, section 5 and appendix C; Twofold's own, since the paper does not state them: the projector's "
+        f"widths and the initial rows N(0, 1/D); {UNSTATED}"
+    ),
+    state="one classifier row for each image with the optimizer's two moments, in memory or on disk",
+    memory="N² logits, and 2·N·D numbers for rows and their gradient (10·N·D on CUDA), whatever the number of images",
+    choose="When GPU memory is short: it needs one view per step, and its memory does not grow with the data.",
 )
 def s_diet(
     parts: Parts,
     *,
-    label_smoothing: Probability = 0.8,
-    normalize: Annotated[bool, "embeddings of unit length"] = True,
-    correction: Annotated[bool, "estimate the cross entropy over all images, by sampled softmax"] = False,
-    projector: Widths | None = (2048, 2048, 512),
+    label_smoothing: LabelSmoothing = 0.8,
+    normalize: Annotated[bool, "scale embeddings to unit length"] = True,
+    correction: Annotated[bool, "estimate the cross entropy over all images by sampled softmax"] = False,
+    projector: Annotated[
+        Widths | None,
+        "widths of the projector's layers; the last is D, the width of the embeddings; none: no projector",
+    ] = (2048, 2048, 512),
     head: Head = Head(),
 ) -> Method:
-    """Every image is its own class, told from the other images of the batch; rows wait in memory or on disk."""
+    """Makes every image its own class among the images of the batch; classifier rows stay in memory or on disk."""
     network = nn.Identity() if projector is None else models.mlp(parts.features, projector)
     rows = models.BatchRows(len(parts.images), parts.features if projector is None else projector[-1], head)
     scaled = models.Unit() if normalize else nn.Identity()
@@ -92,15 +117,15 @@ def s_diet(
             population=population,
         )
 
-    def keep_gradient(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — the signature is that of `remember`
-        rows.keep_gradient()  # which the trainer takes to the rows, after the step
+    def keep_gradient(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — `Remember` passes the progress
+        rows.keep_gradient()  # the trainer applies it to the stored rows after the step
 
     return methods.Method(parts, network, objective, head=rows, remember=keep_gradient)
 
 
 @entry(
     family="assignment",
-    paper="Supervised learning: the ceiling",
+    paper="Supervised learning, as an upper bound",
     recipe={
         "views": 1,
         "optimizer": "sgd",
@@ -115,20 +140,28 @@ def s_diet(
         "augment.grayscale": 0.0,
     },
     formula="cross entropy with the labels",
+    latex=(
+        r"\mathcal{L} = -\frac{1}{N} \sum_{i=1}^{N} "
+        r"\log \frac{e^{w_{y_i}^\top h_i}}{\sum_{c=1}^{C} e^{w_c^\top h_i}}"
+    ),
+    symbols=(
+        "h_i are the features of image i and y_i its label, for N images in a batch; w_c is the classifier row of "
+        "class c, for C classes."
+    ),
     source=(
-        "Zagoruyko and Komodakis 2016: SGD 0.9, learning rate 0.1 as used at batch 128, weight decay 5e-4, flips, "
-        "shifts of 4 of 32 pixels; but the cosine of the other methods"
+        "Zagoruyko and Komodakis 2016: SGD with momentum 0.9, learning rate 0.1 at batch 128, weight decay 5e-4, "
+        "flips, and shifts of 4 of 32 pixels; the schedule is the cosine of the other methods"
     ),
     state="none",
-    memory="N·classes logits",
-    choose="To know what labels would give. Needs them.",
+    memory="N·C logits for C classes",
+    choose="To see what training with labels would reach. It needs a label for every image.",
 )
-def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
-    """A linear classifier of the labels on the features, trained with the network: what the others are measured by."""
+def supervised(parts: Parts, *, label_smoothing: LabelSmoothing = 0.0) -> Method:
+    """Trains the encoder and a linear classifier with labels: the accuracy that other methods are compared with."""
     if parts.images.labels is None:
-        raise TwofoldError("supervised needs labelled images, and these have none: choose another method")
+        raise TwofoldError("supervised needs labels, and these images have none: choose another method")
     if bool((parts.images.labels < 0).any()):
-        raise TwofoldError("supervised needs a label for every image, and some have none: choose another method")
+        raise TwofoldError("supervised needs a label for every image, and some images have none: choose another method")
     classes = int(parts.images.labels.max()) + 1
     head = nn.Linear(parts.features, classes, bias=False)
     labels = relations.looked_up(parts.images.labels, parts.images)
@@ -143,7 +176,7 @@ def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
         nn.Identity(),
         objective,
         head=head,
-        few_dimensions="Labels ask for no more dimensions than there are classes.",
+        few_dimensions="Training with labels needs no more dimensions than there are classes.",
     )
 
 
@@ -152,31 +185,41 @@ def supervised(parts: Parts, *, label_smoothing: Probability = 0.0) -> Method:
     paper="SwAV (Caron et al. 2020)",
     recipe=SOLO_LARS | SYMMETRIC | {"lr": 0.6, "weight_decay": 1e-6},
     formula=(
-        "−Σ_p q_v log softmax(cos(z_w, c_p)/τ), c the prototypes, q_v the other view's codes: softmax(cos/ε) made to "
-        "use all prototypes alike by Sinkhorn–Knopp; the mean over ordered pairs of views"
+        "−Σ_p q_wp log softmax_p(cos(z_v, c_p)/τ), the mean over ordered pairs of views v, w; c_p are the prototypes, "
+        "and the codes q are softmax(cos/ε), balanced by Sinkhorn–Knopp so that all prototypes are used equally"
+    ),
+    latex=(
+        r"\mathcal{L} = -\frac{1}{N\,V\,(V-1)} \sum_{n=1}^{N} \sum_{v \ne w} \sum_{p=1}^{P} q_{wnp} "
+        r"\log \frac{e^{\cos(z_{vn},\, c_p)/\tau}}{\sum_{r=1}^{P} e^{\cos(z_{vn},\, c_r)/\tau}}, \quad "
+        r"q_w = \operatorname{Sinkhorn} \left( \frac{\cos(z_w,\, c)}{\varepsilon} \right)"
+    ),
+    symbols=(
+        "z_vn is the embedding of view v of image n, for V views of N images, and c_p is one of P prototypes. q_wnp is "
+        "the part of image n that is assigned to prototype p in view w, without gradient; Sinkhorn–Knopp balances "
+        "these codes so that all prototypes are used equally. τ is `temperature` and ε is `epsilon`."
     ),
     source=(
-        "solo swav.yaml, augmentations/symmetric.yaml; one queue for all views; lengths of prototypes are not learnt, "
-        "as in the paper"
+        "solo-learn's swav.yaml and augmentations/symmetric.yaml, with one queue for all views; the lengths of the "
+        "prototypes are not learned, as in the paper"
     ),
-    state="queue (if any), part of the run done",
+    state="queue (if any), progress of the run",
     memory="V·(N + Q)·P codes for P prototypes and a queue of Q",
-    choose="Clusters instead of pairs. `queue=0` where the batch is larger than the number of prototypes; "
+    choose="Clusters instead of pairs. Set `queue=0` if the batch is larger than the number of prototypes, and "
     "`augment.local_views=6` for multi-crop.",
 )
 def swav(
     parts: Parts,
     *,
-    prototypes: Count = 3000,
-    temperature: Positive = 0.1,
-    epsilon: Positive = 0.05,
-    iterations: Count = 3,
-    queue: Annotated[int, Bounds(0), "embeddings of former steps that take part in the assignment; 0: none"] = 3840,
-    queue_from_epoch: Annotated[NonNegative, "the queue takes part from here on"] = 50.0,
-    frozen_epochs: Annotated[NonNegative, "epochs in which the prototypes stay as they are"] = 2.0,
-    projector: Widths = (2048, 128),
+    prototypes: Annotated[Count, "number of prototypes P"] = 3000,
+    temperature: Temperature = 0.1,
+    epsilon: Annotated[Positive, "temperature ε of the codes; smaller values give harder assignments"] = 0.05,
+    iterations: Annotated[Count, "iterations of Sinkhorn–Knopp"] = 3,
+    queue: Annotated[int, Bounds(0), "embeddings from earlier steps that help to balance the codes; 0: none"] = 3840,
+    queue_from_epoch: Annotated[NonNegative, "first epoch that uses the queue"] = 50.0,
+    frozen_epochs: FrozenEpochs = 2.0,
+    projector: Projector = (2048, 128),
 ) -> Method:
-    """Views are assigned to prototypes, all of them used alike, and each view predicts the other's assignment."""
+    """Assigns views to equally used prototypes; each view predicts the assignments of the other views."""
     head = models.Prototypes(projector[-1], prototypes)
     progress = models.Progress(parts.epochs)
     former = models.Queue(queue, projector[-1]) if queue else None
@@ -214,29 +257,42 @@ def swav(
     paper="DINO (Caron et al. 2021)",
     recipe=SOLO_LARS | ASYMMETRIC | {"lr": 0.3, "weight_decay": 1e-6},
     formula=(
-        "−Σ_p softmax((s'_p(t_v) − m_p)/τ) log softmax(s_p(z_w)/0.1), s cosines with prototypes, s' and t the "
-        "teacher's, m the running mean of s', τ from 0.04 to 0.07; the mean over ordered pairs of views"
+        "−Σ_p softmax_p((s'_p(t_w) − m_p)/τ_t) log softmax_p(s_p(z_v)/0.1), the mean over ordered pairs of views v, w; "
+        "s are cosines with the prototypes, s' and t are the teacher's, m is the running mean of s', and τ_t rises "
+        "from 0.04 to 0.07"
     ),
-    source="solo dino.yaml, augmentations/asymmetric.yaml, and the defaults of its code",
-    state="teacher, its prototypes, centre, part of the run done",
+    latex=(
+        r"\mathcal{L} = -\frac{1}{N\,V\,(V-1)} \sum_{n=1}^{N} \sum_{v \ne w} \sum_{p=1}^{P} q_{wnp} "
+        r"\log \frac{e^{s_{vnp}/\tau}}{\sum_{r=1}^{P} e^{s_{vnr}/\tau}}, \quad "
+        r"q_{wnp} = \operatorname{softmax}_p \left( \frac{t_{wnp} - m_p}{\tau_t} \right)"
+    ),
+    symbols=(
+        "s_vnp is the cosine of prototype p, of P, with the embedding of view v of image n, for V views of N images; "
+        "t_wnp is the same for the teacher and its prototypes, without gradient. m_p is the running mean of t (the "
+        "centre), τ is `temperature`, and τ_t rises from `first_target_temperature` to `target_temperature`."
+    ),
+    source="solo-learn's dino.yaml and augmentations/asymmetric.yaml, and the defaults of its code",
+    state="teacher, its prototypes, centre, progress of the run",
     memory="2·V·N·P scores, a second network and its forward pass",
-    choose="The method behind the well-known vision transformers; slow to start, so for long runs: with less than some "
-    "hundred epochs `teacher_momentum=0.99`. `augment.local_views=6 augment.crop_scale=0.4,1` for multi-crop.",
+    choose="Widely used for vision transformers. It starts slowly, so it suits long runs; below a few hundred epochs, "
+    "set `teacher_momentum=0.99`. For multi-crop, set `augment.local_views=6 augment.crop_scale=0.4,1`.",
 )
 def dino(
     parts: Parts,
     *,
-    prototypes: Count = 4096,
-    temperature: Positive = 0.1,
-    target_temperature: Positive = 0.07,
-    first_target_temperature: Annotated[Positive, "where it begins: soft targets at first end in a collapse"] = 0.04,
-    rising_epochs: Annotated[Positive, "epochs in which the targets' temperature rises"] = 50.0,
-    centre_momentum: Probability = 0.9,
-    teacher_momentum: Probability = 0.9995,
-    frozen_epochs: Annotated[NonNegative, "epochs in which the prototypes stay as they are"] = 1.0,
-    projector: Widths = (2048, 2048, 256),
+    prototypes: Annotated[Count, "number of prototypes P"] = 4096,
+    temperature: Temperature = 0.1,
+    target_temperature: Annotated[Positive, "temperature of the targets after it has risen"] = 0.07,
+    first_target_temperature: Annotated[
+        Positive, "temperature of the targets at the start; a high one leads to collapse"
+    ] = 0.04,
+    rising_epochs: Annotated[Positive, "epochs in which the temperature of the targets rises"] = 50.0,
+    centre_momentum: Annotated[Probability, "part of the running mean of scores (the centre) that a step keeps"] = 0.9,
+    teacher_momentum: TeacherMomentum = 0.9995,
+    frozen_epochs: FrozenEpochs = 1.0,
+    projector: Projector = (2048, 2048, 256),
 ) -> Method:
-    """A slow teacher's sharpened and centred assignments to prototypes are predicted from other views."""
+    """Predicts a slow teacher's sharpened and centred assignments to prototypes from other views."""
     head = models.Prototypes(projector[-1], prototypes)
     teacher_head, centre = models.Teacher(head), models.Centre(prototypes, centre_momentum)
     progress = models.Progress(parts.epochs)

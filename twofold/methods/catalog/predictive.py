@@ -1,14 +1,25 @@
-"""Predictive methods: one view meets the other through a predictor."""
+"""Predictive methods: a predictor maps one view's embedding to the embedding of the other view."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from twofold.errors import TwofoldError
-from twofold.keys import Count, NonNegative, Positive, Probability, Widths
+from twofold.keys import NonNegative
 from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives, torch
+from twofold.methods.catalog.parameters import (
+    CorrelationMomentum,
+    Distance,
+    Exponent,
+    LossScale,
+    OptionalTeacherMomentum,
+    PredictiveDistance,
+    PredictorWidth,
+    Projector,
+    StopGradient,
+)
 from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC_WEAK
 from twofold.methods.registry import entry
 from twofold.types import Embeddings, LossTerms
@@ -19,16 +30,16 @@ if TYPE_CHECKING:
     from twofold.methods import Method, Parts
     from twofold.models import DirectPredictor
 
-Distance = Literal["cosine", "euclidean"]
-Momentum = Probability | None  # of a teacher; none: there is no teacher, and targets come from the network itself
-Scale = Annotated[Positive, "times the sum over both orders of views"]
+BOTH_ORDERS = "With more than two views, the sum over both orders becomes twice the mean over ordered pairs of views."
 
 
 def with_or_without_teacher(
     weight_decay: float, without: Mapping[str, Any] = MappingProxyType({})
 ) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """IsoLoss, appendix D: LARS lr 1.0 with a teacher, SGD lr 0.1 without; crops and solarisation as solo's. `without`:
-    what else the method needs where there is no teacher."""
+    """The recipe of IsoLoss, appendix D: LARS with lr 1.0 if there is a teacher, SGD with lr 0.1 if there is none.
+
+    Crops and solarisation are those of solo-learn. `without` holds more settings for a method without a teacher.
+    """
 
     def recipe(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         if parameters["teacher_momentum"] is not None:
@@ -42,24 +53,39 @@ def with_or_without_teacher(
     family="predictive",
     paper="BYOL (Grill et al. 2020)",
     recipe=with_or_without_teacher(1e-5),
-    formula="−2 cos(q(z_v), sg(t_w)), q a trained predictor, t the teacher's embedding; the sum over both orders",
-    source="solo byol.yaml, whose loss is 2 − 2 cos as its paper's; without a teacher SGD lr 0.1 (IsoLoss, appendix D)",
+    formula=(
+        "−2 cos(q(z_v), sg(t_w)), the sum over both orders of two views; q is a trained predictor, t the teacher's "
+        "embedding"
+    ),
+    latex=(
+        r"\mathcal{L} = -\frac{2}{N} \sum_{n=1}^{N} \sum_{v \ne w} "
+        r"\cos \left( q(z_{vn}),\, \operatorname{sg}(t_{wn}) \right)"
+    ),
+    symbols=(
+        "z_vn is the embedding of view v of image n, for N images, and t_wn the teacher's embedding of view w, or z_wn "
+        "if there is no teacher. q is the trained predictor and sg the stop-gradient. The factor 2 is `scale`. "
+        f"{BOTH_ORDERS}"
+    ),
+    source=(
+        "solo-learn's byol.yaml, whose loss is 2 − 2 cos as in the BYOL paper; without a teacher, SGD with lr 0.1 "
+        "(IsoLoss, appendix D)"
+    ),
     state="teacher",
     memory="a second network and its forward pass",
-    choose="Strong at long training and small batches.",
+    choose="Strong in long runs and with small batches.",
 )
 def byol(
     parts: Parts,
     *,
-    teacher_momentum: Momentum = 0.99,
-    distance: Distance = "cosine",
-    stop_gradient: bool = True,
-    predictor: bool = True,
-    predictor_width: Count = 4096,
-    scale: Scale = 2.0,
-    projector: Widths = (4096, 256),
+    teacher_momentum: OptionalTeacherMomentum = 0.99,
+    distance: PredictiveDistance = "cosine",
+    stop_gradient: StopGradient = True,
+    predictor: Annotated[bool, "use the predictor; false: compare the embeddings themselves"] = True,
+    predictor_width: PredictorWidth = 4096,
+    scale: LossScale = 2.0,
+    projector: Projector = (4096, 256),
 ) -> Method:
-    """A trained predictor of one view's embedding meets a slow teacher's embedding of the other."""
+    """A trained predictor maps one view's embedding to a slow teacher's embedding of the other view."""
     return predictive(
         parts,
         models.mlp(parts.features, projector),
@@ -75,23 +101,33 @@ def byol(
     family="predictive",
     paper="SimSiam (Chen and He 2021)",
     recipe=SYMMETRIC_WEAK | {"optimizer": "sgd", "lr": 0.5, "weight_decay": 1e-5},
-    formula="−cos(q(z_v), sg(z_w)); the mean over both orders",
-    source="solo simsiam.yaml, augmentations/symmetric_weak.yaml; the predictor's learning rate never changes",
+    formula="−cos(q(z_v), sg(z_w)), the mean over both orders of two views; q is a trained predictor",
+    latex=(
+        r"\mathcal{L} = -\frac{1}{2N} \sum_{n=1}^{N} \sum_{v \ne w} "
+        r"\cos \left( q(z_{vn}),\, \operatorname{sg}(z_{wn}) \right)"
+    ),
+    symbols=(
+        "z_vn is the embedding of view v of image n, for N images; q is the trained predictor and sg the "
+        f"stop-gradient. {BOTH_ORDERS}"
+    ),
+    source=(
+        "solo-learn's simsiam.yaml and augmentations/symmetric_weak.yaml; the predictor's learning rate stays constant"
+    ),
     state="none",
     memory="embeddings only",
-    choose="BYOL's idea at the cost of one network.",
+    choose="Like BYOL, but without the cost of a second network.",
 )
 def simsiam(
     parts: Parts,
     *,
-    distance: Distance = "cosine",
-    stop_gradient: bool = True,
-    predictor: bool = True,
-    predictor_width: Count = 512,
-    steady_predictor: bool = True,
-    projector: Widths = (2048, 2048, 2048),
+    distance: PredictiveDistance = "cosine",
+    stop_gradient: StopGradient = True,
+    predictor: Annotated[bool, "use the predictor; false: compare the embeddings themselves"] = True,
+    predictor_width: PredictorWidth = 512,
+    steady_predictor: Annotated[bool, "keep the predictor's learning rate constant during the run"] = True,
+    projector: Projector = (2048, 2048, 2048),
 ) -> Method:
-    """BYOL without a teacher: a narrow predictor and the stop-gradient are enough."""
+    """BYOL without a teacher: a narrow predictor and the stop-gradient prevent collapse."""
     return predictive(
         parts,
         models.mlp(parts.features, projector, last_norm=True),
@@ -107,26 +143,39 @@ def simsiam(
     family="predictive",
     paper="DirectPred (Tian et al. 2021)",
     recipe=with_or_without_teacher(4e-4),
-    formula="−cos(W z_v, sg(t_w)), W = U (S/max S + ε)^½ Uᵀ from C = E[zzᵀ] = U S Uᵀ",
+    formula=(
+        "−cos(W z_v, sg(t_w)), the sum over both orders of two views; W = U (S/max S + ε)^½ Uᵀ, where C = E[zzᵀ] = "
+        "U S Uᵀ is a running mean"
+    ),
+    latex=(
+        r"\mathcal{L} = -\frac{1}{N} \sum_{n=1}^{N} \sum_{v \ne w} "
+        r"\cos \left( W z_{vn},\, \operatorname{sg}(t_{wn}) \right), \quad "
+        r"W = U \left( \frac{S}{\max S} + \varepsilon I \right)^{\alpha} U^\top, \quad C = U S U^\top"
+    ),
+    symbols=(
+        "z_vn is the embedding of view v of image n, for N images, and t_wn the teacher's embedding of view w, or z_wn "
+        "if there is no teacher. C[D, D] is the running mean of z zᵀ, with eigenvalues S and eigenvectors U. α is "
+        f"`exponent`, ε is `epsilon` and sg the stop-gradient. {BOTH_ORDERS}"
+    ),
     source="IsoLoss, appendix D",
     state="teacher, running correlation",
     memory="a second network and its forward pass, D² in float64",
-    choose="To study predictors: its eigenvalues follow equations. Without a teacher it fails.",
+    choose="To study predictors: equations describe its eigenvalues. It collapses without a teacher.",
 )
 def directpred(
     parts: Parts,
     *,
-    exponent: NonNegative = 0.5,
-    epsilon: NonNegative = 0.0,
-    correlation_momentum: Probability = 0.998,
-    teacher_momentum: Momentum = 0.99,
-    distance: Distance = "cosine",
-    stop_gradient: bool = True,
-    predictor: bool = True,
-    scale: Scale = 1.0,
-    projector: Widths = (4096, 256),
+    exponent: Exponent = 0.5,
+    epsilon: Annotated[NonNegative, "ε, added to the eigenvalues in the predictor"] = 0.0,
+    correlation_momentum: CorrelationMomentum = 0.998,
+    teacher_momentum: OptionalTeacherMomentum = 0.99,
+    distance: PredictiveDistance = "cosine",
+    stop_gradient: StopGradient = True,
+    predictor: Annotated[bool, "use the predictor; false: compare the embeddings themselves"] = True,
+    scale: LossScale = 1.0,
+    projector: Projector = (4096, 256),
 ) -> Method:
-    """A linear predictor in closed form, from the spectrum of the embeddings' correlation."""
+    """Computes a linear predictor in closed form from the eigenvalues of the embeddings' correlation matrix."""
     return predictive(
         parts,
         models.mlp(parts.features, projector),
@@ -144,23 +193,35 @@ def directpred(
     family="predictive",
     paper="DirectCopy (Wang et al. 2021)",
     recipe=with_or_without_teacher(4e-4),
-    formula="−cos(W z_v, sg(t_w)), W = C/max S + ε",
+    formula=(
+        "−cos(W z_v, sg(t_w)), the sum over both orders of two views; W = C/max S + εI, where S are the eigenvalues of "
+        "C = E[zzᵀ], a running mean"
+    ),
+    latex=(
+        r"\mathcal{L} = -\frac{1}{N} \sum_{n=1}^{N} \sum_{v \ne w} "
+        r"\cos \left( W z_{vn},\, \operatorname{sg}(t_{wn}) \right), \quad W = \frac{C}{\max S} + \varepsilon I"
+    ),
+    symbols=(
+        "z_vn is the embedding of view v of image n, for N images, and t_wn the teacher's embedding of view w, or z_wn "
+        "if there is no teacher. C[D, D] is the running mean of z zᵀ, with eigenvalues S; ε is `epsilon` and sg the "
+        f"stop-gradient. {BOTH_ORDERS}"
+    ),
     source="IsoLoss, appendix D",
     state="teacher, running correlation",
     memory="a second network and its forward pass, D² in float64",
-    choose="DirectPred without a matrix root.",
+    choose="Like DirectPred, but without a matrix root.",
 )
 def directcopy(
     parts: Parts,
     *,
-    epsilon: NonNegative = 0.25,
-    correlation_momentum: Probability = 0.998,
-    teacher_momentum: Momentum = 0.99,
-    distance: Distance = "cosine",
-    scale: Scale = 1.0,
-    projector: Widths = (4096, 256),
+    epsilon: Annotated[NonNegative, "ε, added to the eigenvalues in the predictor"] = 0.25,
+    correlation_momentum: CorrelationMomentum = 0.998,
+    teacher_momentum: OptionalTeacherMomentum = 0.99,
+    distance: PredictiveDistance = "cosine",
+    scale: LossScale = 1.0,
+    projector: Projector = (4096, 256),
 ) -> Method:
-    """The predictor is the embeddings' correlation itself, plus a multiple of the identity."""
+    """Uses the correlation matrix of the embeddings, plus a multiple of the identity, as the predictor."""
     direct = direct_predictor(projector[-1], 1.0, correlation_momentum, epsilon, distance)
     return predictive(
         parts,
@@ -176,9 +237,21 @@ def directcopy(
     family="predictive",
     paper="IsoLoss (Halvagal et al. 2023)",
     recipe=with_or_without_teacher(4e-4, {"weight_decay": 1e-4, "correlation_momentum": 0.5, "scale": 2.0}),
-    formula="−cos(z_v + sg(W z_v − z_v), sg(t_w)), W as DirectPred's",
-    source="IsoLoss, appendix D; without a teacher the authors' code (`correlation_momentum=0.5`, `scale=2`, "
-    "`weight_decay=1e-4`): with the printed 0.998 and no teacher it collapses, see [results.md](results.md)",
+    formula="−cos(z_v + sg(W z_v − z_v), sg(t_w)), the sum over both orders of two views; W is that of DirectPred",
+    latex=(
+        r"\mathcal{L} = -\frac{1}{N} \sum_{n=1}^{N} \sum_{v \ne w} "
+        r"\cos \left( z_{vn} + \operatorname{sg}(W z_{vn} - z_{vn}),\, \operatorname{sg}(t_{wn}) \right), \quad "
+        r"W = U \left( \frac{S}{\max S} + \varepsilon I \right)^{\alpha} U^\top, \quad C = U S U^\top"
+    ),
+    symbols=(
+        "z_vn is the embedding of view v of image n, for N images, and t_wn the teacher's embedding of view w, or z_wn "
+        "if there is no teacher. C[D, D] is the running mean of z zᵀ, with eigenvalues S and eigenvectors U. α is "
+        "`exponent`, ε is `epsilon`, and sg is the stop-gradient, so that gradients pass the predictor W unchanged. "
+        f"{BOTH_ORDERS}"
+    ),
+    source="IsoLoss, appendix D. Without a teacher, the settings are those of the authors' code "
+    "(`correlation_momentum=0.5`, `scale=2`, `weight_decay=1e-4`): with the published momentum of 0.998 and no teacher "
+    "the method collapses, see [results.md](results.md)",
     state="teacher (if any), running correlation",
     memory="a second network and its forward pass (with a teacher), D² in float64",
     choose="A closed-form predictor that also trains without a teacher (`teacher_momentum=none`).",
@@ -186,18 +259,17 @@ def directcopy(
 def isoloss(
     parts: Parts,
     *,
-    exponent: NonNegative = 0.5,
-    epsilon: NonNegative | None = None,
-    correlation_momentum: Probability = 0.998,
-    teacher_momentum: Momentum = 0.99,
-    distance: Distance = "cosine",
-    scale: Scale = 1.0,
-    projector: Widths = (4096, 256),
+    exponent: Exponent = 0.5,
+    epsilon: Annotated[
+        NonNegative | None, "ε, added to the eigenvalues in the predictor; none: 0.25 if exponent=1, else 0"
+    ] = None,
+    correlation_momentum: CorrelationMomentum = 0.998,
+    teacher_momentum: OptionalTeacherMomentum = 0.99,
+    distance: PredictiveDistance = "cosine",
+    scale: LossScale = 1.0,
+    projector: Projector = (4096, 256),
 ) -> Method:
-    """DirectPred with gradients that move every eigenvalue at one rate; also trains without a teacher.
-
-    epsilon none: 0.25 for exponent 1, else 0.
-    """
+    """DirectPred with gradients that let all eigenvalues grow at the same rate; also trains without a teacher."""
     if epsilon is None:
         epsilon = 0.25 if exponent == 1 else 0.0
     return predictive(
@@ -212,7 +284,11 @@ def isoloss(
 
 
 def direct_predictor(dim: int, exponent: float, momentum: float, epsilon: float, distance: Distance) -> DirectPredictor:
-    """Cosines have no scale, so eigenvalues are relative to the largest; with distances they are not, and end at 1."""
+    """The closed-form predictor for one of the two distances.
+
+    With the cosine distance the scale of the predictor has no effect, so its eigenvalues are relative to the largest.
+    With the euclidean distance they are absolute, and converge to 1.
+    """
     relative = distance == "cosine"
     return models.DirectPredictor(dim, exponent, momentum, normalize=relative, epsilon=epsilon, corrected=not relative)
 
@@ -230,11 +306,14 @@ def predictive(
     scale: float = 1.0,
     steady_predictor: bool = False,
 ) -> Method:
-    """Each view, through the predictor, meets each other view: `scale` times the sum over both orders; for more views
-    as much as for two."""
+    """A method that predicts each view from each other view.
+
+    The loss is `scale` times the sum over both orders of two views. With more views, it is twice the mean over ordered
+    pairs, which has the same size.
+    """
     if teacher_momentum is not None and not stop_gradient:
         raise TwofoldError(
-            "a teacher gets no gradient that could be stopped: stop_gradient=false needs teacher_momentum=none"
+            "stop_gradient=false has no effect with a teacher, which never gets a gradient: add teacher_momentum=none"
         )
 
     def objective(e: Embeddings) -> LossTerms:
@@ -244,16 +323,16 @@ def predictive(
 
         V = len(source)
         if V < 2:
-            raise TwofoldError("one view has no other to predict")
+            raise TwofoldError("a predictive method needs two views or more, not views=1")
 
-        def met_by(step: int) -> Tensor:
-            """The mean over all views, each with the one that many places after it."""
+        def mean_loss(step: int) -> Tensor:
+            """The mean over all views, each with the view that is `step` places after it."""
             other = target.roll(-step, dims=0)
             if isotropic and matrix is not None:
                 return objectives.isoloss(source, other, matrix, distance=distance).total
             return objectives.asymmetric(source, other, matrix, distance=distance, stop_gradient=stop_gradient).total
 
-        total = 2 * scale * torch.stack([met_by(step) for step in range(1, V)]).mean()
+        total = 2 * scale * torch.stack([mean_loss(step) for step in range(1, V)]).mean()
         return LossTerms(total, {distance: total.detach()})
 
     return methods.Method(

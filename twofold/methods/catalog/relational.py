@@ -1,12 +1,16 @@
-"""Relational methods: the supervised theory. Widths, weights and optimizer are ours."""
+"""Relational methods, which train on a graph of related images.
+
+The objectives are those of the paper; the projector's widths, the weights and the optimizer are Twofold's own.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from twofold.config import Graph
-from twofold.keys import Positive, Widths
+from twofold.keys import Positive
 from twofold.methods.catalog.lazy_modules import methods, models, objectives, relations
+from twofold.methods.catalog.parameters import Projector
 from twofold.methods.catalog.recipes import SOLO_LARS
 from twofold.methods.registry import entry
 from twofold.types import Embeddings, LossTerms
@@ -16,26 +20,41 @@ if TYPE_CHECKING:
 
 RELATIONAL = SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-4}
 BIRTH = "The birth of self-supervised learning (Balestriero and LeCun 2024)"
-# Fewer dimensions than a batch has rows: with as many, views of an image need not agree. Width, weight and ridge were
-# chosen by held-out training images of CIFAR-10 (benchmarks/NOTES.md, "Relational methods").
+OWN = "Twofold's own, since the paper trains no network with this objective"
+# The embeddings have fewer dimensions than a batch has rows. With as many dimensions as rows, the views of an image
+# need not agree. Width, weight and ridge were chosen on held-out training images of CIFAR-10 (benchmarks/NOTES.md,
+# "Relational methods").
 
 
 @entry(
     family="relational",
     paper=BIRTH,
     recipe=RELATIONAL,
-    formula="λ tr(HGH (F_cF_cᵀ + λN I)⁻¹)",
-    source="ours",
+    formula="λ tr(HGH (F_cF_cᵀ + λR I)⁻¹), where F_c = HZ are the R = V·N embeddings minus their mean, and G the graph",
+    latex=(
+        r"\mathcal{L} = \lambda \operatorname{tr} \left( H G H \left( F_c F_c^\top + \lambda R I \right)^{-1} \right), "
+        r"\quad F_c = H Z, \quad H = I - \frac{1}{R} \mathbf{1} \mathbf{1}^\top"
+    ),
+    symbols=(
+        "Z[R, D] are the embeddings, with R = V·N rows for the V views of N images, H subtracts the mean over rows, "
+        "and λ is `ridge`. G[R, R] is the graph: G_ij is 1 if rows i and j belong together, else 0; `graph.balance` "
+        "changes the 1 to a weight."
+    ),
+    source=OWN,
     state="none",
     memory="min(V·N, D)² and (V·N)² in float64",
     choose="When you know which images belong together: labels, some labels, groups, neighbours (`graph.*`).",
 )
 def ridge_graph(
-    parts: Parts, *, ridge: Positive = 0.01, projector: Widths = (2048, 128), graph: Graph = Graph()
+    parts: Parts,
+    *,
+    ridge: Annotated[Positive, "strength λ of the ridge penalty"] = 0.01,
+    projector: Projector = (2048, 128),
+    graph: Graph = Graph(),
 ) -> Method:
     """Ridge regression to any graph of which images belong together, solved in closed form.
 
-    The embedding ends in BatchNorm: the loss falls with its scale, which means nothing.
+    The projector ends in BatchNorm. Without it, larger embeddings would have a smaller loss without being better.
     """
     relation = relations.graph_of(graph, parts.images)
 
@@ -51,19 +70,35 @@ def ridge_graph(
     paper=BIRTH,
     recipe=RELATIONAL,
     formula=(
-        "−tr(HGH ZZᵀ)/(R·D) + weight/D · ‖ZᵀHZ/R − I‖²_F, R = V·N rows of Z: the paper's with F = Z/√R and α = weight/R"
+        "−tr(HGH ZZᵀ)/(R·D) + weight/D · ‖ZᵀHZ/R − I‖²_F, where Z has R = V·N rows; this is the paper's loss with "
+        "F = Z/√R and α = weight/R, times R/D"
     ),
-    source="ours",
+    latex=(
+        r"\mathcal{L} = -\frac{1}{R D} \operatorname{tr} \left( H G H Z Z^\top \right) "
+        r"+ \frac{\alpha}{D} \left\lVert \frac{1}{R} Z^\top H Z - I \right\rVert_F^2, "
+        r"\quad H = I - \frac{1}{R} \mathbf{1} \mathbf{1}^\top"
+    ),
+    symbols=(
+        "Z[R, D] are the embeddings, with R = V·N rows for the V views of N images, H subtracts the mean over rows, "
+        "and α is `weight`. G[R, R] is the graph: G_ij is 1 if rows i and j belong together, else 0; `graph.balance` "
+        "changes the 1 to a weight."
+    ),
+    source=OWN,
     state="none",
     memory="(V·N)² and min(V·N, D)²",
-    choose="As ridge-graph, without solving a linear system.",
+    choose="For the same data as ridge-graph, without solving a linear system.",
 )
 def graph_vicreg(
-    parts: Parts, *, weight: Positive = 0.1, projector: Widths = (2048, 256), graph: Graph = Graph()
+    parts: Parts,
+    *,
+    weight: Annotated[Positive, "weight of the distance between the covariance and the identity"] = 0.1,
+    projector: Projector = (2048, 256),
+    graph: Graph = Graph(),
 ) -> Method:
-    """VICReg for any graph: related images together, the covariance near the identity.
+    """VICReg for any graph: brings related images together and the covariance close to the identity.
 
-    Rows are scaled so that the constraint is on covariances, and the loss so that both terms are means over dimensions.
+    Rows are scaled so that the constraint applies to covariances. The loss is scaled so that both terms are means over
+    dimensions.
     """
     relation = relations.graph_of(graph, parts.images)
 
@@ -81,17 +116,26 @@ def graph_vicreg(
     family="relational",
     paper=BIRTH + ", appendix B",
     recipe=RELATIONAL,
-    formula="(‖F‖² + tr G − 2‖FᵀY‖_*)/R, F = Z/√N, R = V·N rows",
-    source="ours",
+    formula="(‖F‖²_F + tr G − 2‖FᵀY‖_*)/R, where F = Z/√N has R = V·N rows, Y are one-hot classes and G = YYᵀ",
+    latex=(
+        r"\mathcal{L} = \frac{1}{R} \left( \left\lVert F \right\rVert_F^2 + \operatorname{tr} G "
+        r"- 2 \left\lVert F^\top Y \right\rVert_* \right), \quad F = \frac{Z}{\sqrt{N}}, \quad G = Y Y^\top"
+    ),
+    symbols=(
+        "Z[R, D] are the embeddings, with R = V·N rows for the V views of N images. Y has one row for each row of Z, "
+        "with a 1 in the column of its class; the class is the image's group, or the image itself. ‖·‖_* is the "
+        "nuclear norm, the sum of the singular values."
+    ),
+    source=OWN,
     state="none",
     memory="D·V·N in float64",
-    choose="Groups that are classes, of any number.",
+    choose="When the groups of images are classes. Any number of classes works.",
 )
-def orthogonal_head(parts: Parts, *, projector: Widths = (2048, 256), graph: Graph = Graph()) -> Method:
-    """The best orthogonal classifier of the images' groups, by the nuclear norm.
+def orthogonal_head(parts: Parts, *, projector: Projector = (2048, 256), graph: Graph = Graph()) -> Method:
+    """Trains for the best orthogonal classifier of the images' groups, which the nuclear norm gives in closed form.
 
-    The embedding ends in BatchNorm, and its columns get the length of those of Y where each image is its own class:
-    a free scale would first of all be shrunk.
+    The projector ends in BatchNorm, and the embeddings are scaled so that their columns have the length of Y's columns
+    when each image is its own class. With a free scale, training would first shrink the embeddings.
     """
     relation = relations.classes_of(graph, parts.images)
 
