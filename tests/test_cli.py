@@ -80,11 +80,11 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["epochs=three"], "epochs=three is not a whole number"),
         (["lr=-1"], "lr=-1 is not a number above 0"),
         (["batch_size=5000"], "batch_size=5000 is larger than the 1438 images"),
-        (["nowhere"], "there is no 'nowhere'"),
+        (["nowhere"], "'nowhere' does not exist"),
         ([""], "the name of the data is empty"),
         (["epochs=1e30"], "epochs=1e30 is not a whole number from 1 to 10000000"),
         (["digit"], "did you mean 'digits'?"),
-        (["photos", "photos"], "one set of images at a time"),
+        (["photos", "photos"], "give one DATA, not 2: photos, photos"),
         (["photos", "batch_size=64"], "batch_size=64 is larger than the 12 images; use batch_size=4"),
         (["cifar10"], "cifar-10-python.tar.gz"),
         (["encoder=resnet19"], "unknown encoder 'resnet19', did you mean 'resnet18'?"),
@@ -99,8 +99,8 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--method", "byol", "views=1"], "use views=2"),
         (["--method", "w-mse", "drop_last=false", "projector=60", "batch_size=200"], "cannot whiten 38 samples"),
         (["betas=1,1"], "betas=1,1 is not 2 values of a number from 0 to below 1"),
-        (["out=there"], "out is no key: write --out there"),
-        (["dry_run=true"], "dry_run is no key: write --dry-run"),
+        (["out=there"], "out is an option, not a setting: write --out there"),
+        (["dry_run=true"], "dry_run is an option, not a setting: write --dry-run"),
         (["--method", "SimSIAM2"], "did you mean 'simsiam'?"),
         (
             ["optimizer=adam", "momentum=0.5"],
@@ -134,7 +134,7 @@ def test_empty_folder_and_single_image_are_refused(tmp_path: Path, refused: Call
     (tmp_path / "empty").mkdir()
     assert "empty" in refused("pretrain", "empty")
     images(tmp_path / "one", 1)
-    assert "at least two are needed" in refused("pretrain", "one")
+    assert "training needs at least two" in refused("pretrain", "one")
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path: Path, refused: Callable[..., str]) -> None:
@@ -154,7 +154,7 @@ def test_commands_on_what_is_no_run(refused: Callable[..., str], words: list[str
 
 def test_resume_takes_no_settings(refused: Callable[..., str]) -> None:
     said = refused("resume", "runs/x", "epochs=50", "lr=1")
-    assert "resume takes no settings such as epochs=50: a run goes on with its own" in said
+    assert "resume takes no settings such as epochs=50: a run keeps the settings it started with" in said
     assert "twofold pretrain DATA --init runs/x epochs=50 lr=1" in said
 
 
@@ -172,7 +172,7 @@ def test_settings_and_data_are_told_apart() -> None:
         (["photos", "--epochs", "3"], "there is no option --epochs; did you mean epochs=3?"),
         (["photos", "--batch-size=64"], "there is no option --batch-size=64; did you mean batch_size=64?"),
         (["photos", "--temperature"], "there is no option --temperature; did you mean temperature=VALUE?"),
-        (["photos", "epochs", "3"], "not 3: photos, epochs, 3; did you mean epochs=3?"),
+        (["photos", "epochs", "3"], "give one DATA, not 3: photos, epochs, 3; did you mean epochs=3?"),
         (["photos", "--otu", "x"], "there is no option --otu, did you mean '--out'?"),
         (
             ["temprature=1"],

@@ -90,13 +90,13 @@ def test_one_hot_labels_are_their_classes() -> None:
 
 def test_a_list_of_classes_is_for_folders(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("0\n")
-    with pytest.raises(TwofoldError, match="class_list is for folders"):
+    with pytest.raises(TwofoldError, match="class_list is only for folders"):
         open_source((noise(4, 8, 8), np.arange(4) % 2), class_list=tmp_path / "classes.txt")
 
 
 def test_what_stands_for_images_of_a_program_is_no_path() -> None:
     for name in ("array", "dataset"):
-        with pytest.raises(TwofoldError, match="stands for images of a program: give them as data"):
+        with pytest.raises(TwofoldError, match="stands for objects of a program; pass these objects as data"):
             open_source(name)
 
 
@@ -116,6 +116,6 @@ def test_tensors_are_arrays() -> None:
 def test_a_test_set_under_another_name_is_refused() -> None:
     images, labels = noise(20, 8, 8), np.arange(20) % 2
     parts = {"train": (images[:15], labels[:15]), "tset": (images[15:], labels[15:])}
-    with pytest.raises(TwofoldError, match="'train' and 'tset'; rename the test set to one of test, testing, val, valid"):
+    with pytest.raises(TwofoldError, match="'train' and 'tset'; rename the test set to one of test, testing, val"):
         open_source(parts)
     assert len(open_source({"train": parts["train"], "test": parts["tset"], "extra": parts["tset"]})) == 20

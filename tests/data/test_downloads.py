@@ -128,9 +128,9 @@ def test_failed_downloads_are_one_line_and_leave_nothing(tmp_path: Path, server:
         "checksum": Remote(good.url, "0" * 32, CIFAR10_FILES),
         "404": Remote(f"{server[1]}/none.tar.gz", good.md5, CIFAR10_FILES),
         "refused": Remote("http://127.0.0.1:9/x.tar.gz", good.md5, CIFAR10_FILES),
-        "no file cifar-10-batches-py/test_batch": serve(server, "lacking.tar.gz", archive(lacking), CIFAR10_FILES),
-        "cannot fetch": serve(server, "half.tar.gz", half[: len(half) // 2], CIFAR10_FILES),
-        "cannot fetch .*": serve(server, "text.gz", b"no gzip", ("MNIST/raw/text",)),
+        "file cifar-10-batches-py/test_batch": serve(server, "lacking.tar.gz", archive(lacking), CIFAR10_FILES),
+        "cannot download": serve(server, "half.tar.gz", half[: len(half) // 2], CIFAR10_FILES),
+        "cannot download .*": serve(server, "text.gz", b"no gzip", ("MNIST/raw/text",)),
     }
     for message, remote in cases.items():
         with pytest.raises(TwofoldError, match=message) as caught:

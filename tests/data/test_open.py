@@ -42,7 +42,9 @@ def test_a_name_that_is_also_a_folder_says_which_was_taken(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     assert open_source("digits").remark == ""
     (tmp_path / "digits").mkdir()
-    assert open_source("digits").remark == "digits is the set of that name; the folder here is ./digits"
+    assert (
+        open_source("digits").remark == "digits is the named dataset; to use the folder of the same name, pass ./digits"
+    )
 
 
 def test_the_location_finds_the_source_again_from_anywhere(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +81,11 @@ def test_what_cannot_be_opened(photos: Path, tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(single / "a.png")
     cases = {
         "single image": photos / "cat/00.png",
-        "not a folder": tmp_path / "notes.md",
-        "is packed: unpack it": tmp_path / "photos.tar.gz",
-        "there is no": tmp_path / "none.npy",
-        "single has one image": single,
-        "array has one image": noise(1, 8, 8),
+        "neither a folder": tmp_path / "notes.md",
+        "is a compressed archive; unpack it": tmp_path / "photos.tar.gz",
+        "none.npy' does not exist": tmp_path / "none.npy",
+        "single has only one readable image": single,
+        "array has only one readable image": noise(1, 8, 8),
         "a list": [1, 2, 3],
     }
     for message, data in cases.items():

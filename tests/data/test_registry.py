@@ -28,10 +28,11 @@ def test_the_folder_of_a_named_set_is_told_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path, tmp_path / "cifar-10-batches-py"):
         with pytest.raises(
-            TwofoldError, match=rf"files of cifar10: train on cifar10, data_dir={re.escape(str(tmp_path))}$"
+            TwofoldError,
+            match=rf"files of cifar10 .*; use cifar10 as .* data_dir={re.escape(str(tmp_path))}$",
         ):
             open_source(folder)
-    with pytest.raises(TwofoldError, match=r"files of fashion-mnist: train on fashion-mnist, data_dir=.*/f$"):
+    with pytest.raises(TwofoldError, match=r"files of fashion-mnist .*; use fashion-mnist .* data_dir=.*/f$"):
         open_source(tmp_path / "f/FashionMNIST/raw")
     with pytest.raises(TwofoldError, match=r"no images in .*tiff .*webp$"):
         open_source(tmp_path / "empty")

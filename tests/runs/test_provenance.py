@@ -183,7 +183,7 @@ def test_a_run_whose_images_moved_is_gone_on_with_and_measured_where_they_are(
     with running.stopped_at(2), pytest.raises(KeyboardInterrupt):
         twofold.pretrain(tmp_path / "photos", out=tmp_path / "run", **keys)
     (tmp_path / "photos").rename(tmp_path / "moved")
-    with pytest.raises(TwofoldError, match="not there any more: say where they are now"):
+    with pytest.raises(TwofoldError, match="no longer exists; pass their new path"):
         twofold.resume(tmp_path / "run")
     assert twofold.knn(tmp_path / "run", tmp_path / "moved")["test_images"] > 0
     with pytest.raises(TwofoldError, match="measured on its own images alone"):

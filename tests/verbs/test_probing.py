@@ -188,10 +188,10 @@ def test_a_run_finds_its_own_images_again(tmp_path: Path) -> None:
     assert source.classes == ("cats", "owls")
     assert find_again(config).fingerprint == source.fingerprint
     for gone in ("array", "dataset"):
-        with pytest.raises(TwofoldError, match="cannot be found again"):
+        with pytest.raises(TwofoldError, match="were objects of a program"):
             find_again(replace(config, data=gone))
     shutil.move(tmp_path / "photos", tmp_path / "moved")
-    with pytest.raises(TwofoldError, match="photos, which is not there any more: say where they are now"):
+    with pytest.raises(TwofoldError, match="photos, which no longer exists; pass their new path"):
         find_again(config)
 
 

@@ -1,4 +1,4 @@
-"""From a name, a path or an object to batches of images on a device, and to their augmented views.
+"""Open images by a name, a path or an object, decode them, and turn them into batches and augmented views.
 
-`open.py` says what there is, `load.py` decodes it, `loader.py` hands out batches, `augment.py` makes views.
+`open.py` finds the images, `load.py` decodes them, `loader.py` makes batches, and `augment.py` makes views.
 """

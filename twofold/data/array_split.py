@@ -1,6 +1,6 @@
-"""A split whose images are one array: `ArraySplit`, made by the readers of arrays and of sets such as MNIST and CIFAR.
+"""`ArraySplit`: images in one array. The readers of arrays and of datasets such as MNIST and CIFAR make it.
 
-n images, H height, W width, C channels.
+In shapes, n is the number of images, H the height, W the width and C the number of channels.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ from twofold.data.cache import Decoded
 from twofold.data.decode import crop_and_resize_array
 from twofold.data.parallel import Progress
 
-HASHED_BYTES = 2**26  # a mapped file is hashed and checked in blocks, so that it need not fit into memory
-ROUNDING_ERROR = 1 / 510  # half a grey level, by which rounding may have put a float beyond black or white
+HASHED_BYTES = 2**26  # a mapped file is hashed and checked in blocks, because it may not fit into memory
+ROUNDING_ERROR = 1 / 510  # half a grey level: how far rounding may move a float below 0 or above 1
 
 
 @dataclass(frozen=True, eq=False)
 class ArraySplit:
-    images: np.ndarray  # [n, H, W, C], uint8 or float from 0 to 1; often a view of another layout
+    images: np.ndarray  # [n, H, W, C], uint8 or float from 0 to 1; often a view of an array in another layout
     labels: np.ndarray | None  # int64 [n]
 
     def __len__(self) -> int:
@@ -45,21 +45,21 @@ class ArraySplit:
         return np.arange(len(self))
 
     def digest(self) -> bytes:
-        """Of shape, type and every byte: the same wherever the array came from."""
+        """Hash shape, type and every byte of the images, and the labels. The origin of the array does not matter."""
         state = hashlib.blake2b(repr((self.images.shape, self.images.dtype.str)).encode(), digest_size=16)
         for block in blocks_of(self.images):
             state.update(block.tobytes())
         state.update(b"" if self.labels is None else self.labels.tobytes())
         return state.digest()
 
-    def names(self, rows: np.ndarray) -> None:  # noqa: ARG002 - an ItemSplit has names
+    def names(self, rows: np.ndarray) -> None:  # noqa: ARG002 - an ItemSplit uses it
         return None
 
-    def decode(self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only files are cached
+    def decode(self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only an ItemSplit uses the cache
         if self.images.dtype == np.uint8 and self.images.shape[1:] == (size, size, channels):
             planar = self.images.transpose(0, 3, 1, 2)
             is_mapped = isinstance(planar, np.memmap) and planar.flags.c_contiguous
-            # A mapped file is used where it lies; an array in memory is copied, since its owner may write to it.
+            # A mapped file is used directly; an array in memory is copied, because its owner may write to it.
             images = planar if is_mapped and len(rows) == len(self) else np.ascontiguousarray(planar[rows])
             if progress is not None:
                 progress(len(rows), len(rows))
@@ -76,7 +76,7 @@ ArraySplits = tuple[ArraySplit, ArraySplit | None, tuple[str, ...] | None]  # tr
 
 
 def to_uint8(pixels: np.ndarray) -> np.ndarray:
-    """uint8 from uint8, or from float between 0 and 1, by a rounding error more or less."""
+    """Return uint8 pixels from uint8, or from float between 0 and 1 (up to ROUNDING_ERROR)."""
     return (
         np.ascontiguousarray(pixels)
         if pixels.dtype == np.uint8
@@ -85,6 +85,6 @@ def to_uint8(pixels: np.ndarray) -> np.ndarray:
 
 
 def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The array in slices of about HASHED_BYTES along its first axis."""
+    """Yield slices of about HASHED_BYTES along the first axis."""
     rows = max(1, HASHED_BYTES * len(array) // max(1, array.nbytes))
     return (array[start : start + rows] for start in range(0, len(array), rows))

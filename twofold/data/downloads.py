@@ -1,6 +1,7 @@
-"""Standard files of named sets: found below data_dir, or fetched, verified and unpacked into it.
+"""Find the standard files of named datasets below data_dir, or download, verify and unpack them.
 
-The readers of CIFAR, MNIST and STL-10 call `find_or_fetch`; the registry knows a folder of such files by its `Remote`s.
+The readers of CIFAR, MNIST and STL-10 call `find_or_fetch`. The registry uses a dataset's `Remote`s to recognise a
+folder that contains its files.
 """
 
 import gzip
@@ -22,11 +23,11 @@ TIMEOUT_SECONDS = 30
 
 @dataclass(frozen=True)
 class Remote:
-    """A file to fetch, and the files that come out of it."""
+    """A file to download, and the files that it contains."""
 
     url: str
     md5: str
-    files: tuple[str, ...]  # below data_dir; for a .tar.gz also the names of its members
+    files: tuple[str, ...]  # paths below data_dir; for a .tar.gz, these are also the names of its members
 
 
 def find_or_fetch(
@@ -36,11 +37,11 @@ def find_or_fetch(
     folders: tuple[str, ...],
     download: bool,
 ) -> dict[str, Path]:
-    """The source's files by their bare names, from the first folder below data_dir that has each.
+    """Return the path of each file by its name, from the first folder below data_dir that contains it.
 
-    Fetched where they are missing and `download` allows it.
+    Missing files are downloaded if `download` is true.
     """
-    endings = ("",) if remotes[0].url.endswith(".tar.gz") else ("", ".gz")  # as they come from there will do
+    endings = ("",) if remotes[0].url.endswith(".tar.gz") else ("", ".gz")  # a single file may stay compressed
 
     def find(name: str) -> Path | None:
         places = (data_dir / folder / f"{name}{ending}" for folder in folders for ending in endings)
@@ -52,7 +53,7 @@ def find_or_fetch(
         names = [Path(name).name for remote in wanted for name in missing[remote]]
         raise TwofoldError(
             f"{set_name} needs {', '.join(names)} in {data_dir / Path(wanted[0].files[0]).parent}; "
-            f"set download=true, or put them there, unpacked from {' '.join(remote.url for remote in wanted)}"
+            f"set download=true, or download and unpack {' '.join(remote.url for remote in wanted)} there"
         )
     for remote in wanted:
         fetch(remote, data_dir)
@@ -61,14 +62,16 @@ def find_or_fetch(
 
 
 def fetch(remote: Remote, data_dir: Path) -> None:
-    """Download, verify, unpack the expected files; nothing is left behind where any of it fails."""
+    """Download, verify and unpack the expected files. After a failure, no files are left behind."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".download-", dir=data_dir) as aside:
             archive = Path(aside, "archive")
             found = _download(remote.url, archive)
             if found != remote.md5:
-                raise TwofoldError(f"{remote.url} has checksum {found}, expected {remote.md5}: it was not kept")
+                raise TwofoldError(
+                    f"{remote.url} has the checksum {found}, expected {remote.md5}; the download was deleted, try again"
+                )
             _unpack(remote, archive, Path(aside))
             for name in remote.files:
                 target = data_dir / name
@@ -76,11 +79,11 @@ def fetch(remote: Remote, data_dir: Path) -> None:
                 os.replace(Path(aside, Path(name).name), target)
     except (OSError, EOFError, zlib.error, http.client.HTTPException, tarfile.TarError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise TwofoldError(f"cannot fetch {remote.url} into {data_dir}: {reason}") from error
+        raise TwofoldError(f"cannot download {remote.url} to {data_dir}: {reason}") from error
 
 
 def _download(url: str, target: Path) -> str:
-    """The file's MD5, as published with these sets."""
+    """Download a file and return its MD5, the checksum that is published with these datasets."""
     state = hashlib.md5(usedforsecurity=False)
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response, target.open("wb") as file:
         while block := response.read(2**20):
@@ -98,9 +101,9 @@ def _unpack(remote: Remote, archive: Path, into: Path) -> None:
         members = {member.name: member for member in tar if member.isfile()}
         for name in remote.files:
             if name not in members:
-                raise TwofoldError(f"{remote.url} has no file {name}")
+                raise TwofoldError(f"{remote.url} does not contain the file {name}")
             member = tar.extractfile(members[name])
-            assert member is not None  # as it is a file
+            assert member is not None  # `members` contains only files
             _copy(member, into / Path(name).name)
 
 

@@ -1,6 +1,6 @@
-"""Which images are held out, where the data do not say: a hash of their numbers decides, the same for every seed.
+"""Choose the held-out images if the data have no test set. A hash of their indices decides, the same for every seed.
 
-`data/load.py` decodes the parts; who needs to know the training images before they are decoded asks `training_rows`.
+`data/load.py` decodes the parts. `training_rows` returns the training images before they are decoded.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from twofold.data.source import Source, Split
 
 @dataclass(frozen=True)
 class SplitPart:
-    """Rows of a split that make one store; `first` is the stable index of the split's row 0."""
+    """The rows of a split that form one store. `first` is the stable index of the split's row 0."""
 
     name: str
     split: Split
@@ -25,10 +25,10 @@ class SplitPart:
 
 
 def hold_out(index: Tensor, labels: Tensor, fraction: float) -> Tensor:
-    """Which samples are for the test, bool [n]: the same for every seed, in each class its share within one image.
+    """Return which samples are held out, bool [n]. The share of each class is right to within one image.
 
-    Sorted by class and, inside it, by a hash of the index, every (1/fraction)-th sample is held out, so that the shares
-    are right in total too. A class that would be left without a training image keeps one.
+    The samples are sorted by class and, within a class, by a hash of the index. Every (1/fraction)-th sample is held
+    out, so the total share is right too. Each class keeps at least one training image.
     """
     order = counter.permutation(counter.key(index, "hold-out"))
     order = order[torch.argsort(labels[order], stable=True)]
@@ -43,10 +43,10 @@ def hold_out(index: Tensor, labels: Tensor, fraction: float) -> Tensor:
 
 
 def hold_out_groups(index: Tensor, labels: Tensor, groups: Tensor, fraction: float) -> Tensor:
-    """The same by whole groups, so that no patient or video is on both sides; an image of unknown group is alone.
+    """Hold out whole groups, so that no patient or video is in both sets. An image of unknown group is a group itself.
 
-    In the order of the class of their first image, then of a hash, a group is held out where that brings the share of
-    images so far nearer to the fraction: right within half of the largest group.
+    The groups are sorted by the class of their first image and then by a hash. Each group is held out if that brings
+    the share of images so far closer to the fraction. The total is right to within half of the largest group.
     """
     alone = torch.arange(len(groups)) + int(groups.max()) + 1
     unit = torch.unique(torch.where(groups == UNKNOWN, alone, groups), return_inverse=True)[1]
@@ -64,7 +64,7 @@ def hold_out_groups(index: Tensor, labels: Tensor, groups: Tensor, fraction: flo
         if taken + size / 2 <= fraction * seen:
             held[number] = True
             taken += size
-    for name in range(int(labels.max()) + 1):  # a class that would be left without a training image keeps a group
+    for name in range(int(labels.max()) + 1):  # each class keeps at least one training group
         there = torch.unique(unit[labels == name])
         if len(there) and bool(held[there].all()):
             held[there[torch.argmin(first[there])]] = False
@@ -72,15 +72,15 @@ def hold_out_groups(index: Tensor, labels: Tensor, groups: Tensor, fraction: flo
 
 
 def training_rows(source: Source, test_fraction: float) -> np.ndarray:
-    """Rows of the source's training files that are for training, unless they turn out to be unreadable."""
+    """Return the rows of `source.train` that are for training. Some may turn out to be unreadable when decoded."""
     return parts_of(source, test_fraction)[0].rows
 
 
 def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[SplitPart]:
-    """Split the rows of a source into the training set, the test set and, if asked for, the rest.
+    """Split the rows of a source into the training set, the test set and, if `rest` is true, the rest.
 
-    Images without a label, among others that have one, are not held out: a test of them would say nothing. Of a group
-    that is held out they are left out: nothing of it may be trained on. They are the rest.
+    Images without a label are never held out, because they cannot be scored. If other images of their group are held
+    out, they must not be used for training either. These images form the rest.
     """
     rows = source.train.readable()
     if source.test is not None:

@@ -1,6 +1,6 @@
-"""A split whose images are fetched one at a time: files of a folder or list, members of archives, rows of a Dataset.
+"""`ItemSplit`: images that are read one at a time, such as files, members of archives, or items of a Dataset.
 
-The readers make an `ItemSplit`; `data/load.py` decodes it, through the cache of decoded images.
+The readers make an `ItemSplit`. `data/load.py` decodes it and uses the cache of decoded images.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from twofold.data import cache, decode_processes
 from twofold.data.decode import Unreadable, silence_pillow
 from twofold.data.parallel import Progress, map_in_order, with_progress
 
-UNKNOWN = -1  # the label or group of an image of which none is known
+UNKNOWN = -1  # the label or group of an image if it is not known
 
 Fetch = Callable[[int, int, int], np.ndarray]  # (row, size, channels) → uint8 [channels, size, size], or Unreadable
 
@@ -26,16 +26,16 @@ class ItemSplit:
     count: int
     labels: np.ndarray | None  # int64 [n]; UNKNOWN where an image has none
     side: int  # median of the shorter sides
-    grey: bool  # all of them
-    facts: bytes  # a hash of what is known of the content
-    files: tuple[str, ...] | None = None  # what the images are called
+    grey: bool  # whether all images are greyscale
+    facts: bytes  # a hash of what is known about the content
+    files: tuple[str, ...] | None = None  # the names of the images
     unreadable: Mapping[str, str] = field(default_factory=dict)  # file or folder → reason, known before decoding
     groups: np.ndarray | None = None  # int64 [n]; UNKNOWN where an image has none
-    threads: int | None = None  # at most so many at a time; None: all cores
-    path: Callable[[int], Path] | None = None  # where a row is a file of its own
-    # A hash for each row: alike where name and content are, as far as is known without decoding.
+    threads: int | None = None  # how many threads may decode at the same time; None: one for each core
+    path: Callable[[int], Path] | None = None  # the path of a row, if each row is a file
+    # A hash for each row. Equal hashes mean equal names and, as far as is known without decoding, equal content.
     row_hashes: Callable[[np.ndarray], list[bytes]] | None = None
-    remark: str = ""  # on images that lie next to these and are not used
+    remark: str = ""  # a note for the user about images that are not used
 
     def __len__(self) -> int:
         return self.count
@@ -45,13 +45,13 @@ class ItemSplit:
         return 1 if self.grey else 3
 
     def readable(self) -> np.ndarray:
-        """The rows of which nothing speaks against decoding them, int64."""
+        """Return the rows that are not known to be unreadable, int64."""
         if self.files is None or not self.unreadable:
             return np.arange(self.count)
         return np.array([row for row, name in enumerate(self.files) if name not in self.unreadable], np.int64)
 
     def digest(self) -> bytes:
-        """Of content, names, labels and groups; not of the place: a folder may be moved."""
+        """Hash content, names, labels and groups, but not the location, because a folder may be moved."""
         state = hashlib.blake2b(self.facts, digest_size=16)
         state.update(b"\0".join(os.fsencode(name) for name in self.files or ()))
         state.update(repr(sorted(self.unreadable)).encode())
@@ -65,7 +65,7 @@ class ItemSplit:
     def decode(
         self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None
     ) -> cache.Decoded:
-        """The rows' pixels, from the cache where they are complete in it; without a key, in memory."""
+        """Return the pixels of the rows, decoded or from the cache. Without a key, the cache is not used."""
         shape = (channels, size, size)
         complete = None if key is None else cache.read_set(key, shape)
         if complete is not None and len(complete.images) + len(complete.skipped) == len(rows):
@@ -86,7 +86,7 @@ class ItemSplit:
         else:
             decoded = map_in_order(attempt, new, self.threads)
 
-        # Rows that other sets have are taken from there, the rest as they are decoded: both in the order of `rows`.
+        # Rows that another cached set contains come from there, and the others are decoded, all in the order of `rows`.
         def all_rows() -> Iterator[np.ndarray | str]:
             for number in range(len(rows)):
                 row = None if cached is None else cached[number]

@@ -1,7 +1,7 @@
-"""Find images and what is known of them without decoding: `open_source` for any data, `find_again` for those of a run.
+"""Find images and their facts without decoding: `open_source` opens any data, `find_again` the data of a run.
 
-The verbs call it before the configuration is complete: a source brings defaults that suit it, and the sizes of its
-images decide others.
+The verbs call it before the configuration is complete, because a source has defaults of its own, and the sizes of its
+images determine others.
 """
 
 from collections.abc import Mapping
@@ -28,22 +28,35 @@ def open_source(
     progress: Progress | None = None,
     to_train: bool = True,
 ) -> Source:
-    """Find the images and what is known of them without decoding: number, sizes, labels. `progress(done, total)`.
+    """Find the images and their number, sizes and labels, without decoding them.
 
-    `class_list`: a text file of class names; of a folder only their images are taken. Where they are not `to_train` on,
-    one image will do, and a single class keeps its name.
+    Parameters
+    ----------
+    data
+        The name of a dataset, a path, an array, a pair (images, labels), or a Dataset. `data/registry.py` lists all
+        kinds.
+    data_dir
+        The folder of the standard files of named datasets.
+    download
+        Whether to download missing standard files.
+    class_list
+        A text file of class names. Only these classes of a folder are used.
+    progress
+        Called as `progress(done, total)` while headers are read.
+    to_train
+        Whether the images are for training. If not, a single image is enough, and a single class keeps its name.
     """
     classes_wanted = () if class_list is None else read_class_list(class_list)
     options = ReadOptions(Path(data_dir).expanduser(), download, classes_wanted, progress)
     name, (train, test, classes) = read_splits(data, options)
     min_images, readable = 2 if to_train else 1, len(train.readable())
     if readable < min_images:
-        words = "one image that can be read; at least two are needed" if readable else "no image that can be read"
+        words = "only one readable image; training needs at least two" if readable else "no readable images"
         raise TwofoldError(f"{name} has {words}")
     defaults = defaults_of(data) if isinstance(data, str) else {}
     remark = _also_a_folder(data) or getattr(train, "remark", "")
     found = Source(name, location_of(data), train, test, classes, defaults, "", min_images, remark)
-    # A single class is no label: nothing can be learnt from it, or probed. The fingerprint is the same either way.
+    # With a single class, labels carry no information, so training drops them. The fingerprint is the same either way.
     without_single_class = found
     if classes is not None and len(classes) == 1:
         unlabelled = None if test is None else replace(test, labels=None)
@@ -55,25 +68,23 @@ def open_source(
 
 
 def find_again(config: Config) -> Source:
-    """The images that a run was trained on."""
+    """Open the images that a run was trained on."""
     if config.data in (ARRAY, DATASET):
-        raise TwofoldError(
-            "the run's images came from a program, and cannot be found again: give them, as for pretrain"
-        )
+        raise TwofoldError("the images of this run were objects of a program; pass the same objects again, as data")
     if config.data not in NAMED_SETS and not shards.is_pattern(config.data) and not Path(config.data).exists():
         raise TwofoldError(
-            f"the run's images were in {config.data}, which is not there any more: say where they are now, as DATA"
+            f"the images of this run were in {config.data}, which no longer exists; pass their new path as DATA"
         )
     return open_source(config.data, data_dir=config.data_dir, class_list=config.class_list)
 
 
 def defaults_of(data: str) -> Mapping[str, Any]:
-    """Configuration keys that suit the set of this name; nothing for other data."""
+    """Return the configuration keys that suit the named dataset, or an empty mapping for other data."""
     return NAMED_SETS[data].defaults if data in NAMED_SETS else {}
 
 
 def location_of(data: Any) -> str:
-    """What finds the data again: a name, or a path from the root; of objects only their kind."""
+    """Return what finds the data again: a name or an absolute path. For objects, return only their kind."""
     if not isinstance(data, (str, Path)):
         return DATASET if is_dataset_or_splits(data) else ARRAY
     return str(data) if data in NAMED_SETS else str(Path(data).expanduser().resolve())
@@ -82,4 +93,4 @@ def location_of(data: Any) -> str:
 def _also_a_folder(data: Any) -> str:
     if not isinstance(data, str) or data not in NAMED_SETS or not Path(data).is_dir():
         return ""
-    return f"{data} is the set of that name; the folder here is ./{data}"
+    return f"{data} is the named dataset; to use the folder of the same name, pass ./{data}"

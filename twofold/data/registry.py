@@ -1,8 +1,8 @@
-"""The kinds of data that can be opened: how each is recognised, read and called. `data/open.py` asks here.
+"""The registry of all kinds of data: how Twofold recognises, reads and names each. `data/open.py` uses it.
 
-To add a source, write its reader in `data/readers/` and add one entry below: to OBJECT_READERS if a program hands it
-over, to NAMED_SETS if it is asked for by a name, to PATH_READERS if it is a file or folder. Within a table the first
-entry that recognises the data reads it.
+To add a kind of data, write its reader in `data/readers/` and add one entry to a table below: OBJECT_READERS for
+objects of a program, NAMED_SETS for datasets with a name, PATH_READERS for files and folders. In OBJECT_READERS and
+PATH_READERS, the first entry that recognises the data reads it.
 """
 
 import difflib
@@ -35,21 +35,21 @@ PACKED = (".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 
 @dataclass(frozen=True)
 class Reader:
-    """One kind of data. A reader of objects gets the object, a reader of paths a Path."""
+    """One kind of data. A reader in OBJECT_READERS receives the object, one in PATH_READERS a Path."""
 
     recognises: Callable[[Any], bool]
     read: Callable[[Any, ReadOptions], Splits]
-    name_of: Callable[[Any], str]  # what the source is called in messages and reports
+    name_of: Callable[[Any], str]  # the name of the source in messages and reports
     takes_class_list: bool = False
 
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A set that is asked for by its name."""
+    """A dataset that users select by its name."""
 
     read: Callable[[ReadOptions], Splits]
-    defaults: Mapping[str, Any]  # configuration keys that suit the set
-    remotes: tuple[Remote, ...] = ()  # its standard files, by which a folder that holds them is recognised
+    defaults: Mapping[str, Any]  # configuration keys that suit the dataset
+    remotes: tuple[Remote, ...] = ()  # its standard files; a folder that contains them is recognised
 
 
 def _from_files(read: Callable[[Path, bool], Splits]) -> Callable[[ReadOptions], Splits]:
@@ -89,11 +89,13 @@ def _read_image_folder(path: Path, options: ReadOptions) -> Splits:
         if (found := _named_set_in(path.resolve())) is None:
             raise
         name, root = found
-        raise TwofoldError(f"no images in {path}, but the files of {name}: train on {name}, data_dir={root}") from None
+        raise TwofoldError(
+            f"{path} contains the files of {name} instead of images; use {name} as data, and set data_dir={root}"
+        ) from None
 
 
 def _named_set_in(folder: Path) -> tuple[str, Path] | None:
-    """The named set whose standard files are in this folder, and what is its data_dir then."""
+    """Return the named dataset whose standard files are in this folder, and the data_dir that finds them, or None."""
     for name, named_set in NAMED_SETS.items():
         if not named_set.remotes:
             continue
@@ -130,20 +132,22 @@ PATH_READERS = (
 
 
 def read_splits(data: Any, options: ReadOptions) -> tuple[str, Splits]:
-    """The name of the data, and their splits as the reader that recognises them finds them.
+    """Find the reader that recognises the data, and return the name of the data and their splits.
 
-    Objects are tried first, then names, then paths: a name is the set, `./name` the folder.
+    Names come before paths: `cifar10` is the named dataset, and `./cifar10` is the folder.
     """
     if not isinstance(data, (str, Path)):
         return _read_object(data, options)
     if isinstance(data, str) and data in NAMED_SETS:
         return data, NAMED_SETS[data].read(options)
     if not str(data).strip():
-        raise TwofoldError("the name of the data is empty; . is the folder where you are")
+        raise TwofoldError("the name of the data is empty; for the current folder, write .")
     path = Path(data).expanduser()
     reader = next((reader for reader in PATH_READERS if reader.recognises(path)), None)
     if options.class_list and (reader is None or not reader.takes_class_list):
-        raise TwofoldError("class_list is for folders of images; leave it out, or list the files you want in a CSV")
+        raise TwofoldError(
+            "class_list is only for folders of images; remove it, or list the files that you want in a CSV"
+        )
     if reader is None:
         raise TwofoldError(_why_unrecognised(path))
     return reader.name_of(path), reader.read(path, options)
@@ -151,31 +155,33 @@ def read_splits(data: Any, options: ReadOptions) -> tuple[str, Splits]:
 
 def _read_object(data: Any, options: ReadOptions) -> tuple[str, Splits]:
     if options.class_list:
-        raise TwofoldError("class_list is for folders of images; leave it out, and give the images you want")
+        raise TwofoldError(
+            "class_list is only for folders of images; remove it, and pass only the images that you want"
+        )
     reader = next((reader for reader in OBJECT_READERS if reader.recognises(data)), None)
     if reader is None:
         items = f" of {type(data[0]).__name__}" if isinstance(data, (list, tuple)) and data else ""
         raise TwofoldError(
-            f"data is a {type(data).__name__}{items}; give a name, a path, a numpy array, a pair (images, labels) of "
-            "arrays, such a pair for training and one for tests, or a Dataset with a length and numbered items. "
-            "numpy.stack makes an array of a list of images; files are named in a .txt or .csv"
+            f"data is a {type(data).__name__}{items}; pass the name of a dataset, a path, a numpy array, a pair "
+            "(images, labels) of arrays, two such pairs (training and test), or a Dataset with a length and numbered "
+            "items. Turn a list of images into an array with numpy.stack; list files in a .txt or .csv"
         )
     return reader.name_of(data), reader.read(data, options)
 
 
 def _why_unrecognised(path: Path) -> str:
     if path.suffix.lower() in extensions() and path.is_file():
-        return f"{path} is a single image; give the folder it is in"
+        return f"{path} is a single image; pass the folder that contains it"
     if path.suffix.lower() in PACKED and path.is_file():
-        return f"{path} is packed: unpack it, and give the folder (a plain .tar is read as it is)"
+        return f"{path} is a compressed archive; unpack it, and pass the folder (a plain .tar can be read directly)"
     if path.exists():
-        return f"{path} is not a folder of images, nor a file that ends in {FILE_SUFFIXES}"
+        return f"{path} is neither a folder of images nor a file that ends in {FILE_SUFFIXES}"
     if str(path) in (ARRAY, DATASET):
-        return f"there is no '{path}', which in a configuration stands for images of a program: give them as data"
+        return f"'{path}' in a configuration stands for objects of a program; pass these objects as data"
     close = difflib.get_close_matches(str(path).lower(), NAMED_SETS, n=1, cutoff=0.5)
     hint = (
         f"did you mean '{close[0]}'?"
         if close
-        else f"give a folder, a file that ends in {FILE_SUFFIXES}, or {', '.join(NAMED_SETS)}"
+        else f"pass a folder, a file that ends in {FILE_SUFFIXES}, or one of {', '.join(NAMED_SETS)}"
     )
-    return f"there is no '{path}'; {hint}"
+    return f"'{path}' does not exist; {hint}"

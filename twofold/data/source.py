@@ -1,7 +1,7 @@
-"""What the rest of the package sees of images: an opened `Source`, and its decoded `Data`.
+"""The two classes through which the rest of the package sees images: an opened `Source`, and its decoded `Data`.
 
-`data/open.py` makes a Source, `data/load.py` makes Data of it; verbs, runs and the trainer take them. A sample's stable
-index is its number in the source: training files or rows first, then those of a test set of its own.
+`data/open.py` makes a Source, and `data/load.py` turns it into Data, for the verbs and the trainer. The stable index of
+a sample is its position in the source: first the training files or rows, then those of the test set, if there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from twofold.data.parallel import Progress
 if TYPE_CHECKING:
     from twofold.data.store import ImageStore
 
-# The location of images that a program handed over: there is no way to find them again.
+# The location of images that are objects of a program. They cannot be found again.
 ARRAY = "array"
 DATASET = "dataset"
 
@@ -31,32 +31,32 @@ Splits = tuple[Split, Split | None, tuple[str, ...] | None]  # train, test, clas
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a reader may need to know apart from the data."""
+    """The options of a reader."""
 
-    data_dir: Path  # below it lie the standard files of named sets
-    download: bool  # whether missing standard files are fetched
-    class_list: tuple[str, ...]  # of a folder only these classes, where there are any
+    data_dir: Path  # contains the standard files of named datasets
+    download: bool  # whether missing standard files are downloaded
+    class_list: tuple[str, ...]  # if not empty, only these classes of a folder are read
     progress: Progress | None
 
 
 @dataclass(frozen=True)
 class Source:
-    """Images that were found and not decoded yet."""
+    """Images that were found but not decoded yet."""
 
     name: str
-    location: str  # what `open_source` finds it by again, from any folder
+    location: str  # `open_source` finds the source again by it, from any working folder
     train: Split
     test: Split | None
     classes: tuple[str, ...] | None
     defaults: Mapping[str, Any]  # configuration keys that suit this source
     fingerprint: str
-    min_images: int = 2  # that must be readable
-    remark: str = ""  # on what is there and not used, or could be meant otherwise
-    held_out: np.ndarray | None = None  # bool, of rows of `train`: the test set, where it is not for `load` to choose
+    min_images: int = 2  # the number of images that must be readable
+    remark: str = ""  # a note for the user, for example about images that are not used
+    held_out: np.ndarray | None = None  # bool, over the rows of `train`: a test set that was chosen before loading
 
     @property
     def labelled(self) -> bool:
-        """Whether there is anything to tell apart."""
+        """Whether there are at least two classes."""
         return self.classes is not None and len(self.classes) > 1
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Skipped:
-    """An image that is left out because it cannot be read."""
+    """An image that is skipped because it cannot be read."""
 
     path: str
     reason: str
@@ -73,19 +73,19 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Data:
-    """The decoded images of a source, as one run uses them."""
+    """The decoded images of a source, in the size and split of one run."""
 
     name: str
     train: ImageStore
     test: ImageStore | None
     classes: tuple[str, ...] | None
     skipped: tuple[Skipped, ...]
-    fingerprint: str  # of content, image_size, channels and test_fraction: the same only for the same stores
-    rest: ImageStore | None = None  # what is neither trained on nor tested, where it was asked for
+    fingerprint: str  # a hash of content, image_size, channels and test_fraction: equal only for equal stores
+    rest: ImageStore | None = None  # images that are in neither set, if requested (see `hold_out.parts_of`)
 
 
 def digest_of(*contents: bytes) -> str:
-    """One hash of several byte strings, of which each is preceded by its length."""
+    """Hash several byte strings, each with its length, so that no two sequences collide by concatenation."""
     state = hashlib.blake2b(digest_size=16)
     for content in contents:
         state.update(len(content).to_bytes(8, "little") + content)

@@ -68,7 +68,7 @@ def test_imagenet_and_the_hundred_classes_of_it(tmp_path: Path) -> None:
     root = imagenet(tmp_path, [*hundred[:2], "n00000001"])
     whole = open_source("imagenet", data_dir=tmp_path)
     assert (len(whole.train), len(whole.test), len(whole.classes)) == (6, 3, 3)
-    with pytest.raises(TwofoldError, match="98 of the 100 classes"):
+    with pytest.raises(TwofoldError, match="98 of the 100 requested classes"):
         open_source("imagenet100", data_dir=tmp_path)
     (tmp_path / "classes.txt").write_text("\n".join(hundred[:2]) + "\n\n")
     part = open_source(root, class_list=tmp_path / "classes.txt")
@@ -103,5 +103,5 @@ def test_a_class_list_is_remembered_by_the_run(tmp_path: Path, monkeypatch: pyte
     assert config.class_list == str(tmp_path / "classes.txt")
     assert source.classes == ("n1", "n3")
     np.save(tmp_path / "a.npy", np.zeros((4, 8, 8), np.uint8))
-    with pytest.raises(TwofoldError, match="class_list is for folders"):
+    with pytest.raises(TwofoldError, match="class_list is only for folders"):
         pretrain.configure("a.npy", None, {"class_list": "classes.txt"})

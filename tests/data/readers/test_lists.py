@@ -160,7 +160,7 @@ def test_a_pipe_in_a_list_is_not_waited_for(desk: Path) -> None:
         ("a.csv", ["path,split", "scans/0.png,test"], "lists no training images"),
         ("a.csv", [], "lists no training images"),
         ("a.txt", [], "lists no training images"),
-        ("a.txt", ["nowhere.png"], r"none of the 1 image files can be read; .*nowhere\.png: No such file"),
+        ("a.txt", ["nowhere.png"], r"none of the image files can be read \(1 tried\); .*nowhere\.png: No such file"),
     ],
 )
 def test_what_is_wrong_with_a_list(desk: Path, name: str, rows: list[str], message: str) -> None:

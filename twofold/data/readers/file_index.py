@@ -68,7 +68,7 @@ def split_of_files(
     readable = index.rows[index.rows["side"] > 0]
     if not len(readable):
         first, reason = next(iter(index.reasons.items()))
-        raise TwofoldError(f"none of the {len(files)} image files can be read; {root / first}: {reason}")
+        raise TwofoldError(f"none of the image files can be read ({len(files):,} tried); {root / first}: {reason}")
     # Without the change time of the inode: a copy of the folder contains the same images.
     known = ("size", "modified", "ends")
     content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in known)
