@@ -1,138 +1,214 @@
-"""Every command and snippet in README and docs is run, with settings that make it short."""
+"""Every command and Python snippet of the pages is executed, with settings that make it short."""
 
 import importlib.util
 import os
+import pickle
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
+from pages import DOCS, PAGES, ROOT, SHELL, blocks, inline_commands, name_of
 from PIL import Image
 from typer.testing import CliRunner
 
 import twofold
+from standard_files import cifar10_contents
 from twofold.cli import app
-from twofold.methods import CATALOG
+from twofold.methods import CATALOG, schema
 from twofold_papers.reproduce.record import read_records
 from twofold_papers.reproduce.table import records_of
 from twofold_papers.reproduce.tables import TABLES
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SHORT = {"epochs": "1", "batch_size": "8", "projector": "32,16"}
-PREDICTIVE = {"predictor_width": "32"}
+SHORT = {"epochs": "1", "projector": "32,16", "predictor_width": "32"}
+BATCH = {"photos/": "8", "table.csv": "8"}  # 24 images; other data keep their batch size
+TABLE_EPOCHS = 1
+INSTALLS = ("git", "make", "pip", "python", "source")
+CLUSTER = ("torchrun", "srun", "#!/bin/bash")
+# These pages have tests of their own that execute their snippets and compare what they print.
+EXECUTED_ELSEWHERE = {"docs/theory.md", "docs/how-to/watch-a-loss.md"}
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    text = page.read_text().replace("\\\n", " ")  # a line that goes on is one line
-    return [body for name, body in BLOCK.findall(text) if name == language]
+def is_generated_or_note(page: Path) -> bool:
+    return page.parent.name in ("decisions", "reference")
 
 
-def commands(page: Path) -> list[list[str]]:
-    found = []
-    for block in blocks(page, ""):
-        for line in block.splitlines():
-            words = shlex.split(line, comments=True)
-            if words and words[0].endswith("twofold"):
-                found.append(words[1:])
-    return found
+HAS_CODE = [page for page in PAGES if blocks(page, *SHELL, "python") and not is_generated_or_note(page)]
 
 
 def shortened(words: list[str]) -> list[str]:
-    """The same command with fewer epochs: keys that decide how long it takes are replaced."""
+    """The same command with fewer epochs and a narrow projector."""
+    if words[0] == "reproduce" and "--list" not in words:
+        return [*words, "--epochs", str(TABLE_EPOCHS)]
     if words[0] != "pretrain":
         return words
-    kept = [word for word in words if word.partition("=")[0] not in SHORT]
-    return [*kept, *(f"{key}={value}" for key, value in SHORT.items())]
+    words = list(words)
+    keys = schema(words[words.index("--method") + 1] if "--method" in words else "frossl")
+    short = {key: value for key, value in SHORT.items() if key in keys}
+    if len(words) > 1 and words[1] in BATCH:
+        short["batch_size"] = BATCH[words[1]]
+    if "--minutes" in words:
+        words[words.index("--minutes") + 1] = "0.01"
+        del short["epochs"]
+    kept = [word for word in words if word.partition("=")[0] not in short]
+    return [*kept, *(f"{key}={value}" for key, value in short.items())]
+
+
+def run_command(words: list[str]) -> None:
+    words = shortened(words)
+    if words[0] == "pretrain" and "--out" in words and "--dry-run" not in words:
+        shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)  # another page's run of that name
+    # In this process: each would else wait for its imports.
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, f"twofold {shlex.join(words)}\n{result.output}"
+
+
+def run_snippet(page: Path, snippet: str, scope: dict[str, Any]) -> None:
+    exec(compile(re.sub(r"\bepochs=\d+", "epochs=1", snippet), name_of(page), "exec"), scope)
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as the pages assume it: a folder of photos, and a file of groups."""
-    here = tmp_path_factory.mktemp("desk")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the pages assume it: photos, a list of them, groups, a finished run and CIFAR-10's files."""
+    here = tmp_path_factory.mktemp("prepared")
     generator = np.random.default_rng(0)
     for name in ("cats", "dogs"):
         (here / "photos" / name).mkdir(parents=True)
         for number in range(12):
             pixels = generator.integers(0, 255, (20, 16, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(here / "photos" / name / f"{number}.jpg")
+    shutil.copytree(here / "photos", here / "labelled")
     listed = [f"photos/cats/{number}.jpg,cat,{number // 2}\n" for number in range(12)]
     (here / "table.csv").write_text("path,label,group\n" + "".join(listed))
     (here / "groups.csv").write_text("".join(f"cats/{number}.jpg,{number // 2}\n" for number in range(12)))
+    cifar = here / "data" / "cifar-10-batches-py"
+    cifar.mkdir(parents=True)
+    for name, content in cifar10_contents(per_batch=8).items():
+        (cifar / name).write_bytes(pickle.dumps(content, protocol=2))
+    twofold.pretrain(str(here / "photos"), out=here / "runs" / "photos", epochs=1, batch_size=8, projector=(32, 16))
     return here
 
 
-def test_commands_of_the_pages(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(desk)
-    ran: list[list[str]] = []
-    for page in PAGES:
-        for words in commands(page):
-            if words in ran:
-                continue
-            # In this process: each would else wait for its imports.
-            result = CliRunner().invoke(app, shortened(words), catch_exceptions=False)
-            assert result.exit_code == 0, f"{page.name}: twofold {shlex.join(words)}\n{result.output}"
-            ran.append(words)
-    assert len(ran) >= 4
+@pytest.fixture
+def desk(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the prepared folder, as the current folder."""
+    here = shutil.copytree(prepared, tmp_path / "desk")
+    monkeypatch.chdir(here)
+    return here
+
+
+def check_search_and_embed(scope: dict[str, Any]) -> None:
+    assert scope["cats"].shape == (12, 256)
+    assert scope["matches"][0].file == "cats/0.jpg"
+
+
+def check_features(scope: dict[str, Any]) -> None:
+    assert scope["features"].shape == (1, 256)
+
+
+def check_own_dataset(scope: dict[str, Any]) -> None:
+    assert len(scope["Squares"]()) == 32
+    with np.load("squares.npz") as file:
+        assert file["labels"].tolist() == [number % 2 for number in range(32)]
+
+
+def check_own_method(scope: dict[str, Any]) -> None:
+    assert scope["run"].config.parameters["weight"] == 20
+
+
+def check_pipeline(scope: dict[str, Any]) -> None:
+    assert scope["accuracy"] > 0.5
+
+
+CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "README.md": check_features,
+    "docs/how-to/search-and-embed.md": check_search_and_embed,
+    "docs/how-to/export-an-encoder.md": check_features,
+    "docs/how-to/use-your-own-images.md": check_own_dataset,
+    "docs/how-to/write-a-method.md": check_own_method,
+    "docs/tutorials/python.md": check_pipeline,
+}
+
+
+@pytest.mark.usefixtures("desk")
+@pytest.mark.parametrize("page", [page for page in HAS_CODE if page.name != "CONTRIBUTING.md"], ids=name_of)
+def test_page_runs_from_top_to_bottom(page: Path, request: pytest.FixtureRequest) -> None:
+    if name_of(page) in EXECUTED_ELSEWHERE:
+        languages: tuple[str, ...] = SHELL
+    else:
+        languages = (*SHELL, "python")
+    own = set(CATALOG)
+    request.addfinalizer(lambda: [CATALOG.pop(name) for name in set(CATALOG) - own])
+    scope: dict[str, Any] = {}
+    for block in blocks(page, *languages):
+        if block.language == "python":
+            run_snippet(page, block.text, scope)
+        else:
+            for words in block.commands:
+                run_command(words)
+    if name_of(page) in CHECKS:
+        CHECKS[name_of(page)](scope)
+
+
+def test_checked_pages_exist() -> None:
+    assert {*CHECKS, *EXECUTED_ELSEWHERE} <= {name_of(page) for page in HAS_CODE}
+
+
+@pytest.mark.parametrize("page", HAS_CODE, ids=name_of)
+def test_shell_blocks_hold_nothing_that_no_test_executes(page: Path) -> None:
+    """Installation and clusters are the exceptions. Output belongs into blocks of the language `text`."""
+    for block in blocks(page, *SHELL):
+        words = [line[0] for line in block.lines]
+        if not set(words) & set(CLUSTER) and not block.text.startswith(CLUSTER):
+            for word in words:
+                assert word.endswith(("twofold", "python", "pip", "pre-commit")) or word in INSTALLS, block.text
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if inline_commands(page)], ids=name_of)
+def test_commands_in_sentences_exist(page: Path) -> None:
+    known = typer.main.get_command(app).commands
+    for command in inline_commands(page):
+        words = command.split()
+        if words[0] == "python":
+            assert importlib.util.find_spec(words[2]) is not None, command
+        elif words[1] not in ("--help", "--version"):
+            assert words[1] in known, command
+            options = {option for parameter in known[words[1]].params for option in parameter.opts}
+            given = {word.partition("=")[0] for word in words[2:] if word.startswith("-")}
+            assert given <= options, command
 
 
 @pytest.mark.full
-def test_torchrun_of_the_pages(desk: Path, tmp_path: Path) -> None:
+def test_torchrun_of_the_pages(desk: Path) -> None:
     """Those on one machine, with two processes."""
-    own = shutil.copytree(desk, tmp_path / "desk", ignore=shutil.ignore_patterns("runs"))
+    shutil.rmtree(desk / "runs")
     ran = 0
-    for line in "\n".join(blocks(ROOT / "docs" / "scaling.md", "")).splitlines():
-        words = shlex.split(line, comments=True)
-        if words[:2] == ["torchrun", "--standalone"]:
+    for block in blocks(DOCS / "how-to" / "use-several-gpus.md", *SHELL):
+        for words in block.lines:
+            if words[:2] != ["torchrun", "--standalone"]:
+                continue
             start = words.index("twofold") + 1
             launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
             command = [*launcher, "-m", "twofold", *shortened(words[start:])]
             environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
             result = subprocess.run(
-                command, cwd=own, env=environment, capture_output=True, text=True, timeout=300, check=False
+                command, cwd=desk, env=environment, capture_output=True, text=True, timeout=300, check=False
             )
-            assert result.returncode == 0, f"{line}\n{result.stderr}"
+            assert result.returncode == 0, f"{shlex.join(words)}\n{result.stderr}"
             ran += 1
     assert ran == 2
 
 
-def test_python_of_the_readme(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(desk)
-    (snippet,) = blocks(ROOT / "README.md", "python")
-    snippet = snippet.replace("epochs=100", "epochs=1, batch_size=8, projector=(32, 16), predictor_width=32")
-    scope = {"picture": Image.open(desk / "photos" / "cats" / "0.jpg")}
-    exec(compile(snippet, "README.md", "exec"), scope)
-    assert scope["features"].shape == (1, 256)
-
-
-def test_python_of_using(desk: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.chdir(desk)
-    request.addfinalizer(lambda: CATALOG.pop("spread", None))
-    if not Path("runs/photos").exists():  # the page follows README, whose commands another test runs
-        twofold.pretrain("photos", out="runs/photos", epochs=1, batch_size=8, projector=(32, 16))
-    twofold.embed("runs/photos", "photos", "features.npz")
-    scope = {"picture": Image.open(desk / "photos" / "cats" / "0.jpg")}
-    for snippet in blocks(ROOT / "docs" / "using.md", "python"):
-        short = snippet.replace('method="frossl", epochs=100', 'epochs=1, overrides={"projector": (32, 16)}')
-        short = short.replace("epochs=100", "epochs=1, projector=(32, 16)")
-        exec(compile(short, "using.md", "exec"), scope)
-    assert scope["cats"].shape == (12, 256)
-    assert scope["matches"][0].file == "cats/0.jpg"
-    assert scope["features"].shape == (1, 256)
-    assert scope["accuracy"] > 0.5
-    assert scope["run"].config.parameters["weight"] == 20
-    with np.load("squares.npz") as file:
-        assert file["labels"].tolist() == [number % 2 for number in range(32)]
-
-
 def test_the_method_in_contributing_is_the_one_in_the_catalog() -> None:
     (snippet,) = blocks(ROOT / "CONTRIBUTING.md", "python")
-    assert snippet.strip() in (ROOT / "twofold" / "methods" / "catalog" / "covariance.py").read_text()
+    assert snippet.text.strip() in (ROOT / "twofold" / "methods" / "catalog" / "covariance.py").read_text()
 
 
 def test_the_method_that_is_called_the_most_accurate_is() -> None:
@@ -151,18 +227,13 @@ def test_the_method_that_is_called_the_most_accurate_is() -> None:
 
 def test_make_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    named = {
-        line.split()[1]
-        for block in blocks(ROOT / "README.md", "")
-        for line in block.splitlines()
-        if line.startswith("make ")
-    }
+    named = {words[1] for block in blocks(ROOT / "README.md", *SHELL) for words in block.lines if words[0] == "make"}
     assert named == {"demo", "test"}
     for target in named:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("http"):
