@@ -1,4 +1,4 @@
-"""Figures 2 and 3 of α-CL, from the networks that the claims train."""
+"""Figures 2 and 3 of α-CL, drawn from the networks of the claims."""
 
 import torch
 from matplotlib.figure import Figure
@@ -20,9 +20,9 @@ LAYERS, WIDTH, INPUTS = 5, 6, 10
 
 
 def constrained_flow(weights: Weights, x_alpha: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Times, E, and the two largest singular values of every layer, along Lemma 1's dynamics under ‖W_l‖_F = 1.
+    """Times, E, and the two largest singular values of every layer, under the dynamics of Lemma 1 with ‖W_l‖_F = 1.
 
-    Euler's steps, each short enough that no layer moves by more than 0.03.
+    Euler steps, each so short that no layer moves by more than 0.03.
     """
     now, times, energies, singular_values = 0.0, [], [], []
     for _ in range(steps):
@@ -39,10 +39,11 @@ def constrained_flow(weights: Weights, x_alpha: Tensor, steps: int) -> tuple[Ten
 @figure(
     "alpha-cl",
     "Figure 2",
-    "A linear network of 5 layers with fixed α, under the dynamics of Lemma 1 and ‖W_l‖_F = 1. Left: from every start "
-    "the energy rises, after a wait, to the largest eigenvalue of X_α (dashed), here 1. Right: in every layer the "
-    "largest singular value (solid) goes to 1 and the second (dashed) to 0, so all W_l end at rank 1. This is what the "
-    "paper's figure shows; its sizes and data are not given, ours are 10 inputs, 6 nodes a layer and random views.",
+    "A linear network with 5 layers and fixed α, under the dynamics of Lemma 1 with ‖W_l‖_F = 1. Left: from "
+    "every start, the energy is flat for a while and then rises to the largest eigenvalue of X_α, here 1 "
+    "(dashed). Right: in every layer, the largest singular value (solid) goes to 1 and the second (dashed) to "
+    "0, so all W_l end with rank 1. The paper's figure shows the same. The paper does not give its sizes and "
+    "data; we use 10 inputs, 6 nodes per layer and random views.",
 )
 def deep_linear_converges() -> Figure:
     with torch.random.fork_rng(devices=[]):
@@ -64,7 +65,7 @@ def deep_linear_converges() -> Figure:
     for layer in range(LAYERS):
         right.plot(time, values[:, layer, 0], color=f"C{layer}", label=f"$W_{layer + 1}$")
         right.plot(time, values[:, layer, 1], color=f"C{layer}", linestyle="--")
-    right.set(xlabel="time", ylabel="singular value", title="first (solid) and second (dashed), start 1")
+    right.set(xlabel="time", ylabel="singular value", title="start 1: largest (solid), second (dashed)")
     right.legend()
     return drawing
 
@@ -74,14 +75,14 @@ STRENGTHS = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2]
 
 
 def share_above_rank_one(apart: float, per_filter: bool) -> float:
-    """Of the networks that end at E > 0."""
+    """The share of networks with a rank of W_1 above 1, among those that end at E > 0."""
     x_alpha, weights = trained(apart, TRIALS, unit_filters if per_filter else unit_layers, steps=800)
     positive = linear_energy(weights, x_alpha) > 1e-6
     return (second_singular_value(weights[0])[positive] > 0.05).double().mean().item()
 
 
 def example(apart: float, per_filter: bool, above_rank_one: bool) -> Weights:
-    """The first network of many that ended with E > 0 and the rank asked for."""
+    """The first of many networks that ends with E > 0, and with rank 1 or above as requested."""
     x_alpha, weights = trained(apart, TRIALS, unit_filters if per_filter else unit_layers)
     wanted = (second_singular_value(weights[0]) > 0.05) == above_rank_one
     chosen = int((wanted & (linear_energy(weights, x_alpha) > 1e-6)).nonzero()[0])
@@ -91,13 +92,14 @@ def example(apart: float, per_filter: bool, above_rank_one: bool) -> Weights:
 @figure(
     "alpha-cl",
     "Figure 3",
-    "ReLU networks with 4 hidden nodes on one-hot mixtures of 5 modes, trained to the end. The paper shows one W_1 and "
-    "W_2ᵀW_2 of rank above 1, without its settings. We find (right, 110 networks a point, those with E > 0): under "
-    "‖W_1‖_F = 1, which Theorem 6 assumes, rank 1 (W_1 = v e_mᵀ) every time while augmentation is mild, and rank 2 in "
-    "some networks when it scales inputs strongly, two groups of nodes of opposite sign in W_2 reading different "
-    "modes. A spare node leaves v e_mᵀ only where X_mm is below the norm of its row's other entries, and strong "
-    "augmentation, which lowers the diagonal alone, makes it so. With every filter's norm fixed instead (BatchNorm) "
-    "rank above 1 is the rule, as in the paper's picture.",
+    "ReLU networks with 4 hidden nodes, trained to convergence on one-hot mixtures of 5 modes. The paper "
+    "shows one W_1 and W_2ᵀW_2 with a rank above 1 and does not give its settings. Our results (right, 110 "
+    "networks per point, those with E > 0): under ‖W_1‖_F = 1, which Theorem 6 assumes, all networks end at "
+    "rank 1 (W_1 = v e_mᵀ) if augmentation is mild. If augmentation scales inputs strongly, some networks end "
+    "at rank 2: two groups of nodes, with opposite signs in W_2, read different modes. A spare node leaves v "
+    "e_mᵀ only if X_mm is below the norm of the other entries in its row. Strong augmentation can cause this, "
+    "because it lowers only the diagonal. If the norm of each filter is fixed instead (as with BatchNorm), "
+    "most networks have a rank above 1, as in the paper's figure.",
 )
 def relu_weights() -> Figure:
     with torch.random.fork_rng(devices=[]):
@@ -124,6 +126,8 @@ def relu_weights() -> Figure:
     axes = panels["shares"]
     for share, label, style in zip(shares, ("‖W₁‖_F = 1", "‖w₁ₖ‖ = 1/√K, each filter"), ("o-", "s--"), strict=True):
         axes.plot(STRENGTHS, [100 * part for part in share], style, label=label)
-    axes.set(xlabel="augmentation: deviation of log γ", ylabel="networks with rank W₁ above 1 (%)", ylim=(-4, 104))
+    axes.set(
+        xlabel="augmentation: standard deviation of log γ", ylabel="networks with rank W₁ above 1 (%)", ylim=(-4, 104)
+    )
     axes.legend(loc="center left")
     return drawing

@@ -1,4 +1,4 @@
-"""Section 6: other choices of α, by a regulariser or directly."""
+"""Section 6: other choices of α, defined by a regulariser or directly."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from twofold_papers.alpha_cl.claims.players import Row, Scalar, entropy, gaps, h
 from twofold_papers.verify.claim import Sides, claim
 
 GAMMA, TAU = 2.0, 0.5
-# The regularisers r(α_ij) as printed, by the name of the library's rule, with the temperature the claims use.
+# For each rule of the library: the published regulariser as text, the temperature τ, and the function r(α_ij).
 REGULARISERS: dict[str, tuple[str, float, Scalar]] = {
     "entropy": ("r_H = −2τ α log α", TAU, entropy(TAU)),
     "inverse": ("r_γ = 2τ/(1−γ) α^{1−γ}, γ = 2", TAU, lambda a: 2 * TAU / (1 - GAMMA) * a ** (1 - GAMMA)),
@@ -33,8 +33,12 @@ def regularised(rule: str) -> Callable[[], Sides]:
 
 
 for name, parts in REGULARISERS.items():
-    said = f"α of {parts[0]} minimises E_α − Σ r(α_ij) on Σ_j α_ij = 1, against an interior-point solver"
-    claim("alpha-cl", f"section 6, {name}", said, tolerance=1e-11)(regularised(name))
+    statement = (
+        f"The library's rule '{name}' gives the α that minimises E_α − Σ r(α_ij) under Σ_j α_ij = 1, "
+        f"where r is {parts[0]}. "
+        "Checked: α of the library, and of an interior-point solver, for random distances"
+    )
+    claim("alpha-cl", f"section 6, {name}", statement, tolerance=1e-11)(regularised(name))
 
 
 def powers(normalized: bool) -> Sides:
@@ -50,12 +54,24 @@ def powers(normalized: bool) -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "eqs 12, 45", "the direct choice, α_ij = e^{−d_ij^p/τ} / Σ_j e^{−d_ij^p/τ}", tolerance=1e-13)
+@claim(
+    "alpha-cl",
+    "eqs 12, 45",
+    "The direct choice of α is α_ij = e^{−d_ij^p/τ} / Σ_j e^{−d_ij^p/τ}. Checked: the library's rule 'direct' "
+    "and this formula, for p = 2, 4 and 6",
+    tolerance=1e-13,
+)
 def direct() -> Sides:
     return powers(normalized=True)
 
 
-@claim("alpha-cl", "eq 44", "the direct choice without normalising, α_ij = e^{−d_ij^p/τ}", tolerance=1e-13)
+@claim(
+    "alpha-cl",
+    "eq 44",
+    "Without normalisation, the direct choice of α is α_ij = e^{−d_ij^p/τ}. Checked: the library's rule "
+    "'direct' with normalized=False and this formula, for p = 2, 4 and 6",
+    tolerance=1e-13,
+)
 def direct_unnormalised() -> Sides:
     return powers(normalized=False)
 
@@ -63,7 +79,8 @@ def direct_unnormalised() -> Sides:
 @claim(
     "alpha-cl",
     "section 6, slope at 0",
-    "where r'(α) → ∞ at α → 0 (r_H, r_γ) every pair keeps some weight",
+    "If r'(α) → ∞ as α → 0, as for r_H and r_γ, every pair has a positive weight. Checked: all α_ij are above "
+    "0 for the rules 'entropy' and 'inverse', for random distances",
     tolerance=0.0,
 )
 def no_pair_is_left_out() -> Sides:
@@ -74,7 +91,8 @@ def no_pair_is_left_out() -> Sides:
 @claim(
     "alpha-cl",
     "section 6, finite slope",
-    "with r_s, whose slope at 0 is finite, the far pairs get weight 0",
+    "With r_s, whose slope at 0 is finite, distant pairs have the weight 0. Checked: the smallest weight of "
+    "each of 8 samples is 0, for τ = 0.5 and random distances",
     tolerance=0.0,
 )
 def square_leaves_pairs_out() -> Sides:
@@ -83,7 +101,7 @@ def square_leaves_pairs_out() -> Sides:
 
 
 def weights_of(rule: str, rows: Tensor, other_image: Tensor) -> Tensor:
-    """α[2N, 2N] by the solver or by eq 12."""
+    """α[2N, 2N] by the interior-point solver or, for the direct rule, by eq 12."""
     negatives = (half_squared(rows[:, None], rows))[other_image].view(len(rows), -1)
     if rule == "direct":
         found = (-negatives.square() / TAU).softmax(dim=1)
@@ -97,7 +115,8 @@ def weights_of(rule: str, rows: Tensor, other_image: Tensor) -> Tensor:
 @claim(
     "alpha-cl",
     "Definition 1",
-    "α-CL ascends E_α with α held fixed, for r_H, r_γ, r_s and direct: value and gradient",
+    "α-CL follows the gradient of E_α with α held fixed. Checked: the value and the gradient of alpha_cl, and "
+    "those of −E_α divided by twice the number of rows, for r_H, r_γ, r_s and the direct choice",
     tolerance=1e-10,
 )
 def pair_weighed() -> Sides:
@@ -118,7 +137,8 @@ def pair_weighed() -> Sides:
 @claim(
     "alpha-cl",
     "section 6, backprop α(θ)",
-    "back-propagating through α keeps the value and turns the gradient: cosine < 1",
+    "Back-propagating through α changes the direction of the gradient. Checked: the cosine between both "
+    "gradients is below 0.999",
     tolerance=0.0,
 )
 def through_importance() -> Sides:
@@ -135,7 +155,8 @@ def through_importance() -> Sides:
 @claim(
     "alpha-cl",
     "section 3, max-min",
-    "for InfoNCE with ε = 0 the game is exact: min_α E_α − R_H = −2L, so no player's answer is lost by sg",
+    "For InfoNCE with ε = 0, the value of the game is the loss: min_α (E_α − R_H) = −2L. Checked: the minimum "
+    "that an interior-point solver finds, and −2 times the library's loss",
     tolerance=1e-11,
 )
 def game_value() -> Sides:

@@ -1,4 +1,4 @@
-"""Section 4: with a deep linear network the max player does PCA of the contrastive covariance X_α."""
+"""Section 4: in a deep linear network, the max player performs PCA of the contrastive covariance X_α."""
 
 from collections.abc import Callable
 from functools import cache
@@ -34,19 +34,25 @@ NETWORKS = [[4, 3], [5, 4, 3], [4, 6, 5, 3], [5, 4, 4, 4, 4, 3]]  # widths, inpu
 
 
 def input_covariance(samples: int, dim: int, apart: float = 0.5) -> Tensor:
-    """X_α of random views, of unequal size in different directions, scaled to a largest |eigenvalue| of 1."""
+    """X_α of random views with different variances per direction, scaled to a largest |eigenvalue| of 1."""
     x = two_views(samples, dim, apart) * torch.linspace(0.5, 2, dim, dtype=torch.float64)
     found = objectives.contrastive_covariance(x[0], x[1], pair_weights(samples))
     return found / torch.linalg.matrix_norm(found, 2)
 
 
 def with_spectrum(eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
-    """A symmetric matrix with these eigenvalues, and its eigenvectors in columns."""
+    """A random symmetric matrix with these eigenvalues, and its eigenvectors as columns."""
     vectors = torch.linalg.qr(normal(len(eigenvalues), len(eigenvalues))).Q
     return vectors * eigenvalues @ vectors.mT, vectors
 
 
-@claim("alpha-cl", "Corollary 2", "for z = Wx: C_α[z] = W X_α Wᵀ, and E_α = tr(W X_α Wᵀ)", tolerance=1e-12)
+@claim(
+    "alpha-cl",
+    "Corollary 2",
+    "For z = Wx, C_α[z] = W X_α Wᵀ and E_α = tr(W X_α Wᵀ). Checked: contrastive_covariance and energy of the "
+    "embeddings, and these formulas, for linear networks with 1, 2, 3 and 5 layers",
+    tolerance=1e-12,
+)
 def linear_energy_is_pca() -> Sides:
     left, right = [], []
     for widths in NETWORKS:
@@ -61,7 +67,8 @@ def linear_energy_is_pca() -> Sides:
 @claim(
     "alpha-cl",
     "eq 9",
-    "max E_α over WWᵀ = I is the sum of X_α's largest eigenvalues, found by gradient ascent",
+    "The maximum of E_α over WWᵀ = I is the sum of the largest eigenvalues of X_α. Checked: the energy that "
+    "gradient ascent reaches, and this sum",
     tolerance=1e-9,
 )
 def pca_optimum() -> Sides:
@@ -79,7 +86,8 @@ def pca_optimum() -> Sides:
 @claim(
     "alpha-cl",
     "section 4, PCA",
-    "with x' = x and α_ij = 1/(2N(N−1)), X_α is the sample covariance of PCA",
+    "With x' = x and α_ij = 1/(2N(N−1)), X_α is the sample covariance of ordinary PCA. Checked: "
+    "contrastive_covariance and the covariance, for random samples",
     tolerance=1e-12,
 )
 def ordinary_covariance() -> Sides:
@@ -95,7 +103,8 @@ def ordinary_covariance() -> Sides:
 @claim(
     "alpha-cl",
     "section 4, sign",
-    "X_α need not be positive: strong augmentation gives it eigenvalues below 0",
+    "X_α can have negative eigenvalues if augmentation is strong. Checked: its smallest eigenvalue is below "
+    "0, for three random data sets",
     tolerance=0.0,
 )
 def indefinite() -> Sides:
@@ -104,7 +113,7 @@ def indefinite() -> Sides:
 
 
 def with_gradients(sign_of_27: int) -> Callable[[], Sides]:
-    """Ẇ_l = −∂L/∂W_l by autograd; J_{>l}ᵀ Σ_i ∂L/∂z_i f_{l−1,i}ᵀ (both views) times a sign."""
+    """Ẇ_l = −∂L/∂W_l by autograd, and J_{>l}ᵀ Σ_i ∂L/∂z_i f_{l−1,i}ᵀ over both views, times a sign."""
 
     def compute() -> Sides:
         left, right = [], []
@@ -122,16 +131,24 @@ def with_gradients(sign_of_27: int) -> Callable[[], Sides]:
     return compute
 
 
-equation_27 = claim("alpha-cl", "eq 27", "Ẇ_l = −W_{>l}ᵀ Σ_i (∂L/∂z_i f_iᵀ + ∂L/∂z_i' f_i'ᵀ)", tolerance=1e-12)(
-    with_gradients(-1)
+equation_27 = claim(
+    "alpha-cl",
+    "eq 27",
+    "Gradient descent moves the weights by Ẇ_l = −W_{>l}ᵀ Σ_i (∂L/∂z_i f_iᵀ + ∂L/∂z_i' f_i'ᵀ). Checked: "
+    "−∂L/∂W_l by autograd and this formula, for linear networks with 1, 2, 3 and 5 layers",
+    tolerance=1e-12,
+)(with_gradients(-1))
+equation_27.printed("the same without the minus sign, which would increase the loss (Lemma 4 gives −C_α)")(
+    with_gradients(+1)
 )
-equation_27.printed("without the minus, which would climb the loss (Lemma 4 gives −C_α)")(with_gradients(+1))
 
 
 @claim(
     "alpha-cl",
     "Lemma 1",
-    "descending L, Ẇ_l = W_{>l}ᵀ W_{>l} W_l C_α[f_{l−1}] in a deep linear network",
+    "In a deep linear network, gradient descent on L gives Ẇ_l = W_{>l}ᵀ W_{>l} W_l C_α[f_{l−1}]. Checked: "
+    "−∂L/∂W_l by autograd and this formula, for the eight losses of Figure 1 and linear networks with 1, 2, 3 "
+    "and 5 layers",
     tolerance=1e-12,
 )
 def linear_dynamics() -> Sides:
@@ -151,7 +168,11 @@ def imbalance(weights: Weights) -> Tensor:
 
 
 @claim(
-    "alpha-cl", "section 4.1, balance", "W_l W_lᵀ − W_{l+1}ᵀ W_{l+1} stays what it was along the flow", tolerance=1e-9
+    "alpha-cl",
+    "section 4.1, balance",
+    "W_l W_lᵀ − W_{l+1}ᵀ W_{l+1} is constant along the gradient flow. Checked: its value before and after the "
+    "flow, by fourth-order Runge–Kutta steps to time 1",
+    tolerance=1e-9,
 )
 def balance() -> Sides:
     left, right = [], []
@@ -163,7 +184,13 @@ def balance() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "section 4.2", "without constraints every ‖W_l‖² grows at the rate 2E_α", tolerance=1e-12)
+@claim(
+    "alpha-cl",
+    "section 4.2",
+    "Without constraints, ‖W_l‖² grows at the rate 2E_α in every layer. Checked: the rates under the dynamics "
+    "of Lemma 1, and 2E_α",
+    tolerance=1e-12,
+)
 def unconstrained_growth() -> Sides:
     left, right = [], []
     for widths in NETWORKS:
@@ -179,7 +206,7 @@ STARTS = 12
 
 @cache
 def trained(per_filter: bool) -> list[tuple[Tensor, Weights]]:
-    """X_α and networks at the end of projected gradient ascent from random starts; claims share them."""
+    """X_α, and networks after projected gradient ascent from random starts. Several claims use them."""
     found = []
     project = unit_filters if per_filter else unit_layers
     with torch.random.fork_rng(devices=[]):
@@ -203,7 +230,7 @@ def reached_values(per_filter: bool) -> Sides:
 
 
 def reached_shapes(per_filter: bool) -> Sides:
-    """W_l against v_l v_{l−1}ᵀ, v_0 the eigenvector and v_l = W_l v_{l−1}, which must be of unit length."""
+    """W_l and v_l v_{l−1}ᵀ, where v_0 is the eigenvector and v_l = W_l v_{l−1}, which must have unit length."""
     left, right = [], []
     for x_alpha, weights in trained(per_filter):
         v = largest_eigenvector(x_alpha).expand(STARTS, -1)
@@ -218,19 +245,33 @@ def reached_shapes(per_filter: bool) -> Sides:
 @claim(
     "alpha-cl",
     "Theorem 3, value",
-    "every start under ‖W_l‖_F = 1 ends at E = λ_max(X_α), for 2, 3 and 5 layers",
+    "Under ‖W_l‖_F = 1, gradient ascent from every start ends at E = λ_max(X_α). Checked: the energy from 12 "
+    "random starts for each of three networks, with 2, 3 and 5 layers",
     tolerance=1e-9,
 )
 def deep_linear_value() -> Sides:
     return reached_values(per_filter=False)
 
 
-@claim("alpha-cl", "Theorem 3, shape", "and at W_l = v_l v_{l−1}ᵀ, v_0 the largest eigenvector of X_α", tolerance=1e-9)
+@claim(
+    "alpha-cl",
+    "Theorem 3, shape",
+    "At the maximum under ‖W_l‖_F = 1, W_l = v_l v_{l−1}ᵀ, where v_0 is the largest eigenvector of X_α and "
+    "all v_l have unit length. Checked: W_l and this product at the end of gradient ascent from 12 random "
+    "starts",
+    tolerance=1e-9,
+)
 def deep_linear_shape() -> Sides:
     return reached_shapes(per_filter=False)
 
 
-@claim("alpha-cl", "Theorem 3, bound", "no weights of ‖W_l‖_F = 1 have E above λ_max(X_α) > 0", tolerance=1e-14)
+@claim(
+    "alpha-cl",
+    "Theorem 3, bound",
+    "No weights with ‖W_l‖_F = 1 have an energy above λ_max(X_α), if λ_max > 0. Checked: 500 random networks "
+    "each with 1, 2 and 3 layers, λ_max = 1",
+    tolerance=1e-14,
+)
 def deep_linear_bound() -> Sides:
     x_alpha, _ = with_spectrum(torch.tensor([-1.0, 0.2, 0.3, 0.9, 1.0], dtype=torch.float64))
     energies = [linear_energy(deep_linear([5, *hidden, 3], 500), x_alpha) for hidden in ((), (2,), (4, 4))]
@@ -240,7 +281,8 @@ def deep_linear_bound() -> Sides:
 @claim(
     "alpha-cl",
     "eqs 29-30",
-    "v_l v_{l−1}ᵀ with v_0 any eigenvector is critical: W_{>l}ᵀW_{>l}W_lF_{l−1} = λW_l, λ = E",
+    "For any eigenvector v_0, W_l = v_l v_{l−1}ᵀ is a critical point: W_{>l}ᵀW_{>l}W_lF_{l−1} = λW_l with λ = "
+    "E. Checked: both equations for every eigenvector of random symmetric matrices",
     tolerance=1e-12,
 )
 def critical_points() -> Sides:
@@ -259,7 +301,8 @@ def critical_points() -> Sides:
 @claim(
     "alpha-cl",
     "Theorem 3, saddles",
-    "and none but the largest eigenvector's is a maximum: turning v_0 to it raises E",
+    "Only the critical point of the largest eigenvector is a maximum. Checked: for every other eigenvector, "
+    "turning v_0 slightly towards the largest one increases E, in a network with two layers",
     tolerance=0.0,
 )
 def other_eigenvectors_are_saddles() -> Sides:
@@ -274,7 +317,11 @@ def other_eigenvectors_are_saddles() -> Sides:
 
 
 @claim(
-    "alpha-cl", "eq 32", "vec(W_{>1}ᵀ W_{>1} W_1 X) = (X ⊗ W_{>1}ᵀ W_{>1}) vec(W_1), columns stacked", tolerance=1e-12
+    "alpha-cl",
+    "eq 32",
+    "vec(W_{>1}ᵀ W_{>1} W_1 X) = (X ⊗ W_{>1}ᵀ W_{>1}) vec(W_1), where vec stacks columns. Checked: both sides "
+    "for random matrices",
+    tolerance=1e-12,
 )
 def vectorised() -> Sides:
     left, right = [], []
@@ -288,7 +335,8 @@ def vectorised() -> Sides:
 @claim(
     "alpha-cl",
     "Theorem 3, λ_max > 0",
-    "is needed: where all of X_α is negative, W_2 W_1 = 0 has E = 0 > λ_max",
+    "Theorem 3 needs λ_max > 0: if X_α is negative definite, weights with W_2 W_1 = 0 have E = 0 > λ_max. "
+    "Checked: the energy of such weights is above λ_max",
     tolerance=0.0,
 )
 def positive_eigenvalue_is_needed() -> Sides:
@@ -302,7 +350,8 @@ def positive_eigenvalue_is_needed() -> Sides:
 @claim(
     "alpha-cl",
     "section 4.3, remark",
-    "one layer, λ_max twice: W_1 of rank 2 has E = λ_max too, so the condition is needed",
+    "The condition on the eigenvalues is needed: with one layer and a double λ_max, a W_1 of rank 2 also has "
+    "E = λ_max. Checked: energy and rank of such a W_1",
     tolerance=1e-12,
 )
 def degenerate_layer() -> Sides:
@@ -312,17 +361,35 @@ def degenerate_layer() -> Sides:
     return Sides(torch.stack([linear_energy([w1], x_alpha), rank]), torch.tensor([1.0, 2.0], dtype=torch.float64))
 
 
-@claim("alpha-cl", "Corollary 3, value", "with ‖w_lk‖ = 1/√n_l too every start ends at E = λ_max(X_α)", tolerance=1e-9)
+@claim(
+    "alpha-cl",
+    "Corollary 3, value",
+    "If the norm of each filter is fixed, ‖w_lk‖ = 1/√n_l, every start still ends at E = λ_max(X_α). Checked: "
+    "the energy from 12 random starts for each of three networks, with 2, 3 and 5 layers",
+    tolerance=1e-9,
+)
 def per_filter_value() -> Sides:
     return reached_values(per_filter=True)
 
 
-@claim("alpha-cl", "Corollary 3, shape", "at W_l = v_l v_{l−1}ᵀ, v_0 the largest eigenvector", tolerance=1e-9)
+@claim(
+    "alpha-cl",
+    "Corollary 3, shape",
+    "If the norm of each filter is fixed, the maximum still has W_l = v_l v_{l−1}ᵀ, where v_0 is the largest "
+    "eigenvector of X_α. Checked: W_l and this product at the end of gradient ascent from 12 random starts",
+    tolerance=1e-9,
+)
 def per_filter_shape() -> Sides:
     return reached_shapes(per_filter=True)
 
 
-@claim("alpha-cl", "Corollary 3, entries", "whose hidden v_l have entries ±1/√n_l", tolerance=1e-9)
+@claim(
+    "alpha-cl",
+    "Corollary 3, entries",
+    "If the norm of each filter is fixed, all hidden v_l have entries ±1/√n_l at the maximum. Checked: the "
+    "absolute values of the entries at the end of gradient ascent from 12 random starts",
+    tolerance=1e-9,
+)
 def per_filter_entries() -> Sides:
     left, right = [], []
     for x_alpha, weights in trained(True):

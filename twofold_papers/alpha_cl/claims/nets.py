@@ -1,6 +1,7 @@
-"""Small networks, data and solvers that the claims share. Everything is float64.
+"""Small networks, data and solvers for the claims, in float64.
 
-N samples, T networks trained beside one another, L layers; weights W_l[..., n_l, n_{l−1}] act on columns.
+N is the number of samples, T that of networks trained in parallel, L that of layers. Weights W_l[..., n_l, n_{l−1}]
+act on column vectors.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ def two_views(samples: int, dim: int, apart: float = 0.5) -> Tensor:
 
 
 def pair_weights(samples: int) -> Tensor:
-    """Some α > 0 with rows of sum 1 and zero diagonal."""
+    """Random positive α whose rows sum to 1; the diagonal is zero."""
     alpha = uniform(samples, samples) + 0.1
     alpha.fill_diagonal_(0)
     return alpha / alpha.sum(dim=1, keepdim=True)
@@ -42,12 +43,12 @@ def gradients(value: Tensor, of: Sequence[Tensor]) -> Weights:
 
 
 def tracked(tensors: Sequence[Tensor]) -> Weights:
-    """Copies to differentiate by."""
+    """Copies that require gradients."""
     return [tensor.detach().clone().requires_grad_() for tensor in tensors]
 
 
 def tanh_network(widths: Sequence[int]) -> Weights:
-    """Weights and biases in turn, of a network that is nonlinear everywhere."""
+    """Weights and biases, alternating, of a network with a smooth nonlinearity."""
     shapes = zip(widths[1:], widths, strict=False)
     return [part for n, m in shapes for part in (normal(n, m) / m**0.5, normal(n) / 2)]
 
@@ -59,7 +60,7 @@ def through_tanh(parameters: Weights, x: Tensor) -> Tensor:
 
 
 def product(weights: Weights, width: int) -> Tensor:
-    """W_L … W_1, the last of the list first; the identity of `width` for an empty list."""
+    """The product W_L … W_1; for an empty list, the identity of size `width`."""
     out = torch.eye(width, dtype=torch.float64)
     for weight in weights:
         out = weight @ out
@@ -67,18 +68,18 @@ def product(weights: Weights, width: int) -> Tensor:
 
 
 def deep_linear(widths: Sequence[int], networks: int = 0) -> Weights:
-    """W_l of ‖W_l‖_F = 1, of one network, or of several side by side."""
-    beside = (networks,) if networks else ()
-    return unit_layers([normal(*beside, n, m) for n, m in zip(widths[1:], widths, strict=False)])
+    """Random W_l with ‖W_l‖_F = 1, for one network or for several in parallel."""
+    batch = (networks,) if networks else ()
+    return unit_layers([normal(*batch, n, m) for n, m in zip(widths[1:], widths, strict=False)])
 
 
 def unit_layers(weights: Weights) -> Weights:
-    """‖W_l‖_F = 1 (eq 11)."""
+    """The weights scaled to ‖W_l‖_F = 1 (eq 11)."""
     return [weight / weight.norm(dim=(-2, -1), keepdim=True) for weight in weights]
 
 
 def unit_filters(weights: Weights) -> Weights:
-    """‖w_lk‖ = 1/√n_l for every row of all layers but the last, which has ‖W_L‖_F = 1 (Lemma 11)."""
+    """The weights scaled to ‖w_lk‖ = 1/√n_l for each row, in the last layer to ‖W_L‖_F = 1 (Lemma 11)."""
     rows = [weight / weight.norm(dim=-1, keepdim=True) / weight.shape[-2] ** 0.5 for weight in weights[:-1]]
     return [*rows, *unit_layers(weights[-1:])]
 
@@ -86,9 +87,9 @@ def unit_filters(weights: Weights) -> Weights:
 def ascend(
     weights: Weights, slope: Field, project: Field, steps: int, rate: float = 0.3, floor: float | None = None
 ) -> Weights:
-    """Projected gradient ascent with steps of one length: W ← project(W + rate · G/‖G‖), and W_1 ≥ floor.
+    """Projected gradient ascent with steps of constant length: W ← project(W + rate · G/‖G‖), with W_1 ≥ floor.
 
-    A step need not shrink: at a maximum under ‖W‖ = 1 the gradient points along W, and the projection undoes it.
+    Steps need not shrink: at a maximum under ‖W‖ = 1 the gradient is parallel to W, and the projection removes it.
     """
     for _ in range(steps):
         moved = [
@@ -102,7 +103,7 @@ def ascend(
 
 
 def integrate(field: Field, start: Weights, time: float, steps: int) -> Weights:
-    """The flow dW/dt = field(W) by Runge and Kutta's fourth-order steps."""
+    """The flow dW/dt = field(W), by fourth-order Runge–Kutta steps."""
     step, state = time / steps, start
 
     def moved(by: float, along: Weights) -> Weights:
@@ -138,12 +139,12 @@ NEWTON_STEPS = 12
 
 
 def smallest_on_simplex(cost: Tensor, regulariser: Callable[[Tensor], Tensor], total: Tensor) -> Tensor:
-    """argmin over a ≥ 0, Σ_j a_ij = total_i of Σ_j cost_ij a_ij − regulariser(a_ij), for any concave regulariser.
+    """The minimum of Σ_j cost_ij a_ij − regulariser(a_ij) over a ≥ 0, Σ_j a_ij = total_i, for a concave regulariser.
 
-    An interior-point method that knows only the function: its derivatives are autograd's. Logarithmic barriers, each a
-    tenth of the last; Newton's steps within Σ = total, cut short before an entry would become 0.
+    An interior-point method that takes derivatives of the regulariser from autograd. Each logarithmic barrier is a
+    tenth of the previous one. Newton's steps keep Σ_j a_ij = total_i; they are shortened to keep all entries positive.
     """
-    nothing = total[:, None] == 0  # to share out, where one point is feasible
+    nothing = total[:, None] == 0  # the only feasible point is 0
     a = (torch.where(nothing, 1, total[:, None]) / cost.shape[1]).expand_as(cost)
     for barrier in BARRIERS:
         for _ in range(NEWTON_STEPS):
@@ -165,7 +166,7 @@ def covers_all(modes: int, samples: int) -> Tensor:
 
 
 def mixture(samples: int, modes: int, apart: float = 0.3) -> Tensor:
-    """x[2, N, M] of Assumption 1: nonnegative, one-hot, every mode there; x[i'] = γ_i x[i], log γ ~ N(0, apart²)."""
+    """x[2, N, M] of Assumption 1: nonnegative, one-hot, all modes present; x[i'] = γ_i x[i], log γ ~ N(0, apart²)."""
     size = 0.5 + uniform(samples, 1)
     x = torch.nn.functional.one_hot(covers_all(modes, samples), modes) * size
     return torch.stack([x, x * (apart * normal(samples, 1)).exp()])

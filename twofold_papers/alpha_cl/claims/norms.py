@@ -1,4 +1,4 @@
-"""Section 4.2: normalisation layers conserve the norms of the weights below them."""
+"""Section 4.2: below a normalisation layer, gradient descent conserves the norms of the weights."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ def square(x: Tensor) -> Tensor:
     return x * x
 
 
-# h, and the constant c of h(x) = c h'(x) x
+# h, and the constant c in h(x) = c h'(x) x
 ACTIVATIONS: dict[str, tuple[Layer, float]] = {
     "linear": (lambda x: x, 1.0),
     "ReLU": (relu, 1.0),
@@ -34,7 +34,7 @@ def exact_layer_norm(x: Tensor) -> Tensor:
 
 NORMS: dict[str, Layer] = {"ℓ2": normalized, "LayerNorm": exact_layer_norm}
 
-# Lemma 2 holds for any loss: some of the library's, of z[2, N, D].
+# Lemma 2 holds for any loss. These are some losses of the library, as functions of z[2, N, D].
 LOSSES: list[Layer] = [
     lambda z: objectives.contrastive(z, objectives.family("linear"), normalize=False).total,
     lambda z: objectives.contrastive(z, objectives.family("tuplet"), normalize=False).total,
@@ -50,14 +50,18 @@ def mlp_weights(widths: Sequence[int] = WIDTHS) -> Weights:
 
 
 def through_mlp(weights: Weights, x: Tensor, activation: Layer) -> Tensor:
-    """Eq 28: no biases, no activation after the last layer."""
+    """Eq 28: a network without biases and without an activation after the last layer."""
     for weight in weights[:-1]:
         x = activation(x @ weight.mT)
     return x @ weights[-1].mT
 
 
 @claim(
-    "alpha-cl", "Definition 2", "h(x) = h'(x) x for linear, ReLU and leaky ReLU; = ½ h'(x) x for x²", tolerance=1e-14
+    "alpha-cl",
+    "Definition 2",
+    "h(x) = h'(x) x for the identity, ReLU and leaky ReLU, and h(x) = ½ h'(x) x for x². Checked: both sides "
+    "for 40 random values, with h' by autograd",
+    tolerance=1e-14,
 )
 def reversible() -> Sides:
     left, right = [], []
@@ -72,7 +76,8 @@ def reversible() -> Sides:
 @claim(
     "alpha-cl",
     "Lemma 2",
-    "below ℓ2 or LayerNorm ⟨W_l, ∂L/∂W_l⟩ = 0 in every layer: any loss, linear to ReLU to x²",
+    "Below ℓ2 normalisation or LayerNorm, ⟨W_l, ∂L/∂W_l⟩ = 0 in every layer, for any loss. Checked: the inner "
+    "products for five losses of the library and linear, ReLU, leaky ReLU and x² networks",
     tolerance=1e-11,
 )
 def norms_are_conserved() -> Sides:
@@ -87,7 +92,7 @@ def norms_are_conserved() -> Sides:
 
 
 def integrated_norms(activation: Layer, norm: Layer) -> tuple[Tensor, Tensor]:
-    """‖W_l‖² after the gradient flow of a contrastive loss that does not normalise, and before."""
+    """‖W_l‖² after and before the gradient flow of a contrastive loss that does not normalise by itself."""
     x, start = two_views(8, 4), mlp_weights([4, 6, 4])
 
     def descent(weights: Weights) -> Weights:
@@ -101,16 +106,17 @@ def integrated_norms(activation: Layer, norm: Layer) -> tuple[Tensor, Tensor]:
 @claim(
     "alpha-cl",
     "Lemma 7",
-    "and along the flow ‖W_l‖_F stays, for linear and x² networks under ℓ2 and LayerNorm",
+    "Below ℓ2 normalisation or LayerNorm, ‖W_l‖_F is constant along the gradient flow. Checked: its value "
+    "before and after the flow, for linear and x² networks",
     tolerance=1e-10,
 )
-def norms_along_the_flow() -> Sides:  # smooth activations, so that Runge and Kutta's order holds
+def norms_along_the_flow() -> Sides:  # only smooth activations: Runge–Kutta needs them for its order
     runs = [integrated_norms(ACTIVATIONS[name][0], norm) for name in ("linear", "square") for norm in NORMS.values()]
     return Sides(flat([end for end, _ in runs]), flat([start for _, start in runs]))
 
 
 def projector(*along: Tensor) -> Tensor:
-    """P⊥: onto the complement of these vectors."""
+    """P⊥, the projection onto the orthogonal complement of these vectors."""
     basis = torch.linalg.qr(torch.stack(along, dim=1)).Q
     return torch.eye(len(basis), dtype=basis.dtype) - basis @ basis.mT
 
@@ -129,7 +135,11 @@ def jacobian(function: Layer, x: Tensor) -> Tensor:
 
 
 @claim(
-    "alpha-cl", "Lemma 6, backward", "y = (x − mean)/‖x − mean‖ and y = x/‖x‖ have the Jacobian J(x)", tolerance=1e-12
+    "alpha-cl",
+    "Lemma 6, backward",
+    "Normalisation, y = (x − mean)/‖x − mean‖ or y = x/‖x‖, has the Jacobian J(x) of Lemma 6. Checked: the "
+    "Jacobian by autograd and the formula",
+    tolerance=1e-12,
 )
 def normalisation_backward() -> Sides:
     left, right = [], []
@@ -140,13 +150,19 @@ def normalisation_backward() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@normalisation_backward.printed("y = (x − mean)/‖x‖, without centring the x of the norm")
+@normalisation_backward.printed("y = (x − mean)/‖x‖, where the x in the norm is not centred")
 def _() -> Sides:
     x = normal(6) + 1
     return Sides(jacobian(lambda x: (x - x.mean()) / x.norm(), x), layer_norm_jacobian(x))
 
 
-@claim("alpha-cl", "Lemma 6, forward", "J(x) x = 0, for LayerNorm and for ℓ2: what Lemma 7 needs", tolerance=1e-12)
+@claim(
+    "alpha-cl",
+    "Lemma 6, forward",
+    "J(x) x = 0 for LayerNorm and for ℓ2 normalisation, which is what Lemma 7 needs. Checked: the Jacobian by "
+    "autograd times x",
+    tolerance=1e-12,
+)
 def normalisation_forward() -> Sides:
     found = []
     for dim in (3, 6):
@@ -155,7 +171,7 @@ def normalisation_forward() -> Sides:
     return Sides(flat(found), 0.0)
 
 
-@normalisation_forward.printed("y = J(x) x, so that normalisation would be reversible (Definition 3)")
+@normalisation_forward.printed("y = J(x) x, so normalisation is reversible (Definition 3)")
 def _() -> Sides:
     x = normal(6) + 1
     return Sides(exact_layer_norm(x) / 6**0.5, layer_norm_jacobian(x) @ x)
@@ -170,7 +186,8 @@ def batch_norm(channels: int) -> BatchNorm:
 @claim(
     "alpha-cl",
     "Lemma 10",
-    "under BatchNorm ⟨w_k, ∂L/∂w_k⟩ = 0 for every filter, before and after the activation",
+    "Under BatchNorm, ⟨w_k, ∂L/∂w_k⟩ = 0 for every filter. Checked: the inner products for four activations, "
+    "with BatchNorm before and after the activation",
     tolerance=1e-11,
 )
 def filters_under_batch_norm() -> Sides:
@@ -195,7 +212,8 @@ def batch_norm_jacobian() -> tuple[Tensor, Tensor, Tensor]:
 @claim(
     "alpha-cl",
     "eq 82",
-    "BatchNorm's Jacobian J_k = P⊥_{f,1}/‖P⊥_1 f‖ has J_k f_k = 0, which eq 84 needs",
+    "The Jacobian of BatchNorm is J_k = P⊥_{f,1}/‖P⊥_1 f‖, and J_k f_k = 0, which eq 84 needs. Checked: the "
+    "Jacobian by autograd and the formula, and the formula times f_k",
     tolerance=1e-12,
 )
 def batch_norm_forward() -> Sides:

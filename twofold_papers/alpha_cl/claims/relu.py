@@ -1,6 +1,6 @@
-"""Section 5: two-layer ReLU networks on one-hot mixtures (Assumption 1), where weights that reach 0 stay there.
+"""Section 5: two-layer ReLU networks on one-hot mixtures (Assumption 1), where weights that reach 0 stay at 0.
 
-T networks side by side, K hidden nodes, M modes: W_1[T, K, M], W_2[T, n, K].
+T is the number of networks in parallel, K that of hidden nodes, M that of modes: W_1[T, K, M], W_2[T, n, K].
 """
 
 import torch
@@ -44,19 +44,23 @@ def linear_network(weights: Weights, x: Tensor) -> Tensor:
 
 
 def start(modes: int, hidden: int = 4, outputs: int = 3, networks: int = 0) -> Weights:
-    """W_1 ≥ 0, W_2 of any sign."""
-    beside = (networks,) if networks else ()
-    return [uniform(*beside, hidden, modes), normal(*beside, outputs, hidden)]
+    """Random W_1 ≥ 0 and W_2 of any sign."""
+    batch = (networks,) if networks else ()
+    return [uniform(*batch, hidden, modes), normal(*batch, outputs, hidden)]
 
 
 def sticky_slopes(weights: Weights, x_alpha: Tensor) -> Weights:
-    """Theorem 4: the linear network's, without what would move a weight of W_1 that is 0."""
+    """Theorem 4: the gradient of the linear network, but 0 for the weights of W_1 that are 0."""
     first, second = linear_slopes(weights, x_alpha)
     return [first * (weights[0] > 0), second]
 
 
 @claim(
-    "alpha-cl", "Lemma 3", "on one-hot data max(W_1, 0) gives the ReLU network the same output as W_1", tolerance=1e-13
+    "alpha-cl",
+    "Lemma 3",
+    "On one-hot data, max(W_1, 0) gives the ReLU network the same output as W_1. Checked: both outputs, for "
+    "three random mixtures",
+    tolerance=1e-13,
 )
 def negative_weights_do_nothing() -> Sides:
     left, right = [], []
@@ -70,7 +74,8 @@ def negative_weights_do_nothing() -> Sides:
 @claim(
     "alpha-cl",
     "Lemma 3, energy",
-    "and for W_1 ≥ 0 its energy is tr(W_2 W_1 X_α W_1ᵀ W_2ᵀ), as if it were linear",
+    "If W_1 ≥ 0, the energy of the ReLU network is tr(W_2 W_1 X_α W_1ᵀ W_2ᵀ), as for a linear network. "
+    "Checked: energy of the ReLU embeddings and this trace, for three random mixtures",
     tolerance=1e-12,
 )
 def relu_energy() -> Sides:
@@ -84,7 +89,11 @@ def relu_energy() -> Sides:
 
 
 @claim(
-    "alpha-cl", "Lemma 12", "for W_1 ≥ 0 and x ≥ 0 the ReLU network's activations are the linear one's", tolerance=1e-13
+    "alpha-cl",
+    "Lemma 12",
+    "If W_1 ≥ 0 and x ≥ 0, the ReLU network has the same activations as the linear one. Checked: hidden and "
+    "output activations, for three random mixtures",
+    tolerance=1e-13,
 )
 def same_activations() -> Sides:
     left, right = [], []
@@ -98,7 +107,8 @@ def same_activations() -> Sides:
 @claim(
     "alpha-cl",
     "Theorem 4, eqs 40-41",
-    "the ReLU network's gradient is the linear one's where w_1km > 0, and 0 where w_1km = 0",
+    "The gradient of the ReLU network equals that of the linear network for w_1km > 0, and it is 0 for w_1km "
+    "= 0. Checked: the gradient of ½E by autograd and this formula, with about 40 % of W_1 set to 0",
     tolerance=1e-12,
 )
 def sticky_gradient() -> Sides:
@@ -117,12 +127,12 @@ STEPS = 150
 
 
 def moved(weights: Weights, slopes: Weights) -> Weights:
-    """A step of one length, however steep: the flow itself reaches infinity in finite time."""
+    """A step of constant length; the flow itself diverges in finite time."""
     return [weight + 0.05 * slope / flat(slopes).norm() for weight, slope in zip(weights, slopes, strict=True)]
 
 
 def climb(weights: Weights, x_alpha: Tensor, sticky: bool) -> Weights:
-    """The linear network's ascent of ½E, with sticky zeros or without."""
+    """Gradient ascent of the linear network on ½E, with or without sticky zeros."""
     for _ in range(STEPS):
         weights = moved(weights, sticky_slopes(weights, x_alpha) if sticky else linear_slopes(weights, x_alpha))
         if sticky:
@@ -133,7 +143,8 @@ def climb(weights: Weights, x_alpha: Tensor, sticky: bool) -> Weights:
 @claim(
     "alpha-cl",
     "Theorem 4",
-    "trained side by side, the ReLU network and the linear one with sticky zeros stay the same",
+    "During training, the ReLU network stays equal to the linear network with sticky zeros. Checked: the "
+    "weights of both after 150 steps from the same start, for three random mixtures",
     tolerance=1e-10,
 )
 def sticky_training() -> Sides:
@@ -145,14 +156,18 @@ def sticky_training() -> Sides:
             at = tracked(free)
             z = relu_network(at, x)
             free = moved(free, gradients(objectives.energy(z[0], z[1], alpha) / 2, at))
-        left += [free[0].clamp_min(0), free[1]]  # a step may end below 0, which for the ReLU network is as good as 0
+        left += [
+            free[0].clamp_min(0),
+            free[1],
+        ]  # a step may end below 0, which has the same effect as 0 in the ReLU network
     return Sides(flat(left), flat(right))
 
 
 @claim(
     "alpha-cl",
     "Theorem 4, sticky zeros",
-    "and the rule matters: without it the linear network's W_1 goes below 0",
+    "Without sticky zeros, W_1 of the linear network becomes negative. Checked: its smallest weight is below "
+    "−0.01 after 150 steps, for three random mixtures",
     tolerance=0.0,
 )
 def linear_weights_go_below_zero() -> Sides:
@@ -167,7 +182,8 @@ def linear_weights_go_below_zero() -> Sides:
 @claim(
     "alpha-cl",
     "Lemma 14",
-    "on one-hot data with every mode in it all off-diagonal entries of X_α are negative",
+    "On one-hot data in which every mode occurs, all off-diagonal entries of X_α are negative. Checked: the "
+    "entries, for three random mixtures",
     tolerance=0.0,
 )
 def negative_off_diagonals() -> Sides:
@@ -181,7 +197,8 @@ def negative_off_diagonals() -> Sides:
 @claim(
     "alpha-cl",
     "eqs 88-90",
-    "(X_α)_ml = −Σ_{i∈A_m, j∈A_l} (α_ij + α_ji) x_m[i] x_l[j]: augmentation only enters the diagonal",
+    "The off-diagonal entries are (X_α)_ml = −Σ_{i∈A_m, j∈A_l} (α_ij + α_ji) x_m[i] x_l[j], so augmentation "
+    "changes only the diagonal. Checked: contrastive_covariance and this formula, for three random mixtures",
     tolerance=1e-12,
 )
 def off_diagonals() -> Sides:
@@ -194,7 +211,13 @@ def off_diagonals() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@claim("alpha-cl", "Lemma 13", "the largest eigenvector of X_α has entries of both signs", tolerance=0.0)
+@claim(
+    "alpha-cl",
+    "Lemma 13",
+    "The largest eigenvector of X_α has entries of both signs. Checked: the product of its smallest and "
+    "largest entry is below 0, for four random mixtures",
+    tolerance=0.0,
+)
 def mixed_signs() -> Sides:
     found = []
     for samples, modes in [(6, 2), *SIZES]:
@@ -206,7 +229,8 @@ def mixed_signs() -> Sides:
 @claim(
     "alpha-cl",
     "Lemma 13, proof",
-    "because its smallest eigenvector is positive in every entry (up to its sign)",
+    "The smallest eigenvector of X_α is positive in every entry, up to its sign; this implies Lemma 13. "
+    "Checked: its entries, for four random mixtures",
     tolerance=0.0,
 )
 def perron_vector() -> Sides:
@@ -220,7 +244,8 @@ def perron_vector() -> Sides:
 @claim(
     "alpha-cl",
     "Lemma 15",
-    "v > 0, uᵀv = 0: min u ≤ −(min v / (d−k)) ‖u‖_∞/‖v‖_∞, k the entries of u that are ≥ 0",
+    "If v > 0 and uᵀv = 0, then min u ≤ −(min v / (d−k)) ‖u‖_∞/‖v‖_∞, where k is the number of entries of u "
+    "that are ≥ 0. Checked: the inequality for 400 random pairs in each of 2, 3 and 7 dimensions",
     tolerance=1e-14,
 )
 def most_negative_entry() -> Sides:
@@ -235,7 +260,11 @@ def most_negative_entry() -> Sides:
 
 
 @claim(
-    "alpha-cl", "eq 42", "with one hidden node the ReLU network's flow is ẇ_1 = diag(w_1 > 0) X_α w_1", tolerance=1e-12
+    "alpha-cl",
+    "eq 42",
+    "With one hidden node, the flow of the ReLU network is ẇ_1 = diag(w_1 > 0) X_α w_1. Checked: the gradient "
+    "of ½E by autograd and this formula, for three random mixtures",
+    tolerance=1e-12,
 )
 def one_node_flow() -> Sides:
     left, right = [], []
@@ -253,7 +282,8 @@ def one_node_flow() -> Sides:
 @claim(
     "alpha-cl",
     "Theorem 5",
-    "one hidden node of unit length ends at w_1 = e_m for some m, from every start",
+    "One hidden node with ‖w_1‖ = 1 ends at w_1 = e_m for some m, from every start. Checked: the largest "
+    "entry and the sum of entries are 1, from 40 random starts for each of three mixtures",
     tolerance=1e-12,
 )
 def one_mode() -> Sides:
@@ -265,13 +295,14 @@ def one_mode() -> Sides:
             w = (w + 0.05 * (w > 0) * (w @ x_alpha)).clamp_min(0)
             w = w / w.norm(dim=1, keepdim=True)
         ends.append(torch.stack([w.amax(dim=1), w.sum(dim=1)]))
-    return Sides(torch.cat(ends, dim=1), 1.0)  # a unit vector ≥ 0 whose entries sum to 1 has one entry
+    return Sides(torch.cat(ends, dim=1), 1.0)  # a unit vector ≥ 0 whose entries sum to 1 has one nonzero entry
 
 
 @claim(
     "alpha-cl",
     "section 5.2",
-    "every e_m is a local maximum among w_1 ≥ 0: which one is reached depends on the start",
+    "Every e_m is a local maximum among w_1 ≥ 0, so the start decides which one is reached. Checked: 50 "
+    "random points near each e_m have a lower energy",
     tolerance=0.0,
 )
 def every_mode_is_a_maximum() -> Sides:
@@ -286,7 +317,7 @@ def every_mode_is_a_maximum() -> Sides:
 
 
 def rank_one_energy(head: int) -> Sides:
-    """tr(W_2 W_1 X W_1ᵀ W_2ᵀ) for W_1 = vuᵀ against (uᵀXu) ‖W_2 ·‖², with v or with u in it."""
+    """tr(W_2 W_1 X W_1ᵀ W_2ᵀ) for W_1 = vuᵀ, and (uᵀXu) ‖W_2 h‖², where h is v (head 0) or u (head 1)."""
     left, right = [], []
     for samples, modes in SIZES:
         x_alpha, w2 = mixture_covariance(samples, modes), normal(3, modes)
@@ -296,18 +327,23 @@ def rank_one_energy(head: int) -> Sides:
     return Sides(torch.stack(left), torch.stack(right))
 
 
-@claim("alpha-cl", "eq 43", "for W_1 = vuᵀ, E = (uᵀ X_α u) ‖W_2 v‖²", tolerance=1e-12)
+@claim(
+    "alpha-cl",
+    "eq 43",
+    "For W_1 = vuᵀ, E = (uᵀ X_α u) ‖W_2 v‖². Checked: the energy and this formula, for three random mixtures",
+    tolerance=1e-12,
+)
 def rank_one_solution() -> Sides:
     return rank_one_energy(0)
 
 
-@rank_one_solution.printed("(uᵀ X_α u) ‖W_2 u‖² (u has M entries, W_2 has K columns)")
+@rank_one_solution.printed("(uᵀ X_α u) ‖W_2 u‖². But u has M entries, and W_2 has K columns")
 def _() -> Sides:
     return rank_one_energy(1)
 
 
 def trained(apart: float, networks: int, project: Field = unit_layers, steps: int = 1500) -> tuple[Tensor, Weights]:
-    """X_α[T, 5, 5] of as many random data sets, and the ReLU networks (4 hidden nodes) where sticky ascent ends."""
+    """X_α[T, 5, 5] of T random data sets, and the ReLU networks (4 hidden nodes) at the end of sticky ascent."""
     x_alpha = torch.stack([mixture_covariance(40, 5, apart) for _ in range(networks)])
     weights = project(start(5, networks=networks))
     return x_alpha, ascend(weights, lambda at: sticky_slopes(at, x_alpha), project, steps, rate=0.1, floor=0.0)
@@ -320,10 +356,11 @@ def second_singular_value(matrix: Tensor) -> Tensor:
 @claim(
     "alpha-cl",
     "Theorem 6",
-    "ReLU networks end at W_1 = v e_mᵀ or at rank above 1 (80 networks, E > 0): one of the two measures is 0",
+    "ReLU networks end at W_1 = v e_mᵀ or at a rank above 1. Checked: 80 networks, of which those with E > 0 "
+    "count; if the second singular value of W_1 is at most 1e-3, the second largest column norm is 0",
     tolerance=1e-6,
 )
-def diversity() -> Sides:  # near the border between the two kinds the last weights decay slowly
+def diversity() -> Sides:  # near the boundary between both cases, the last weights decay slowly
     measures = []
     for apart, project in ((0.3, unit_layers), (0.9, unit_layers), (0.3, unit_filters), (0.9, unit_filters)):
         x_alpha, weights = trained(apart, 20, project, steps=3000)
@@ -336,7 +373,8 @@ def diversity() -> Sides:  # near the border between the two kinds the last weig
 @claim(
     "alpha-cl",
     "Theorem 6, rank 1",
-    "mild augmentation and ‖W_1‖_F = 1: all 110 networks end at rank 1 (second singular value of W_1)",
+    "With mild augmentation and ‖W_1‖_F = 1, all networks end at rank 1. Checked: the second singular value "
+    "of W_1 is 0 in 110 networks",
     tolerance=1e-9,
 )
 def rank_one_reached() -> Sides:
@@ -345,7 +383,7 @@ def rank_one_reached() -> Sides:
 
 
 def two_node_energy(x_alpha: Tensor, mode: int, step: float) -> Tensor:
-    """E where node 1 reads e_m, and node 2, of the other sign in W_2, reads a little of the best other modes."""
+    """E if node 1 reads mode m, and node 2, with the opposite sign in W_2, reads a little of the best other modes."""
     other = (-x_alpha[mode]).clamp_min(0)
     other[mode] = 0
     first = torch.zeros(2, len(x_alpha), dtype=x_alpha.dtype)
@@ -357,10 +395,12 @@ def two_node_energy(x_alpha: Tensor, mode: int, step: float) -> Tensor:
 @claim(
     "alpha-cl",
     "Theorem 6, when",
-    "ours: v e_mᵀ with a node to spare (v_k = 0) is beaten nearby, by rank 2, just where X_mm < ‖(X_ml)_{l≠m}‖",
+    "Our addition: next to v e_mᵀ with a spare node (v_k = 0), there are weights of rank 2 with a larger "
+    "energy exactly if X_mm < ‖(X_ml)_{l≠m}‖. Checked: the energy gained by a small step to rank 2, divided "
+    "by twice its squared length, is ‖(X_ml)_{l≠m}‖ − X_mm",
     tolerance=1e-5,
 )
-def when_rank_two() -> Sides:  # (E(step) − E(0)) / 2 step² is this difference, to the order of step²
+def when_rank_two() -> Sides:  # (E(step) − E(0)) / 2 step² is this difference, up to terms of order step²
     left, right = [], []
     for apart in (0.0, 0.5, 1.0, 1.5):
         x_alpha = mixture_covariance(20, 4, apart)
@@ -375,7 +415,8 @@ def when_rank_two() -> Sides:  # (E(step) − E(0)) / 2 step² is this differenc
 @claim(
     "alpha-cl",
     "Theorem 6, rank 2",
-    "ours: with strong augmentation some networks do end at rank 2 under ‖W_1‖_F = 1 (share > 0)",
+    "Our addition: with strong augmentation and ‖W_1‖_F = 1, some networks end at rank 2. Checked: among 60 "
+    "networks, the share whose second singular value of W_1 is above 0.1 is positive",
     tolerance=0.0,
 )
 def rank_two_reached() -> Sides:

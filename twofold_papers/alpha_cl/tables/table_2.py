@@ -1,4 +1,4 @@
-"""α-CL, Table 2: InfoNCE and the direct rule with a ResNet-50 at batch 128."""
+"""α-CL, Table 2: InfoNCE and the direct rule with a ResNet-50 and batch size 128."""
 
 from twofold_papers.alpha_cl.tables.table_1 import DIFFERS, DIRECT, INFONCE, UNDECAYED, printed
 from twofold_papers.reproduce.readings import LINEAR
@@ -10,7 +10,7 @@ def resnet50(batch_size: int, caption: str) -> tuple[Setting, ...]:
         Setting("encoder", "resnet50", caption),
         Setting("batch_size", batch_size, caption),
         Setting("lr", 0.001, caption),
-        Setting("lr_scaling", "none", "the rate is printed as used"),
+        Setting("lr_scaling", "none", "the paper gives the rate for this batch size"),
         Setting("optimizer", "adam", "section 6"),
         UNDECAYED,
     )
@@ -20,7 +20,7 @@ TABLE = Table(
     name="alpha-cl-2",
     paper="alpha-cl",
     number="Table 2",
-    title="a larger network, CIFAR-10, ResNet-50, batch 128",
+    title="a larger network, CIFAR-10, ResNet-50, batch size 128",
     columns=(LINEAR,),
     epochs=100,
     settings=resnet50(128, "Table 2's caption"),
