@@ -1,4 +1,4 @@
-"""Verdicts on series whose answer is known; on real runs they are in tests/methods."""
+"""Verdicts on made-up series with a known answer. Tests on real runs are in tests/methods."""
 
 import math
 
@@ -27,36 +27,36 @@ def series(spectra: list[list[float]], **values: list[float]) -> tuple[list[Snap
 EVEN, FLAT = [1.0] * 64, [1.0] * 3 + [1e-9] * 61
 
 
-def test_a_steady_spectrum_is_healthy() -> None:
+def test_a_constant_spectrum_is_no_collapse() -> None:
     verdict = judge(*series([EVEN] * 5))
     assert (verdict.kind, verdict.remedy, verdict.bad) == ("healthy", None, False)
-    assert "64.0 of 64" in verdict.sentence
+    assert verdict.sentence == "No collapse detected: effective rank 64.0 of 64."
 
 
-def test_few_dimensions_are_a_collapse_since_the_step_from_which_they_stayed_few() -> None:
+def test_a_collapse_began_when_dimensions_became_few_and_stayed_few() -> None:
     verdict = judge(*series([FLAT, EVEN, FLAT, FLAT, FLAT]))
     assert verdict.kind == "dimensional collapse"
-    assert "rank 3.0 of 64 since step 100" in verdict.sentence
+    assert "Dimensional collapse since step 100: effective rank 3.0 of 64." in verdict.sentence
     assert any("3 of 64 singular values" in text for text in verdict.evidence)
     assert verdict.remedy
 
 
 @pytest.mark.parametrize("spectrum", [EVEN, FLAT])
-def test_two_looks_at_a_run_tell_nothing(spectrum: list[float]) -> None:
+def test_two_measurements_of_a_run_are_too_few(spectrum: list[float]) -> None:
     seen, metrics = series([spectrum] * 5)
     verdict = judge(seen[:2], metrics[:2])
     assert (verdict.kind, verdict.bad) == ("unknown", False)
-    assert verdict.sentence.startswith("Too few steps to tell: effective rank ")
-    assert verdict.sentence.endswith(" of 64 after 10.")
-    assert judge(seen[:1]).kind in ("healthy", "dimensional collapse")  # one spectrum, of which there is no more
+    assert verdict.sentence.startswith("No verdict yet: too few steps. Effective rank ")
+    assert verdict.sentence.endswith(" of 64 at step 10.")
+    assert judge(seen[:1]).kind in ("healthy", "dimensional collapse")  # a single spectrum that is not part of a run
 
 
-def test_a_dip_is_no_collapse() -> None:
+def test_a_temporary_collapse_is_no_collapse() -> None:
     assert judge(*series([EVEN, FLAT, FLAT, EVEN, EVEN])).kind == "healthy"
-    assert judge(*series([EVEN, EVEN, EVEN, FLAT, FLAT])).kind == "healthy"  # not yet
+    assert judge(*series([EVEN, EVEN, EVEN, FLAT, FLAT])).kind == "healthy"  # too short
 
 
-def test_a_method_that_leaves_few_dimensions_says_so_without_alarm() -> None:
+def test_few_dimensions_by_design_are_not_bad() -> None:
     verdict = judge(*series([FLAT] * 5), few_dimensions="Theorem 3.")
     assert verdict.kind == "few dimensions"
     assert not verdict.bad
@@ -65,7 +65,7 @@ def test_a_method_that_leaves_few_dimensions_says_so_without_alarm() -> None:
 
 
 @pytest.mark.parametrize("dimension, few", [(2, 1), (8, 1), (16, 1), (29, 3), (64, 7), (512, 7), (2048, 31)])
-def test_how_few_is_few(dimension: int, few: int) -> None:
+def test_the_limit_of_few_dimensions(dimension: int, few: int) -> None:
     def kind(count: int) -> str:
         return judge([Snapshot.of(torch.tensor([1.0] * count + [1e-12] * (dimension - count)), {})]).kind
 
@@ -74,53 +74,53 @@ def test_how_few_is_few(dimension: int, few: int) -> None:
     assert kind(dimension) == "healthy"
 
 
-def test_one_dimension_that_is_all_there_is_is_no_collapse() -> None:
+def test_a_one_dimensional_embedding_is_no_collapse() -> None:
     assert judge([Snapshot.of(torch.ones(1), {})]).kind == "healthy"
 
 
-def test_a_long_tail_behind_some_strong_directions_is_no_collapse() -> None:
-    """The numbers are of two runs of Barlow Twins after some hundred steps; they ended well."""
+def test_a_long_tail_after_some_strong_directions_is_no_collapse() -> None:
+    """The numbers come from two good runs of Barlow Twins after some hundred steps."""
     for dimension, rank, above in ((1024, 12.1, 8), (2048, 25.9, 10)):
         assert not Snapshot(1, dimension, rank, above, 1.0).few_dimensions
         assert Snapshot(1, dimension, 1.1 * above, above, 1.0).few_dimensions
 
 
-def test_a_strong_first_direction_before_a_rich_rest_is_no_collapse() -> None:
+def test_one_dominant_direction_with_many_others_is_no_collapse() -> None:
     spectrum = torch.tensor([1000.0] + [1.0] * 63)  # one singular value above 0.1 of the largest, effective rank 47
     assert judge([Snapshot.of(spectrum, {})]).kind == "healthy"
 
 
-def test_rounding_of_many_dimensions_does_not_hide_a_collapse() -> None:
-    spectrum = torch.tensor([1.0, 0.5] + [1e-7] * 2046)  # float32 leaves about that much
+def test_rounding_errors_in_many_dimensions_do_not_hide_a_collapse() -> None:
+    spectrum = torch.tensor([1.0, 0.5] + [1e-7] * 2046)  # about the rounding error of float32
     assert judge([Snapshot.of(spectrum, {})]).kind == "dimensional collapse"
 
 
-def test_the_remedy_is_not_the_method_that_failed() -> None:
+def test_the_remedy_does_not_suggest_the_method_of_the_run() -> None:
     assert "frossl" in judge(*series([FLAT] * 5), method="byol").remedy
     assert "frossl" not in judge(*series([FLAT] * 5), method="frossl").remedy
 
 
-def test_one_place_is_a_complete_collapse() -> None:
-    spectra = [EVEN, EVEN, [1e-3] * 64, [1e-3] * 64, [1e-3] * 64]  # of a mean square of 100
+def test_one_point_is_a_complete_collapse() -> None:
+    spectra = [EVEN, EVEN, [1e-3] * 64, [1e-3] * 64, [1e-3] * 64]  # the mean square is 100
     verdict = judge(*series(spectra))
     assert verdict.kind == "complete collapse"
     assert "since step 100" in verdict.sentence
     assert judge([Snapshot.of(torch.zeros(8), {})]).kind == "complete collapse"
 
 
-OFFSET = {"embedding_norm": 400.0, "uniformity": -0.001}  # EVEN has a variance of 64, 4e-4 of the mean square
+OFFSET = {"embedding_norm": 400.0, "uniformity": -0.001}  # the variance of EVEN is 64: 4e-4 of the mean square
 
 
 def test_rich_embeddings_with_a_common_offset_did_not_collapse() -> None:
     verdict = judge([Snapshot.of(torch.tensor(EVEN), OFFSET)])
     assert (verdict.kind, verdict.bad) == ("common offset", False)
-    assert "effective rank 64.0 of 64, but a large common offset" in verdict.sentence
+    assert "effective rank 64.0 of 64. But the embeddings have a large common offset" in verdict.sentence
     assert "Subtract the mean" in verdict.remedy
     turned = judge([Snapshot.of(torch.tensor(EVEN), OFFSET | {"embedding_norm": 200.0})])
-    assert turned.kind == "common offset"  # by uniformity alone
+    assert turned.kind == "common offset"  # detected by uniformity alone
 
 
-def test_an_offset_hides_no_collapse() -> None:
+def test_an_offset_does_not_hide_a_collapse() -> None:
     for poor in (FLAT, [1000.0] + [1.0] * 63):
         assert judge([Snapshot.of(0.1 * torch.tensor(poor), OFFSET)]).kind == "complete collapse"
     of_rounding = [value * 4e-6 * 400**2 / 64 for value in EVEN]
@@ -133,11 +133,11 @@ def test_one_direction_is_a_complete_collapse() -> None:
     verdict = judge(*series([EVEN] * 5, uniformity=[-3.0, -1.0, -0.004, -0.002, -0.001]))
     assert verdict.kind == "complete collapse"
     assert "since step 100:" in verdict.sentence
-    for healthy in ([-3.0, -0.001, -0.1, -1.0, -1.0], [-0.001, -0.1, -0.1, -0.001, -0.001]):
-        assert judge(*series([EVEN] * 5, uniformity=healthy)).kind == "healthy"
+    for good in ([-3.0, -0.001, -0.1, -1.0, -1.0], [-0.001, -0.1, -0.1, -0.001, -0.001]):
+        assert judge(*series([EVEN] * 5, uniformity=good)).kind == "healthy"
 
 
-def test_embeddings_that_shrink_with_their_loss_collapse_and_without_it_only_fade() -> None:
+def test_shrinking_embeddings_collapse_only_if_the_loss_shrinks_too() -> None:
     scales = [1.0, 0.5, 0.05, 0.02, 0.01]
     spectra, norms = [[scale**2] * 64 for scale in scales], [10 * scale for scale in scales]
     falling = judge(*series(spectra, embedding_norm=norms, loss=[scale**2 for scale in scales]))
@@ -161,25 +161,25 @@ def test_a_probe_that_falls_while_the_loss_falls() -> None:
     verdict = judge(*series([EVEN] * 5, online_accuracy=accuracy, loss=loss))
     assert verdict.kind == "falling probe"
     assert "90.0 % at step 10." in verdict.sentence
-    for healthy in ([0.8, 0.9, 0.75, 0.7, 0.88], [0.8, 0.9, 0.85, 0.82, 0.81], [0.3, 0.8, 0.9, 0.75, 0.7]):
-        assert judge(*series([EVEN] * 5, online_accuracy=healthy, loss=loss)).kind == "healthy"
+    for good in ([0.8, 0.9, 0.75, 0.7, 0.88], [0.8, 0.9, 0.85, 0.82, 0.81], [0.3, 0.8, 0.9, 0.75, 0.7]):
+        assert judge(*series([EVEN] * 5, online_accuracy=good, loss=loss)).kind == "healthy"
     assert "while the loss falls" in verdict.sentence
     assert "augment" in verdict.remedy
     unstable = judge(*series([EVEN] * 5, online_accuracy=accuracy, loss=loss[::-1]))
     assert unstable.kind == "falling probe"
     assert "while the loss falls" not in unstable.sentence
-    assert unstable.evidence == ("the loss went from 2 to 5 in that time",)
+    assert unstable.evidence == ("the loss changed from 2 to 5 in the same steps",)
     assert "Lower lr" in unstable.remedy
 
 
-def test_a_rising_loss_alone_is_told_and_no_more() -> None:
+def test_a_rising_loss_is_only_mentioned() -> None:
     verdict = judge(*series([EVEN] * 5, online_accuracy=[0.5, 0.6, 0.7, 0.8, 0.9], loss=[1.0, 2.0, 3.0, 4.0, 5.0]))
     assert verdict.kind == "healthy"
     assert any("the loss rose from 1 to 5" in text for text in verdict.evidence)
 
 
 @pytest.mark.parametrize("before", ["untrained", "before training"])
-def test_labels_have_the_last_word(before: str) -> None:
+def test_lower_accuracy_than_before_training_is_bad(before: str) -> None:
     healthy = judge(*series([EVEN] * 5))
     accuracies = {"untrained": 0.1, before: 0.4351, "raw pixels": 0.415}
     verdict = by_labels(healthy, accuracies | {"trained": 0.3064}, 10_000)
@@ -195,9 +195,9 @@ def test_labels_have_the_last_word(before: str) -> None:
     assert by_labels(collapsed, accuracies | {"trained": 0.2}, 10_000) is collapsed
 
 
-def test_a_probe_on_few_images_must_fall_beyond_chance() -> None:
+def test_a_fall_of_accuracy_must_exceed_chance() -> None:
     accuracy, loss = [0.8, 0.9, 0.75, 0.7, 0.72], [5.0, 4.0, 3.0, 2.0, 1.0]
-    # 0.9 against 0.75, the best of the last three: 3 √((0.09 + 0.1875) / n) is 0.15 at n = 111.
+    # The fall is from 0.9 to 0.75, the best of the last three: 3 √((0.09 + 0.1875) / n) is 0.15 at n = 111.
     kinds = {
         held_out: judge(*series([EVEN] * 5, online_accuracy=accuracy, loss=loss), held_out=held_out).kind
         for held_out in (25, 110, 112, 10_000)
@@ -205,7 +205,7 @@ def test_a_probe_on_few_images_must_fall_beyond_chance() -> None:
     assert kinds == {25: "healthy", 110: "healthy", 112: "falling probe", 10_000: "falling probe"}
 
 
-def test_a_loss_of_equal_shares_says_that_nothing_is_assigned() -> None:
+def test_a_loss_of_equal_probabilities_is_guessing() -> None:
     guess = math.log(4096)
     losses = [8.0, 8.2, 8.31, 8.317, 8.3177]
     verdict = judge(*series([EVEN] * 5, loss=losses), guess=guess)
@@ -213,16 +213,16 @@ def test_a_loss_of_equal_shares_says_that_nothing_is_assigned() -> None:
     assert verdict.bad
     assert "8.3177" in verdict.sentence
     assert judge(*series([EVEN] * 5, loss=losses)).kind == "healthy"
-    assert judge(*series([EVEN] * 5, loss=[8.0, 8.2, 8.3, 8.317, 8.3177]), guess=guess).kind == "healthy"  # not yet
+    assert judge(*series([EVEN] * 5, loss=[8.0, 8.2, 8.3, 8.317, 8.3177]), guess=guess).kind == "healthy"  # too short
 
 
-def test_a_loss_that_never_moves_is_not_healthy() -> None:
+def test_a_constant_loss_is_bad() -> None:
     verdict = judge(*series([EVEN] * 5, loss=[0.0] * 5))
     assert (verdict.kind, verdict.bad) == ("standing still", True)
     assert judge(*series([EVEN] * 5, loss=[1.0, 1.0, 1.0, 1.0, 1.0 - 1e-7])).kind == "healthy"
 
 
-def test_a_loss_that_is_not_finite_from_the_start_is_no_fault_of_the_learning_rate() -> None:
+def test_a_loss_that_is_not_finite_at_the_first_step_is_not_blamed_on_the_learning_rate() -> None:
     assert "lr" not in (not_finite(1, ["loss"]).remedy or "lr")
     assert "lr" in (not_finite(2, ["loss"]).remedy or "")
 
@@ -243,6 +243,6 @@ def test_a_record_is_plain_json() -> None:
     assert math.isfinite(Snapshot.of(torch.ones(4), {}).rank)
 
 
-def test_the_least_rank_of_many_dimensions_is_a_sixty_fourth() -> None:
+def test_above_512_dimensions_the_limit_is_a_sixty_fourth() -> None:
     assert Snapshot(1, 2048, 31.0, 2, 1.0).few_dimensions
     assert not Snapshot(1, 2048, 33.0, 2, 1.0).few_dimensions

@@ -1,4 +1,4 @@
-"""A page in headless Chromium: its DOM after the scripts have run, its console, its picture."""
+"""Opens pages in headless Chromium and returns their DOM after the scripts ran, console messages and screenshots."""
 
 import base64
 import io
@@ -23,12 +23,12 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 class Element:
     tag: str
     attributes: dict[str, str | None]
-    inside: tuple[str, ...]  # the data-chart of the figures around it
+    inside: tuple[str, ...]  # data-chart of the enclosing figures
     text: list[str]
 
 
 class _Elements(HTMLParser):
-    """All elements in document order; `text` is what stands directly in each."""
+    """All elements in document order. `text` is the text directly in an element, without that of its children."""
 
     VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
 
@@ -64,7 +64,7 @@ def elements(html: str) -> list[Element]:
 
 
 def texts(html: str, *tags: str) -> list[str]:
-    """What stands in the elements of these tags, their children left out."""
+    """Return the text of all elements of these tags, without that of their children."""
     return ["".join(element.text).strip() for element in elements(html) if element.tag in tags]
 
 
@@ -84,7 +84,7 @@ def _chromium(page: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def visit(page: Path, script: str = "", *flags: str) -> Visit:
-    """Open a page from its file. `script` is run in it after its own scripts, as a reader's hand would."""
+    """Open a page from its file. `script` runs after the scripts of the page and acts like a user."""
     if script:
         copy = page.with_name(f"{page.stem}-visited.html")
         copy.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
@@ -98,9 +98,9 @@ def screenshot(page: Path, picture: Path, width: int, height: int, *flags: str) 
 
 
 def width_needed(page: Path, width: int, frame: Path) -> tuple[int, int]:
-    """The width that a page has in a frame of `width` pixels, and the width that its content takes.
+    """Return the width of a page in a frame of `width` pixels, and the width of its content.
 
-    Chromium's own window has a least width; a frame has none.
+    A frame is used because the window of Chromium has a minimum width.
     """
     script = """
     document.querySelector("iframe").addEventListener("load", (event) => {
@@ -120,7 +120,7 @@ def opened(made: dict[str, Any]) -> tuple[str, np.ndarray]:
 
 
 def tile_at(made: dict[str, Any], number: int) -> np.ndarray:
-    """The pixels that a browser shows for `background-position` as CSS defines it: p % of (sheet − frame)."""
+    """Return the pixels that a browser shows: CSS defines `background-position` p % as p % of (sheet − frame)."""
     _, pixels = opened(made)
     side = made["side"]
     across, down = (float(part.rstrip("%")) / 100 for part in position(made, number).split())
@@ -129,7 +129,7 @@ def tile_at(made: dict[str, Any], number: int) -> np.ndarray:
 
 
 def paths(dom: str) -> dict[str, list[str]]:
-    """The lines that stand in each chart."""
+    """Return the drawn lines of each chart."""
     drawn: dict[str, list[str]] = {}
     for element in elements(dom):
         if element.tag == "path" and element.attributes.get("class") == "line":

@@ -1,4 +1,4 @@
-"""Run folders with numbers made up but plausible, and the JSON blob of their pages."""
+"""Run folders with made-up but plausible numbers, and the JSON object of their pages."""
 
 import json
 import math
@@ -49,13 +49,13 @@ def steps_of(total: int) -> list[int]:
 
 
 def spectrum(size: int, step: int, speed: float) -> list[float]:
-    """Power laws that spread out over the steps, the later ranks later."""
+    """Return a power law that becomes flatter over the steps, first for the largest eigenvalues."""
     grown = [1 / (1 + (rank / speed) ** 2 / step) for rank in range(1, size + 1)]
     return [3 * value * rank**-0.7 + 1e-9 for rank, value in enumerate(grown, start=1)]
 
 
 def fake_run(path: Path, *, epochs: int = 40, done: int = 480, labels: bool = True, **values: Any) -> RunFolder:
-    """A run of 12 steps an epoch, stopped after `done` steps, its numbers made up but plausible."""
+    """Create a run of 12 steps per epoch that was stopped after `done` steps."""
     values = {
         "data": "digits",
         "method": "frossl",
@@ -90,7 +90,7 @@ def finished_run(path: Path, **changes: Any) -> RunFolder:
 
 
 def fake_pictures(points: int = 40, classes: int | None = 4) -> dict[str, Any]:
-    """Points on a wide spiral that ends at (1, 0); the picture of image i has the shade i."""
+    """Return pictures: a map whose points form a spiral that ends at (1, 0). The picture of image i has the shade i."""
     tiles = torch.arange(points, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 8, 8)
 
     def about(rows: list[int]) -> dict[str, list[Any]]:
@@ -132,6 +132,6 @@ def pictured_run(path: Path, *, classes: int | None = 4, **changes: Any) -> RunF
 
 
 def blob(html: str) -> dict[str, Any]:
-    """The JSON as a browser would find it: the text up to the first end of a script element."""
+    """Return the JSON as a browser reads it: up to the first end tag of a script element."""
     text = html.split('<script type="application/json" id="charts">')[1].split("</script")[0]
     return json.loads(text)

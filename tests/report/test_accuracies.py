@@ -1,4 +1,4 @@
-"""Accuracies on the page of a run: which are better than others by more than chance, and where that is said."""
+"""Accuracies on the report page: the table, the tiles, and which differences are larger than chance explains."""
 
 import json
 
@@ -10,7 +10,7 @@ from twofold.report.accuracies import accuracy_table, shortfall
 from twofold.report.page import render
 
 
-def test_the_table_is_in_per_cent_with_the_clearly_best_of_a_column_marked(tmp_path):
+def test_the_table_is_in_per_cent_and_the_clearly_best_cell_is_bold(tmp_path):
     html = render(finished_run(tmp_path / "run"))
     head, table = texts(html, "th")[:4], elements(html)
     assert head == ["accuracy, %", "linear", "linear, 10 labels per class", "kNN"]
@@ -20,23 +20,23 @@ def test_the_table_is_in_per_cent_with_the_clearly_best_of_a_column_marked(tmp_p
         "93.0", "80.1", "90.0",
         "95.5", "85.0", "97.1",
     ]  # fmt: skip
-    # Of kNN, 97.1 and 96.1 differ by less than 360 test images can tell.
+    # The kNN accuracies 97.1 and 96.1 differ by less than chance explains on 360 test images.
     assert [i for i, cell in enumerate(cells) if cell.attributes.get("class") == "best"] == [0, 1]
     assert texts(html, "small") == ["\N{PLUS-MINUS SIGN} 1.2"] * 3
 
 
-def test_the_first_numbers_stand_beside_what_they_are_compared_with(tmp_path):
+def test_tiles_show_each_number_with_its_baselines(tmp_path):
     html = render(finished_run(tmp_path / "run"))
     values = [e for e in elements(html) if e.attributes.get("class") in ("value", "beside", "warning")]
     assert ["".join(e.text).strip() for e in values] == [
-        "97.1", "93.0 untrained · 95.5 raw pixels",
-        "96.1", "90.0 untrained · 97.1 raw pixels", "not better than raw pixels",
-        f"{3 + 480**0.4:.3g}", "of 64 dimensions, the encoder's output for augmented images",
+        "97.1", "untrained 93.0 % · raw pixels 95.5 %",
+        "96.1", "untrained 90.0 % · raw pixels 97.1 %", "not better than raw pixels",
+        f"{3 + 480**0.4:.3g}", "of 64 dimensions of the encoder's output, measured on augmented images",
         "2,560", "cpu",
     ]  # fmt: skip
 
 
-def test_missing_numbers_leave_gaps_and_no_columns(tmp_path):
+def test_missing_numbers_are_dashes_and_empty_columns_are_left_out(tmp_path):
     table = accuracy_table([{"name": "trained", "knn_accuracy": 0.5}, {"name": "untrained"}])
     assert table is not None
     assert table["columns"] == ["kNN"]
@@ -46,13 +46,13 @@ def test_missing_numbers_leave_gaps_and_no_columns(tmp_path):
     assert "not evaluated yet" in render(folder)
 
 
-def test_of_numbers_that_print_alike_none_is_the_best():
+def test_equal_displayed_numbers_are_not_bold():
     table = accuracy_table([{"name": "a", "knn_accuracy": 0.97141}, {"name": "b", "knn_accuracy": 0.97139}])
     assert table is not None
     assert [row["cells"][0]["best"] for row in table["rows"]] == [False, False]
 
 
-def test_few_labels_have_no_column_where_they_were_all_labels(tmp_path):
+def test_the_few_labels_column_is_left_out_if_the_numbers_are_missing(tmp_path):
     folder = finished_run(tmp_path / "run")
     none = {"few_labels_accuracy": None, "few_labels_sd": None, "labels_per_class": None}
     folder.write("results.json", json.dumps(RESULTS | {"table": [row | none for row in RESULTS["table"]]}))
@@ -67,7 +67,7 @@ def test_few_labels_have_no_column_where_they_were_all_labels(tmp_path):
         ((0.525, 0.03), (0.483, 0.03), False),
     ],
 )
-def test_bold_heeds_the_deviations_of_both(first, second, best):
+def test_bold_considers_both_standard_deviations(first, second, best):
     rows = [{"name": "?", "few_labels_accuracy": value, "few_labels_sd": sd} for value, sd in (first, second)]
     table = accuracy_table(rows, 10**9)
     assert table is not None
@@ -85,14 +85,14 @@ def test_bold_heeds_the_deviations_of_both(first, second, best):
         (0.70, 10_000, "not better than untrained"),
     ],
 )
-def test_training_that_did_not_pay_is_said_in_words(untrained, test_images, words):
+def test_a_baseline_that_training_does_not_beat_is_named(untrained, test_images, words):
     trained = {"name": "trained", "knn_accuracy": 0.60}
     others = [{"name": "untrained", "knn_accuracy": untrained}, {"name": "raw pixels", "knn_accuracy": 0.05}]
     assert shortfall(trained, others, "knn_accuracy", test_images) == words
 
 
-def test_all_that_training_did_not_beat_is_named():
+def test_all_baselines_that_training_does_not_beat_are_named():
     trained = {"name": "trained", "linear_accuracy": 0.60}
     others = [{"name": str(value), "linear_accuracy": value} for value in (0.55, 0.6, 0.65)]
-    said = "not better than 0.6 and 0.65; not clearly better than 0.55"
-    assert shortfall(trained, others, "linear_accuracy", 50) == said
+    expected = "not better than 0.6 and 0.65; not clearly better than 0.55"
+    assert shortfall(trained, others, "linear_accuracy", 50) == expected

@@ -1,4 +1,4 @@
-"""Several runs on one page: the table and its order, curves by epoch and by time, maps that share their pictures."""
+"""The comparison page: its sortable table, curves by epoch and by time, and maps that share their pictures."""
 
 import errno
 import json
@@ -16,12 +16,12 @@ from twofold.report.charts import clock
 from twofold.report.compare import names_of, render_comparison, write_comparison
 from twofold.runs.folder import RunFolder
 
-in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: what the script draws cannot be seen")
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to run the scripts of the page")
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[RunFolder]:
-    """A finished run, a better one of another method, and one that was stopped."""
+    """Return a finished run, a better run of another method, and an unfinished run."""
     first = pictured_run(tmp_path / "first")
     better = pictured_run(tmp_path / "second", method="simclr", temperature=0.2)
     table = [row | {"linear_accuracy": 0.985} for row in RESULTS["table"][:1]]  # type: ignore[index]
@@ -30,7 +30,7 @@ def runs(tmp_path: Path) -> list[RunFolder]:
 
 
 def cells(html: str) -> list[list[str]]:
-    """The first table, row by row: its head, then one row for each run."""
+    """Return the first table row by row: the head, then the runs and the baselines."""
     rows: list[list[str]] = []
     for element in elements(html.split("<table")[1].split("</table>")[0].join(["<table", "</table>"])):
         if element.tag == "tr":
@@ -45,7 +45,7 @@ def records(html: str) -> list[dict[str, str]]:
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 
-def test_the_table_has_what_each_run_has(runs: list[RunFolder]) -> None:
+def test_the_table_has_a_row_of_numbers_for_each_run(runs: list[RunFolder]) -> None:
     html = render_comparison(runs)
     table = records(html)[:3]
     assert [row["run"] for row in table] == ["first", "second", "third"]
@@ -56,12 +56,12 @@ def test_the_table_has_what_each_run_has(runs: list[RunFolder]) -> None:
     assert [row["MiB"] for row in table] == ["", "2,000", ""]
     assert [row["training time"] for row in table] == ["48 s", "48 s", "8.4 s"]
     assert [row["few labels"] for row in table] == ["92.1", "92.1", ""]
-    # Of the two that were trained to the end, and of the two that the first is measured against.
+    # The two finished runs and the two baselines of the first run have standard deviations.
     assert texts(html.split("</table>")[0], "small") == ["\N{PLUS-MINUS SIGN} 1.2"] * 4
     assert "MiB" not in cells(render_comparison([runs[0], runs[2]]))[0]
 
 
-def test_runs_that_differ_in_their_seed_alone_are_one_row(tmp_path: Path) -> None:
+def test_runs_that_differ_only_in_their_seed_share_a_row(tmp_path: Path) -> None:
     def run(name: str, linear: float, verdict: str, **values: object) -> RunFolder:
         folder = finished_run(tmp_path / name, **values)
         table = [row | {"linear_accuracy": linear} for row in TABLE[:1]]
@@ -80,14 +80,14 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(tmp_path: Path) -> Non
     html = render_comparison(runs)
     part = html.split('id="seeds"')[1].split("</section>")[0]
     assert [(row["configuration"], row["seeds"], row["verdict"], row["linear"]) for row in records(part)] == [
-        ("frossl", "0, 1, 2", "2 healthy, 1 falling probe", "93.0"),
-        ("simclr, temperature=0.5", "7", "healthy", "80.0"),
-        ("simclr, temperature=0.1", "7", "healthy", "70.0"),
+        ("frossl", "0, 1, 2", "no collapse (2), falling probe (1)", "93.0"),
+        ("simclr, temperature=0.5", "7", "no collapse", "80.0"),
+        ("simclr, temperature=0.1", "7", "no collapse", "70.0"),
     ]
-    # Of 90, 92 and 97: √((9 + 1 + 16) / 2).
+    # The standard deviation of 90, 92 and 97 is √((9 + 1 + 16) / 2).
     assert texts(part, "small")[0] == "\N{PLUS-MINUS SIGN} 3.6"
     assert 'id="seeds"' not in render_comparison(runs[2:])
-    # A second run with one seed is none with another, and other images are another configuration.
+    # A second run with the same seed is not counted, and other images make another configuration.
     again = run("again", 0.50, "healthy", seed=0)
     assert 'id="seeds"' not in render_comparison([runs[0], again])
     for folder, fingerprint in ((runs[0], "one"), (runs[1], "one"), (runs[2], "other")):
@@ -101,14 +101,14 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(tmp_path: Path) -> Non
         write_comparison([runs[0], RunFolder(runs[0].path)], tmp_path / "page.html")
 
 
-def test_what_runs_are_measured_against_stands_once_where_it_is_the_same(tmp_path: Path) -> None:
+def test_equal_baselines_share_a_row(tmp_path: Path) -> None:
     same = [finished_run(tmp_path / name) for name in ("a", "b")]
     below = records(render_comparison(same))[2:]
     assert [(row["run"], row["data"], row["linear"], row["kNN"], row["method"]) for row in below] == [
         ("untrained", "digits", "93.0", "90.0", ""),
         ("raw pixels", "digits", "95.5", "97.1", ""),
     ]
-    # Another encoder: its untrained weights do otherwise, raw pixels do not.
+    # With another encoder, the accuracy of untrained weights differs, but that of raw pixels does not.
     other = finished_run(tmp_path / "c")
     table = [row | ({"linear_accuracy": 0.5} if row["name"] == "untrained" else {}) for row in TABLE]
     other.write("results.json", json.dumps(RESULTS | {"table": table}))
@@ -131,7 +131,7 @@ def test_what_runs_are_measured_against_stands_once_where_it_is_the_same(tmp_pat
     assert [row["run"] for row in below] == ["untrained, a", "raw pixels, a"]
 
 
-def test_keys_in_which_runs_differ_are_listed_and_no_others(runs: list[RunFolder]) -> None:
+def test_only_keys_with_different_values_are_listed(runs: list[RunFolder]) -> None:
     html = render_comparison(runs)
     listed = html.split('id="differences"')[1]
     assert texts(listed, "th")[4:] == ["method", "temperature"]
@@ -153,14 +153,14 @@ def test_curves_by_epoch_and_by_time(runs: list[RunFolder]) -> None:
     assert accuracy["y"][-1] == pytest.approx(100 * (0.99 - 0.9 / (1 + 480 / 25)), abs=1e-2)
 
 
-def test_the_clock_adds_up_over_resumed_stretches() -> None:
+def test_the_clock_adds_up_over_resumed_parts() -> None:
     timing = [(1, 1.0), (2, 2.0), (3, 3.0), (3, 0.5), (4, 1.5), (5, 0.25)]
     assert clock([{"step": step, "seconds": seconds} for step, seconds in timing]) == {
         1: 1.0, 2: 2.0, 3: 3.5, 4: 4.5, 5: 4.75
     }  # fmt: skip
 
 
-def test_long_runs_are_told_in_larger_units(tmp_path: Path) -> None:
+def test_long_runs_use_larger_units_of_time(tmp_path: Path) -> None:
     folders = [finished_run(tmp_path / name) for name in "ab"]
     folders[0].append("timing.jsonl", {"step": 480, "seconds": 9000.0})
     charts = blob(render_comparison(folders))
@@ -180,7 +180,7 @@ def test_runs_on_the_same_images_share_their_pictures(
     other = finished_run(tmp_path / "other")
     other.write("pictures.json", json.dumps(fake_pictures(points=30)))
     assert render_comparison([runs[0], other]).count("data:image/png;base64,") == 2
-    # Pictures beyond the limit are left out; their points are not.
+    # Pictures beyond the limit are left out, but their points are kept.
     monkeypatch.setattr(compare, "PICTURE_BYTES", len(address))
     html = render_comparison([runs[0], other])
     assert html.count("data:image/png;base64,") == 1
@@ -188,12 +188,12 @@ def test_runs_on_the_same_images_share_their_pictures(
     assert len(blob(html)["map-1"]["points"]["x"]) == 30
 
 
-def test_names_are_as_short_as_can_be() -> None:
+def test_names_are_as_short_as_possible() -> None:
     assert names_of([Path("/runs/a"), Path("/runs/b")]) == ["a", "b"]
     assert names_of([Path("/x/1/a"), Path("/x/2/a"), Path("/x/2/b")]) == ["1/a", "2/a", "2/b"]
 
 
-def test_what_cannot_be_compared_or_written_is_refused(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_a_single_run_and_a_missing_output_folder_are_refused(runs: list[RunFolder], tmp_path: Path) -> None:
     with pytest.raises(TwofoldError, match="two runs or more"):
         write_comparison([runs[0], RunFolder(runs[0].path / ".." / "first")], tmp_path / "page.html")
     for out in (tmp_path / "nowhere" / "page.html", tmp_path):
@@ -201,7 +201,9 @@ def test_what_cannot_be_compared_or_written_is_refused(runs: list[RunFolder], tm
             write_comparison(runs, out)
 
 
-def test_what_the_disk_refuses_is_said(runs: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_disk_is_reported(
+    runs: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -216,7 +218,7 @@ def test_what_the_disk_refuses_is_said(runs: list[RunFolder], tmp_path: Path, mo
         write_comparison(runs, tmp_path / "page.html")
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_names_cannot_inject_html(tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
     folders = [fake_run(tmp_path / name, done=24, method=evil + name) for name in "ab"]
     html = render_comparison(folders)
@@ -242,7 +244,7 @@ def test_a_browser_draws_and_sorts_it(runs: list[RunFolder], tmp_path: Path) -> 
     seen = visit(page, SORT)
     assert seen.console == []
     (body,) = [element for element in elements(seen.dom) if element.tag == "body"]
-    # Numbers fall at the first click, words rise; who has no number stays last.
+    # The first click sorts numbers descending and words ascending. Rows without a number stay last.
     assert body.attributes["data-orders"] == (
         "second first raw pixels untrained third; untrained raw pixels first second third; "
         "first raw pixels second third untrained; first third second raw pixels untrained"
@@ -270,14 +272,14 @@ def test_pointing_at_an_image_marks_it_in_maps_of_the_same_images(runs: list[Run
     assert seen.console == []
     rings = {e.inside[0]: e.attributes for e in elements(seen.dom) if e.attributes.get("class") == "ring"}
     assert set(rings) == {"map-0", "map-1", "map-2"}
-    # The two maps are the same, so the mark has the same place; the third map has other images.
+    # The first two maps are equal, so the mark is at the same point. The third map has other images.
     assert rings["map-0"]["cx"] == rings["map-1"]["cx"]
     assert float(rings["map-0"]["cx"] or 0) > 100
     assert [("none" in (rings[name].get("style") or "")) for name in sorted(rings)] == [False, False, True]
 
 
 def flat_run(path: Path, classes: int = 4) -> RunFolder:
-    """Its map is a fifth as high as that of other runs."""
+    """Return a run whose map is a fifth as high as that of other runs."""
     folder = finished_run(path)
     pictures = fake_pictures(classes=classes)
     pictures["map"]["y"] = [0.2 * y for y in pictures["map"]["y"]]
@@ -311,7 +313,7 @@ def test_maps_of_the_same_classes_share_height_legend_and_switch(runs: list[RunF
 
 
 @in_browser
-def test_maps_of_other_classes_have_legends_of_their_own(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_maps_of_different_classes_have_their_own_legends(runs: list[RunFolder], tmp_path: Path) -> None:
     seen = visit(write_comparison([runs[0], flat_run(tmp_path / "flat", classes=3)], tmp_path / "page.html"))
     assert seen.console == []
     legends = [e.inside for e in elements(seen.dom) if e.attributes.get("class") in ("classes", "modes")]
@@ -321,7 +323,7 @@ def test_maps_of_other_classes_have_legends_of_their_own(runs: list[RunFolder], 
 
 
 @in_browser
-def test_a_phone_can_show_it(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_the_page_fits_a_phone(runs: list[RunFolder], tmp_path: Path) -> None:
     page = write_comparison(runs, tmp_path / "page.html")
     assert width_needed(page, 390, tmp_path / "frame.html") == (390, 390)
 
@@ -329,5 +331,5 @@ def test_a_phone_can_show_it(runs: list[RunFolder], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "seconds, unit", [(1.0, "seconds"), (119.0, "seconds"), (120.0, "minutes"), (7199.0, "minutes"), (7200.0, "hours")]
 )
-def test_the_unit_of_time_is_one_of_which_there_are_two(seconds: float, unit: str) -> None:
+def test_the_longest_run_takes_at_least_two_units_of_time(seconds: float, unit: str) -> None:
     assert compare.time_unit([SimpleNamespace(timing=[{"step": 1, "seconds": seconds}])])[0] == unit

@@ -1,4 +1,4 @@
-"""The page of a run: what it says, that it is safe, and that a browser draws it."""
+"""The report page of a run: its texts, its safety, and its charts in a browser."""
 
 import json
 import math
@@ -25,13 +25,13 @@ CHARTS = (
     "final_spectrum",
     "speed",
 )
-in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: what the script draws cannot be seen")
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to run the scripts of the page")
 
 
 # ---------------------------------------------------------------------------------------------- the text
 
 
-def test_write_report_leaves_one_file_that_needs_nothing_else(tmp_path):
+def test_the_report_is_one_self_contained_file(tmp_path):
     folder = finished_run(tmp_path / "run")
     path = write_report(folder)
     assert path == tmp_path / "run" / "report.html"
@@ -46,7 +46,7 @@ def test_write_report_leaves_one_file_that_needs_nothing_else(tmp_path):
     assert len(html) < 200_000
 
 
-def test_the_page_says_what_was_run(tmp_path):
+def test_the_page_states_the_facts_of_the_run(tmp_path):
     html = render(finished_run(tmp_path / "run"))
     assert texts(html, "h1") == ["frossl on digits"]
     facts = texts(html, "span")
@@ -63,7 +63,7 @@ def test_the_page_says_what_was_run(tmp_path):
     assert RESULTS["command"] in texts(html, "code")
 
 
-def test_the_verdict_comes_first_and_only_where_there_is_one(tmp_path):
+def test_the_verdict_comes_first_if_there_is_one(tmp_path):
     folder = finished_run(tmp_path / "run")
     assert 'id="verdict"' not in render(folder)
     folder.write("results.json", json.dumps(RESULTS | {"verdict": VERDICT}))
@@ -72,12 +72,12 @@ def test_the_verdict_comes_first_and_only_where_there_is_one(tmp_path):
     assert texts(html, "h2")[0] == VERDICT["sentence"]
     assert texts(html, "li") == VERDICT["evidence"]
     assert VERDICT["remedy"] in texts(html, "p")
-    assert "those of the embeddings" in html
+    assert "measured on the embeddings" in html
     assert "verdict bad" in [e.attributes.get("class") for e in elements(html)]
     folder.write("results.json", json.dumps(RESULTS | {"verdict": {"kind": "healthy", "sentence": "Well."}}))
     html = render(folder)
     assert "verdict good" in [e.attributes.get("class") for e in elements(html)]
-    assert "those of the embeddings" not in html
+    assert "measured on the embeddings" not in html
 
 
 def test_speed_time_and_memory_are_stated(tmp_path):
@@ -89,13 +89,13 @@ def test_speed_time_and_memory_are_stated(tmp_path):
         "training": "48 s",
         "with evaluation": "1 min 11 s",
         "images per second, median": "2,560",
-        "peak memory of the accelerator": "1,234 MiB",
-        "peak memory of the process": "700 MiB",
+        "peak GPU memory": "1,234 MiB",
+        "peak process memory": "700 MiB",
         "device": "cpu",
     }
 
 
-def test_configuration_starts_with_what_the_user_set(tmp_path):
+def test_the_configuration_starts_with_the_values_of_the_user(tmp_path):
     html = render(finished_run(tmp_path / "run"))
     rows = [e for e in elements(html) if e.attributes.get("scope") == "row"][3:]
     assert ["".join(row.text) for row in rows] == ["data", "epochs", "lr", "scaled_lr", "method", "seed", "betas"]
@@ -104,7 +104,7 @@ def test_configuration_starts_with_what_the_user_set(tmp_path):
     assert "0.9,0.999" in texts(html, "td")
 
 
-def test_the_folder_of_sets_is_listed_only_where_sets_are_looked_for_or_it_was_asked_for(tmp_path):
+def test_data_dir_is_listed_only_for_named_datasets_or_if_the_user_set_it(tmp_path):
     def listed(name, **values):
         return "data_dir" in texts(render(fake_run(tmp_path / name, done=0, data_dir="/sets", **values)), "th")
 
@@ -128,19 +128,19 @@ def test_the_folder_of_sets_is_listed_only_where_sets_are_looked_for_or_it_was_a
         (None, None),
     ],
 )
-def test_the_command_to_repeat_a_run_leaves_its_folder_alone(recorded, shown):
+def test_the_command_to_reproduce_a_run_omits_its_folder(recorded, shown):
     assert repeating(recorded) == shown
 
 
-def test_only_what_began_in_python_is_repeated_there(tmp_path):
+def test_only_runs_started_from_python_say_so(tmp_path):
     arrays = finished_run(tmp_path / "arrays")
     arrays.write("results.json", json.dumps(RESULTS | {"command": None}))
-    assert "From Python" in render(arrays)
-    assert "From Python" not in render(finished_run(tmp_path / "shell"))
-    assert "From Python" not in render(fake_run(tmp_path / "stopped", done=200))
+    assert "started from Python" in render(arrays)
+    assert "started from Python" not in render(finished_run(tmp_path / "shell"))
+    assert "started from Python" not in render(fake_run(tmp_path / "stopped", done=200))
 
 
-def test_an_unfinished_run_says_how_far_it_came_and_how_to_go_on(tmp_path):
+def test_an_unfinished_run_shows_its_progress_and_how_to_resume(tmp_path):
     html = render(fake_run(tmp_path / "run", done=84))
     assert "7 of 40 epochs" in texts(html, "span")
     assert f"twofold resume {tmp_path / 'run'}" in texts(html, "code")
@@ -153,7 +153,7 @@ def test_a_run_without_labels_has_no_accuracies(tmp_path):
     assert set(blob(html)) == set(CHARTS) - {"online_accuracy"}
 
 
-def test_curves_carry_the_recorded_values(tmp_path):
+def test_curves_contain_the_recorded_values(tmp_path):
     folder = finished_run(tmp_path / "run")
     charts, metrics = blob(render(folder)), folder.read("metrics.jsonl")
     assert tuple(charts) == CHARTS
@@ -195,7 +195,7 @@ def test_long_runs_make_small_pages(tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 10, 11, 1000])
-def test_thin_keeps_both_ends_and_no_more_than_asked(count):
+def test_thin_keeps_both_ends_and_at_most_that_many(count):
     kept = thin(count, 10)
     assert kept == sorted(set(kept))
     assert len(kept) == min(count, 10) or len(kept) >= 5
@@ -203,7 +203,7 @@ def test_thin_keeps_both_ends_and_no_more_than_asked(count):
     assert not count or (kept[0], kept[-1]) == (0, count - 1)
 
 
-def test_time_adds_up_over_resumed_stretches():
+def test_time_adds_up_over_resumed_parts():
     timing = [{"seconds": s} for s in (1.0, 5.0, 2.0, 9.0)]
     assert total_seconds(timing, None) == 14
     assert total_seconds(timing, 12.0) == 17
@@ -232,17 +232,17 @@ def test_names_cannot_break_out_of_the_page(tmp_path):
     assert evil in texts(html, "th")
 
 
-def test_a_path_is_titled_by_its_last_part(tmp_path):
+def test_the_title_names_the_last_part_of_a_path(tmp_path):
     html = render(fake_run(tmp_path / "run", data="/home/me/photos/鳥", done=24))
     assert texts(html, "h1") == ["frossl on 鳥"]
 
 
-def test_a_broken_configuration_is_named(tmp_path):
+def test_a_damaged_configuration_file_is_named(tmp_path):
     folder = RunFolder.create(tmp_path / "run", "{")
     with pytest.raises(TwofoldError, match=r"config\.json is not JSON"):
         write_report(folder)
     folder.write("config.json", "[]")
-    with pytest.raises(TwofoldError, match=r"config\.json is not what Twofold wrote"):
+    with pytest.raises(TwofoldError, match=r"config\.json does not have the contents that Twofold writes"):
         write_report(folder)
 
 
@@ -267,7 +267,7 @@ def test_every_chart_is_drawn(tmp_path):
     assert seen.console == []
     assert_drawn(seen.dom, CHARTS, report.read_text())
     assert [e.inside for e in elements(seen.dom) if e.tag == "svg"] == [(chart,) for chart in CHARTS]
-    # On log-log axes, the largest eigenvalue lies above the smallest: smaller y in pixels.
+    # On log-log axes, the largest eigenvalue is above the smallest: its y in pixels is smaller.
     last, *_, first = paths(seen.dom)["embeddings_eigenvalues"]
     assert all(a[1] < b[1] for a, b in zip(coordinates(first), coordinates(last), strict=True))
     axis = dict(zip(steps_of(480), [x for x, _ in coordinates(first)], strict=True))
@@ -287,7 +287,7 @@ def test_runs_that_stopped_or_have_no_labels_are_drawn_too(tmp_path, done, label
 
 
 @in_browser
-def test_a_collapsed_spectrum_and_hostile_names_are_drawn(tmp_path):
+def test_a_collapsed_spectrum_and_html_in_names_are_drawn(tmp_path):
     folder = fake_run(tmp_path / "run", done=24, data="</script><img src=x onerror=console.error(1)>")
     folder.append("spectrum.jsonl", {"step": 25, "of": "embeddings", "eigenvalues": [0.5] + [1e-17] * 63 + [0.0] * 64})
     folder.append("spectrum.jsonl", {"step": 25, "of": "features", "eigenvalues": [0.0] * 64})
@@ -297,7 +297,7 @@ def test_a_collapsed_spectrum_and_hostile_names_are_drawn(tmp_path):
     assert "<img" not in seen.dom.replace('"application/json"', "").split("<main>")[1].split("</main>")[0]
     drawn = paths(seen.dom)
     assert set(drawn) == set(CHARTS)
-    # No place on a log axis for a zero: the line ends before it.
+    # A log axis cannot show 0, so the line ends before it.
     assert (
         len(coordinates(drawn["embeddings_eigenvalues"][0]))
         == len(coordinates(drawn["embeddings_eigenvalues"][-1])) - 1
@@ -314,18 +314,18 @@ drawing.dispatchEvent(new PointerEvent("pointermove", where));
 
 
 @in_browser
-def test_hover_reads_a_chart(tmp_path):
+def test_the_tooltip_shows_recorded_values(tmp_path):
     report = write_report(finished_run(tmp_path / "run"))
     seen = visit(report, "".join(HOVER.replace("CHART", chart) for chart in ("loss", "embeddings_eigenvalues")))
     assert seen.console == []
     inside = {chart: [e for e in elements(seen.dom) if e.inside == (chart,)] for chart in CHARTS}
-    # Far to the right is the last step: its step and values, as recorded.
+    # At the right end, the tooltip shows the last step with its recorded values.
     assert "step 480" in ["".join(e.text) for e in inside["loss"] if e.tag == "b"]
     total, invariance = -4 - math.log(480) + 0.8 / 13, 0.8 / 13
     shown = ["".join(e.text) for e in inside["loss"] if e.tag == "i"]
     assert shown[0] == f"{total:.4g}".replace("-", "\N{MINUS SIGN}")
     assert shown[2] == f"{invariance:.4g}"
-    # Of a crowd, one line.
+    # On a ramp, the tooltip shows one line only.
     (value,) = [float("".join(e.text)) for e in inside["embeddings_eigenvalues"] if e.tag == "i"]
     assert any(value == pytest.approx(v, rel=1e-3) for v in spectrum(128, 480, 4))
 
@@ -352,13 +352,13 @@ def test_buttons_change_the_axis_and_hide_lines(tmp_path):
 
 @in_browser
 @pytest.mark.parametrize("scheme, dark", [(0, True), (1, False)])
-def test_the_page_is_dark_where_the_reader_asks_for_it(tmp_path, scheme, dark):
+def test_the_page_follows_the_preferred_colour_scheme(tmp_path, scheme, dark):
     report = write_report(finished_run(tmp_path / "run"))
     screenshot(report, tmp_path / "page.png", 800, 600, f"--blink-settings=preferredColorScheme={scheme}")
     levels = Image.open(tmp_path / "page.png").convert("L").histogram()
     shade = max(range(256), key=levels.__getitem__)
     assert shade < 40 if dark else shade > 240
-    # Text stands out on it.
+    # The text is readable.
     assert sum(levels[200:] if dark else levels[:60]) > 1000
 
 

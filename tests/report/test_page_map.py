@@ -1,4 +1,4 @@
-"""The map in a browser: its points, what hovering tells, its legend, its pictures."""
+"""The map in a browser: points, tooltip, legend and pictures."""
 
 import re
 from pathlib import Path
@@ -9,18 +9,18 @@ from browser import CHROMIUM, elements, visit
 from fake_runs import fake_pictures, pictured_run
 from twofold.report.page import write_report
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: what the script draws cannot be seen")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to run the scripts of the page")
 
 HOVER = """{
 const drawing = document.querySelector('[data-chart="map"] svg'), frame = drawing.getBoundingClientRect();
-// The spiral ends farthest to the right, at half the height.
+// The right end of the spiral is at half the height.
 const end = {clientX: frame.right - 20, clientY: frame.top + frame.height / 2, bubbles: true};
 drawing.dispatchEvent(new PointerEvent("pointermove", end));
 }"""
 
 
 def dots(dom: str) -> dict[str, list[tuple[float, float]]]:
-    """The points of each class, in pixels."""
+    """Return the points of each class, in pixels."""
     paths = [e for e in elements(dom) if e.tag == "path" and (e.attributes.get("class") or "").startswith("points")]
     return {
         str(e.attributes["data-label"]): [
@@ -35,7 +35,7 @@ def test_every_image_is_a_point_of_its_class(tmp_path: Path) -> None:
     assert seen.console == []
     drawn, described = dots(seen.dom), fake_pictures()["map"]
     assert {label: len(points) for label, points in drawn.items()} == {str(label): 10 for label in range(4)}
-    # Both axes have one scale, and up is up.
+    # Both axes have the same scale, and y points up.
     (x0, y0), (x1, y1) = drawn["0"][0], drawn["1"][-1]
     scale = (x1 - x0) / (described["x"][37] - described["x"][0])
     assert scale > 50
@@ -43,14 +43,14 @@ def test_every_image_is_a_point_of_its_class(tmp_path: Path) -> None:
     assert y1 - y0 == pytest.approx(-scale * (described["y"][37] - described["y"][0]), abs=0.3)
 
 
-def test_hover_shows_the_picture_and_what_is_known_of_it(tmp_path: Path) -> None:
+def test_the_tooltip_shows_picture_name_class_and_split(tmp_path: Path) -> None:
     seen = visit(write_report(pictured_run(tmp_path / "run")), HOVER)
     assert seen.console == []
     inside = [e for e in elements(seen.dom) if e.inside == ("map",)]
-    said = ["".join(e.text) for e in inside if e.text]
-    assert {"39.png", "kind 3", "held out"} <= set(said)
+    shown = ["".join(e.text) for e in inside if e.text]
+    assert {"39.png", "kind 3", "held out"} <= set(shown)
     (tile,) = [e for e in inside if e.attributes.get("class") == "tile"]
-    # The last of 40 tiles of 8 pixels, 10 from one to the next, in 6 rows of 7.
+    # It is the last of 40 tiles of 8 pixels, which are 10 pixels apart, in 6 rows of 7.
     found = re.search(r"background-position: ([\d.]+)% ([\d.]+)%", tile.attributes["style"] or "")
     assert found is not None
     assert [float(part) for part in found.groups()] == pytest.approx(
@@ -78,19 +78,19 @@ setTimeout(() => {
 }, 500);"""
 
 
-def test_pictures_are_painted_in_their_places(tmp_path: Path) -> None:
+def test_pictures_are_drawn_at_their_points(tmp_path: Path) -> None:
     script = """document.querySelectorAll('[data-chart="map"] .modes button')[1].click();""" + PAINTED
     seen = visit(write_report(pictured_run(tmp_path / "run")), script)
     assert seen.console == []
     (body,) = [e for e in elements(seen.dom) if e.tag == "body"]
     shades = {int(shade) for shade in (body.attributes["data-shades"] or "").split()}
-    # The picture of image i has the shade i; the outer turn of the spiral has room for all of its pictures.
+    # The picture of image i has the shade i. The outer turn of the spiral has room for all its pictures.
     assert body.attributes["data-hidden"] == "false"
     assert set(range(34, 40)) <= shades
     assert dots(seen.dom) == {}
 
 
-def test_without_labels_the_map_begins_with_pictures(tmp_path: Path) -> None:
+def test_without_labels_the_map_shows_pictures_first(tmp_path: Path) -> None:
     seen = visit(write_report(pictured_run(tmp_path / "run", classes=None)), HOVER + PAINTED)
     assert seen.console == []
     (body,) = [e for e in elements(seen.dom) if e.tag == "body"]

@@ -1,4 +1,4 @@
-"""What is made of the images: which ones, what is said of them, and what a page does without them."""
+"""Pictures of a report: which images they show, their texts, and the page without them."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ QUIET = Display(quiet=True)
 
 
 def photographs(folder: Path, each: int = 15) -> Path:
-    """A folder of flat colours with some noise: reds and blues."""
+    """Write a folder of red and blue images with some noise."""
     generator = np.random.default_rng(0)
     for name, colour in (("red", (200, 30, 30)), ("blue", (30, 30, 200))):
         (folder / name).mkdir(parents=True)
@@ -60,7 +60,7 @@ def file_of(run: Path, name: str) -> np.ndarray:
     return np.asarray(Image.open(run.parent / "photos" / name))
 
 
-def test_pictures_are_those_of_the_files_that_they_name(run: Path) -> None:
+def test_each_picture_matches_the_file_it_names(run: Path) -> None:
     pictures = kept(run)
     assert pictures["classes"] == ["blue", "red"]
     for part in (pictures["map"], pictures["neighbours"]):
@@ -89,7 +89,7 @@ def test_the_order_of_images_depends_on_neither_seed_nor_split(tmp_path: Path) -
 
 def test_neighbours_are_the_nearest_others() -> None:
     rows = torch.randn(40, 6)
-    rows[3] = rows[0]  # a duplicate: its similarity is that of the row itself
+    rows[3] = rows[0]  # a duplicate: as similar as the row itself
     similarity, found = others_nearest(rows, 12, 5)
     exact = rows.double() / rows.double().norm(dim=1, keepdim=True)
     cosine = (exact @ exact.T).fill_diagonal_(-2)
@@ -101,18 +101,19 @@ def test_neighbours_are_the_nearest_others() -> None:
     assert all_alike.shape == (12, 8)
 
 
-def test_neighbours_of_another_label_are_counted_and_marked(tmp_path: Path) -> None:
+def test_neighbours_with_another_label_are_counted_and_highlighted(tmp_path: Path) -> None:
     html = render(pictured_run(tmp_path / "run"))
-    # Of each image's three neighbours two have its label, by the numbers that were made up.
-    (lead,) = [text for text in texts(html, "p") if "picked at random" in text]
-    assert "12 images" in lead
+    # In the made-up pictures, two of the three neighbours of each image have its label.
+    (lead,) = [text for text in texts(html, "p") if "random images" in text]
+    assert "12 random images" in lead
     assert "among 40," in lead
-    assert "24 of 36 neighbours have the label of their image (by raw pixels, 11 would); the others are marked." in lead
+    counts = "24 of 36 neighbours have the same label as their image (with raw pixels: 11)"
+    assert f"{counts}; the other labels are highlighted." in lead
     cells = [e.attributes for e in elements(html) if (e.attributes.get("class") or "").startswith("cell")]
     assert [cell["class"] for cell in cells[:4]] == ["cell query", "cell", "cell", "cell other"]
     assert cells[3]["title"] == "9.png · kind 1 · similarity 0.500"
     unlabelled = render(pictured_run(tmp_path / "unlabelled", classes=None))
-    assert "have the label" not in unlabelled
+    assert "have the same label" not in unlabelled
     assert "cell other" not in unlabelled
 
 
@@ -142,7 +143,7 @@ class Constant(nn.Module):
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, float("nan")])
-def test_a_collapsed_encoder_has_pictures_too(tmp_path: Path, value: float) -> None:
+def test_a_collapsed_encoder_still_has_pictures(tmp_path: Path, value: float) -> None:
     trainer = running.trainer()
     encoder = Encoder(Constant(value), trainer.augment.eval_transform, trainer.device, trainer.autocast)
     pictures = gather_pictures(trainer.config, trainer.data, encoder, [trainer.augment], 50, QUIET)
@@ -155,15 +156,15 @@ def test_a_collapsed_encoder_has_pictures_too(tmp_path: Path, value: float) -> N
     assert 'id="map"' not in html
 
 
-def test_a_page_is_written_anew_without_the_images(copied: Path) -> None:
+def test_a_page_can_be_written_again_without_the_images(copied: Path) -> None:
     before = render(RunFolder.open(copied))
     assert before.count('class="row"') == 12
     assert "data:image/png;base64," in before
-    # The data of this copy are elsewhere, and it is not asked for them.
+    # The copy has no images, and none are needed.
     assert write_anew(RunFolder.open(copied), QUIET).read_text() == before
 
 
-def test_pictures_that_are_missing_are_made_where_the_images_can_be_found(run: Path, copied: Path) -> None:
+def test_missing_pictures_are_created_if_the_images_are_found(run: Path, copied: Path) -> None:
     (copied / "pictures.json").unlink()
     write_anew(RunFolder.open(copied), QUIET)
     again, before = kept(copied), kept(run)
@@ -174,21 +175,23 @@ def test_pictures_that_are_missing_are_made_where_the_images_can_be_found(run: P
     assert kept(copied)["map"]["index"] == before["map"]["index"][:12]
 
 
-def test_without_the_images_the_page_says_so_once(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_images_a_message_says_why_pictures_are_missing(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = RunFolder.open(copied)
     config = json.loads(folder.config_text())
     config["values"]["data"] = str(copied / "gone")
     folder.write("config.json", json.dumps(config))
     (copied / "pictures.json").unlink()
     html = write_anew(folder, Display()).read_text()
-    assert "gone, which is not there any more" in capsys.readouterr().out
+    assert "gone, which no longer exists" in capsys.readouterr().out
     assert 'id="map"' not in html
     assert 'id="numbers"' in html
-    with pytest.raises(TwofoldError, match="which is not there any more"):
+    with pytest.raises(TwofoldError, match="which no longer exists"):
         write_anew(folder, QUIET, map_points=20)
 
 
-def test_images_that_moved_are_shown_as_before_and_others_are_refused(run: Path, copied: Path) -> None:
+def test_moved_images_are_accepted_and_other_images_are_refused(run: Path, copied: Path) -> None:
     shutil.copytree(run.parent / "photos", copied.parent / "moved")
     folder = RunFolder.open(copied)
     config = json.loads(folder.config_text())
@@ -199,14 +202,14 @@ def test_images_that_moved_are_shown_as_before_and_others_are_refused(run: Path,
     assert again["views"] == before["views"]
     assert again["map"]["index"] == before["map"]["index"]
     page = (copied / "report.html").read_text()
-    with pytest.raises(TwofoldError, match=r"others has other images than those that .*run was trained on"):
+    with pytest.raises(TwofoldError, match=r"others does not have the images that .*run was trained on"):
         write_anew(folder, QUIET, data=str(photographs(copied.parent / "others", each=5)))
-    with pytest.raises(TwofoldError, match="digits has other images"):
+    with pytest.raises(TwofoldError, match="digits does not have the images"):
         write_anew(folder, QUIET, data="digits")
     assert (copied / "report.html").read_text() == page
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_pictures_are_made(
+def test_a_read_only_folder_is_refused_before_pictures_are_created(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (copied / "pictures.json").unlink()

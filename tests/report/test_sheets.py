@@ -1,4 +1,4 @@
-"""Sheets of pictures: every tile is where it is said to be, and a sheet never grows without bound."""
+"""Sheets of pictures: every tile is at its position, and the size of a sheet is limited."""
 
 import base64
 
@@ -23,7 +23,7 @@ def test_small_sheets_keep_every_pixel(count: int, channels: int, shown: int) ->
         assert np.array_equal(tile_at(made, number), expected)
 
 
-def test_squares_are_brought_to_size_as_pillow_does() -> None:
+def test_squares_are_resized_like_pillow() -> None:
     picture = torch.randint(0, 256, (1, 3, 24, 24), dtype=torch.uint8)
     small = squares(picture, 10)[0].permute(1, 2, 0).numpy()
     expected = np.asarray(
@@ -32,7 +32,7 @@ def test_squares_are_brought_to_size_as_pillow_does() -> None:
     assert np.abs(small.astype(int) - expected.astype(int)).max() <= 1
 
 
-def test_large_sheets_lose_detail_and_not_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sheets_are_compressed_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sheets, "EXACT_BYTES", 20_000)
     monkeypatch.setattr(sheets, "MOST_BYTES", 30_000)
     smooth = torch.linspace(0, 255, 32).to(torch.uint8).expand(64, 3, 32, 32)

@@ -1,6 +1,7 @@
-"""Whether a representation collapsed, in words, from its spectrum over time and the run's metrics: no labels needed.
+"""Verdicts: has a representation collapsed? They use spectra and metrics of a run, and need no labels.
 
-The limits below were set on runs made to fail and on healthy ones of every method; tests hold both to their verdicts.
+Two verdicts also use accuracies, if the images have labels. The limits below were chosen on runs of every method that
+train well and on runs that were made to fail; tests check the verdicts on both.
 """
 
 import math
@@ -15,24 +16,42 @@ from twofold.evaluate.metrics import dimensions_above, effective_rank
 
 Metrics = Mapping[str, float]
 
-LASTING = 3  # spectra, or looks, in a row that must agree: in the first steps of healthy runs ranks fall and rise again
-FEW_RANKS = 8.0  # effective rank; D/8 below 64 dimensions; D/64 above 512, where rounding alone looks like some
-ONE_RANK = 1.5  # the least of these limits: below it one direction has nearly all
-FEW_ABOVE = 4  # singular values above 0.1 of the largest
-NO_TAIL = 1.25  # effective rank over the number of these; Barlow Twins, early, has few and a tail: 1.5 or more
-ONE_POINT = 1e-3  # variance, as a part of the mean square of the embeddings: they are all at one place
-ROUNDING = 1e-5  # variance, as such a part: bfloat16 alone leaves up to 5e-6, in every direction
-ONE_DIRECTION = -0.005  # uniformity: on the unit sphere, where losses of cosines live, they are all at one place
-SHRUNK = 1e-2  # of the largest variance, and of the first loss: distances between views go with all others
-FADED = 0.03  # of the largest norm
-GROWN = 300.0  # times the first norm; healthy runs stay below 40
-SAYS_NOTHING = 1e-3  # of the loss of equal probabilities, below it: healthy runs of DINO are at least 5e-3 below
-PROBE_FALL = 0.1  # of accuracy, below its best, at three looks in a row: in the first epochs a probe goes up and down
-STANDARD_ERRORS = 3  # that a fall must be worth too: of a few dozen images chance alone moves more than a tenth
+# A sign of failure must last for this many measurements in a row: in good runs ranks may fall at first and rise again.
+LASTING = 3
+
+# Dimensional collapse: the limit of the effective rank is FEW_RANKS, D/8 below 64 dimensions, and D/64 above 512, where
+# rounding errors alone add to the rank. It is never below ONE_RANK, at which one direction has nearly all variance.
+FEW_RANKS = 8.0
+ONE_RANK = 1.5
+FEW_ABOVE = 4  # largest number of singular values above 0.1 of the largest in a collapse with a tail of small ones
+NO_TAIL = 1.25  # effective rank divided by that number, without a tail; early Barlow Twins has a tail: 1.5 or more
+
+# Complete collapse.
+ONE_POINT = 1e-3  # variance divided by the mean square of the embeddings; below, all embeddings are at one point
+ROUNDING = 1e-5  # the same ratio; below, the variance may be rounding (bfloat16 leaves up to 5e-6 in every direction)
+ONE_DIRECTION = -0.005  # uniformity; above, all embeddings point in one direction
+SHRUNK = 1e-2  # relative to the largest variance and to the first loss; both are small if all embeddings shrink
+
+# Norms.
+FADED = 0.03  # relative to the largest norm
+GROWN = 300.0  # relative to the first norm; good runs stay below 40
+
+# Guessing: the loss is less than this fraction below that of equal probabilities; good DINO runs are 5e-3 below.
+SAYS_NOTHING = 1e-3
+
+# Falling probe: accuracy below its best for LASTING measurements. It varies in the first epochs, and chance alone moves
+# it by more than 0.1 on a few dozen images, so the fall must also exceed this many standard errors.
+PROBE_FALL = 0.1
+STANDARD_ERRORS = 3
 
 
 @dataclass(frozen=True)
 class Verdict:
+    """What was measured and what it means (`sentence`, `evidence`), and what to try (`remedy`).
+
+    `kind` is the name of the verdict in JSON. The kind `healthy` means that no collapse was detected.
+    """
+
     kind: str
     sentence: str
     evidence: tuple[str, ...] = ()
@@ -40,6 +59,7 @@ class Verdict:
 
     @property
     def bad(self) -> bool:
+        """Whether the run failed."""
         return self.kind not in ("healthy", "few dimensions", "common offset", "unknown")
 
     def record(self) -> dict[str, Any]:
@@ -48,19 +68,19 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a verdict needs of the embeddings' spectrum at one step."""
+    """Measures of the embeddings at one step, as far as a verdict needs them."""
 
     step: int
     dimension: int
     rank: float  # effective rank
-    above: int  # singular values above 0.1 of the largest
+    above: int  # number of singular values above 0.1 of the largest
     variance: float  # Σλ
-    norm: float | None = None  # root of the mean squared length of the embeddings, mean included
+    norm: float | None = None  # root mean square length of the embeddings, which are not centred
     uniformity: float | None = None
 
     @classmethod
     def of(cls, spectrum: Tensor, values: Mapping[str, Any]) -> "Snapshot":
-        """`values`: a line of metrics.jsonl."""
+        """Measure a spectrum, the eigenvalues `[D]` of a covariance. `values` is a line of metrics.jsonl."""
         return cls(
             values.get("step", 0),
             len(spectrum),
@@ -73,7 +93,7 @@ class Snapshot:
 
     @property
     def fewest(self) -> float:
-        """Effective rank below which dimensions are few."""
+        """The effective rank below which a representation has few dimensions."""
         return max(min(FEW_RANKS, self.dimension / 8), self.dimension / 64, min(ONE_RANK, self.dimension))
 
     @property
@@ -96,7 +116,7 @@ class Snapshot:
 
 
 def snapshots(spectra: Sequence[Mapping[str, Any]], metrics: Sequence[Metrics]) -> list[Snapshot]:
-    """From the lines of spectrum.jsonl and metrics.jsonl."""
+    """Return the snapshots of a run from the lines of spectrum.jsonl and metrics.jsonl."""
     values = {line["step"]: line for line in metrics}
     return [
         Snapshot.of(torch.tensor(line["eigenvalues"]), values.get(line["step"], {"step": line["step"]}))
@@ -106,7 +126,7 @@ def snapshots(spectra: Sequence[Mapping[str, Any]], metrics: Sequence[Metrics]) 
 
 
 def judge(
-    seen: Sequence[Snapshot],
+    history: Sequence[Snapshot],
     metrics: Sequence[Metrics] = (),
     *,
     method: str = "",
@@ -114,28 +134,43 @@ def judge(
     guess: float | None = None,
     held_out: int | None = None,
 ) -> Verdict:
-    """The verdict on a run so far, or on one spectrum. `few_dimensions` says why a method leaves few by design, `guess`
-    is the loss of equal probabilities where a method can end there, `held_out` how many images accuracies are of."""
-    if not seen:
-        return Verdict("unknown", "Nothing was measured yet.")
+    """Return the verdict on a run so far, or on a single spectrum.
+
+    Parameters
+    ----------
+    history : sequence of Snapshot
+        The embeddings at the measured steps.
+    metrics : sequence of mapping
+        The lines of metrics.jsonl. Empty for a single spectrum that is not part of a run.
+    method : str
+        The method of the run. Remedies do not suggest it.
+    few_dimensions : str
+        Why the method leaves few dimensions by design; "" if it does not.
+    guess : float, optional
+        The loss of equal probabilities, if the method can get stuck there.
+    held_out : int, optional
+        The number of images on which accuracies are measured.
+    """
+    if not history:
+        return Verdict("unknown", "No verdict yet: no spectrum was recorded.")
     return (
-        exploding(seen)
-        or common_offset(seen, metrics)
-        or complete_collapse(seen, metrics, method)
-        or vanishing(seen)
+        exploding(history)
+        or common_offset(history, metrics)
+        or complete_collapse(history, metrics, method)
+        or vanishing(history)
         or guessing(metrics, guess)
         or standing_still(metrics)
-        or too_short(seen, metrics)
-        or dimensional_collapse(seen, method, few_dimensions)
+        or too_short(history, metrics)
+        or dimensional_collapse(history, method, few_dimensions)
         or falling_probe(metrics, held_out)
-        or healthy(seen, metrics)
+        or no_collapse(history, metrics)
     )
 
 
 def not_finite(step: int, terms: Sequence[str]) -> Verdict:
     named = " and ".join(terms)
-    of_steps = "Lower lr, or set clip=1, or precision=float32."
-    of_objective = "No step had been taken: it is the objective, or what it was given."
+    of_steps = "Lower lr, set clip=1, or set precision=float32."
+    of_objective = "The optimizer had not taken a step yet, so check the objective and its inputs."
     return Verdict(
         "not finite",
         f"{named} {'is' if len(terms) == 1 else 'are'} not finite from step {step} on.",
@@ -143,84 +178,85 @@ def not_finite(step: int, terms: Sequence[str]) -> Verdict:
     )
 
 
-def exploding(seen: Sequence[Snapshot]) -> Verdict | None:
-    first, last = seen[0].norm, seen[-1].norm
+def exploding(history: Sequence[Snapshot]) -> Verdict | None:
+    first, last = history[0].norm, history[-1].norm
     if first is None or last is None or last <= GROWN * first:
         return None
-    since = lasting([item.norm is not None and item.norm > GROWN * first for item in seen], seen, 1)
+    since = lasting([item.norm is not None and item.norm > GROWN * first for item in history], history, 1)
     return Verdict(
         "exploding norm",
-        f"Exploding norm: embeddings are {last / first:.3g} times as long as at step {seen[0].step}.",
-        (f"root mean square length {last:.3g}, from {first:.3g}; above {GROWN:g} times that since step {since}",),
-        "Lower lr first; a longer warm-up (warmup_epochs), clip=1 or weight_decay also hold it.",
+        f"Exploding norm: the embeddings are {last / first:.3g} times as long as at step {history[0].step}. "
+        "Training is unstable.",
+        (f"root mean square length {last:.3g}, {first:.3g} at first; over {GROWN:g} times that since step {since}",),
+        "Lower lr first. A longer warm-up (warmup_epochs), clip=1 or weight_decay also limit the norm.",
     )
 
 
-def common_offset(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
-    """Of one spectrum alone; in a run, embeddings that come to lie so near each other have collapsed."""
-    last = seen[-1]
+def common_offset(history: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
+    """Judge a single spectrum only: in a run, embeddings that become this similar have collapsed."""
+    last = history[-1]
     if metrics or not (last.one_point or last.one_direction) or not last.rich_about_its_mean:
         return None
     return Verdict(
         "common offset",
-        f"No collapse, effective rank {last.rank:.1f} of {last.dimension}, but a large common offset: "
-        "all images point nearly the same way.",
+        f"No collapse detected: effective rank {last.rank:.1f} of {last.dimension}. But the embeddings have a large "
+        "common offset: all of them point in nearly the same direction.",
         (
-            f"variance {last.variance:.3g} at a root mean square length of {last.norm:.3g}",
-            f"{last.above} of {last.dimension} singular values are above 0.1 of the largest",
+            f"variance {last.variance:.3g}, root mean square length {last.norm:.3g}",
+            values_in_use(last),
         ),
-        "Subtract the mean of the features before cosines or kNN.",
+        "Subtract the mean from the features before you compute cosine similarities or kNN.",
     )
 
 
-def complete_collapse(seen: Sequence[Snapshot], metrics: Sequence[Metrics], method: str) -> Verdict | None:
-    last, most = seen[-1], max(item.variance for item in seen)
+def complete_collapse(history: Sequence[Snapshot], metrics: Sequence[Metrics], method: str) -> Verdict | None:
+    last, most = history[-1], max(item.variance for item in history)
     losses = [line["loss"] for line in metrics if "loss" in line]
 
     def verdict(sentence: str, signs: Sequence[bool], *evidence: str) -> Verdict:
-        since = lasting(signs, seen, 1)
+        since = lasting(signs, history, 1)
         return Verdict(
             "complete collapse",
-            f"Complete collapse{f' since step {since}' if len(seen) > 1 else ''}: {sentence}.",
+            f"Complete collapse{f' since step {since}' if len(history) > 1 else ''}: {sentence}.",
             evidence,
-            ("" if metrics else "First look whether the images are copies of each other. ")
+            ("" if metrics else "First check whether the images are copies of each other. ")
             + "Keep the stop-gradient and the predictor of predictive methods (stop_gradient=true, predictor=true) and "
-            "the variance term of VICReg; or choose a method that cannot collapse so: "
+            "the variance term of VICReg, or choose a method that cannot collapse in this way: "
             f"{others(method, 'frossl', 'simclr', 'barlow-twins')}.",
         )
 
     if last.one_point:
         return verdict(
             "all images have nearly the same embedding",
-            [item.one_point for item in seen],
-            f"variance {last.variance:.3g} at a root mean square length of {last.norm or 0:.3g}",
+            [item.one_point for item in history],
+            f"variance {last.variance:.3g}, root mean square length {last.norm or 0:.3g}",
         )
-    if lasting([item.one_direction for item in seen], seen, min(LASTING, len(seen))) is not None:
+    if lasting([item.one_direction for item in history], history, min(LASTING, len(history))) is not None:
         return verdict(
-            "the embeddings of all images point the same way",
-            [item.one_direction for item in seen],
-            f"uniformity {last.uniformity:.2g}, where 0 is one direction and -4 an even spread",
+            "the embeddings of all images point in the same direction",
+            [item.one_direction for item in history],
+            f"uniformity {last.uniformity:.2g}; 0 means one direction, -4 an even spread",
         )
     if len(losses) > 1 and abs(losses[-1]) < SHRUNK * abs(losses[0]) and last.variance < SHRUNK * most:
         return verdict(
-            "all embeddings shrink to one point, and the loss to nothing with them",
-            [item.variance < SHRUNK * most for item in seen],
-            f"variance {last.variance:.3g}, from {most:.3g}",
-            f"loss {losses[-1]:.3g}, from {losses[0]:.3g}",
+            "all embeddings shrink to one point, and the loss shrinks to almost 0",
+            [item.variance < SHRUNK * most for item in history],
+            f"variance {last.variance:.3g}, {most:.3g} at its largest",
+            f"loss {losses[-1]:.3g}, {losses[0]:.3g} at first",
         )
     return None
 
 
-def vanishing(seen: Sequence[Snapshot]) -> Verdict | None:
-    norms = [item.norm for item in seen if item.norm is not None]
+def vanishing(history: Sequence[Snapshot]) -> Verdict | None:
+    norms = [item.norm for item in history if item.norm is not None]
     if len(norms) < 2 or norms[-1] >= FADED * max(norms):
         return None
     return Verdict(
         "vanishing norm",
-        f"Vanishing norm: embeddings are {norms[-1] / max(norms):.3g} times as long as they were.",
-        (f"root mean square length {norms[-1]:.3g}, from {max(norms):.3g}",),
-        "Lower weight_decay, or lr. Losses of cosines do not see lengths, but steps of a given size turn short "
-        "embeddings further.",
+        f"Vanishing norm: the embeddings are {norms[-1] / max(norms):.3g} times as long as at their longest.",
+        (f"root mean square length {norms[-1]:.3g}, {max(norms):.3g} at its largest",),
+        "Lower weight_decay or lr. A loss of cosine similarities ignores the norm, but an optimizer step of a given "
+        "size turns short embeddings further.",
     )
 
 
@@ -230,10 +266,11 @@ def guessing(metrics: Sequence[Metrics], guess: float | None) -> Verdict | None:
         return None
     return Verdict(
         "guessing",
-        f"Nothing is assigned: the loss, {losses[-1]:.4f}, is no better than equal shares for all prototypes.",
-        (f"equal shares give {guess:.4f}; at the last {LASTING} looks it was not a part in a thousand below",),
-        "Sharper targets (first_target_temperature and target_temperature against temperature), weaker augment.*, or a "
-        "teacher that follows sooner (teacher_momentum=0.99).",
+        f"Guessing: the loss, {losses[-1]:.4f}, is not lower than with equal probabilities for all prototypes, "
+        "so the method learns nothing.",
+        (f"equal probabilities give {guess:.4f}; the last {LASTING} measured losses are less than 0.1 % below that",),
+        "Sharpen the targets (lower first_target_temperature and target_temperature relative to temperature), weaken "
+        "augment.*, or let the teacher follow faster (teacher_momentum=0.99).",
     )
 
 
@@ -243,87 +280,90 @@ def standing_still(metrics: Sequence[Metrics]) -> Verdict | None:
         return None
     return Verdict(
         "standing still",
-        f"Nothing is learnt: the loss was {losses[0]:.4g} at every look.",
-        (f"{len(losses)} looks, all of them alike to the last digit",),
-        "See whether the objective depends on the embeddings; or raise lr.",
+        f"Nothing is learned: the loss was {losses[0]:.4g} at every measurement.",
+        (f"all {len(losses)} measured losses are exactly equal",),
+        "Check that the objective depends on the embeddings, or raise lr.",
     )
 
 
-def too_short(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
-    """Of a run; one spectrum alone, without metrics, is judged by what it shows."""
-    if not metrics or len(seen) >= LASTING:
+def too_short(history: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
+    """Judge runs only: a single spectrum, without metrics, is judged by its shape."""
+    if not metrics or len(history) >= LASTING:
         return None
-    last = seen[-1]
+    last = history[-1]
     return Verdict(
-        "unknown", f"Too few steps to tell: effective rank {last.rank:.1f} of {last.dimension} after {last.step}."
+        "unknown",
+        f"No verdict yet: too few steps. Effective rank {last.rank:.1f} of {last.dimension} at step {last.step}.",
     )
 
 
-def dimensional_collapse(seen: Sequence[Snapshot], method: str, few_dimensions: str) -> Verdict | None:
-    since = lasting([item.few_dimensions for item in seen], seen, min(LASTING, len(seen)))
+def dimensional_collapse(history: Sequence[Snapshot], method: str, few_dimensions: str) -> Verdict | None:
+    since = lasting([item.few_dimensions for item in history], history, min(LASTING, len(history)))
     if since is None:
         return None
-    first, last = seen[0], seen[-1]
-    found = f"rank {last.rank:.1f} of {last.dimension}" + (f" since step {since}" if len(seen) > 1 else "")
-    evidence = (
-        f"effective rank {last.rank:.1f}" + (f", from {first.rank:.1f} at step {first.step}" if len(seen) > 1 else ""),
-        f"{last.above} of {last.dimension} singular values are above 0.1 of the largest",
-    )
+    first, last = history[0], history[-1]
+    began = f" since step {since}" if len(history) > 1 else ""
+    found = f"effective rank {last.rank:.1f} of {last.dimension}"
+    earlier = f", {first.rank:.1f} at step {first.step}" if len(history) > 1 else ""
+    evidence = (f"effective rank {last.rank:.1f}{earlier}", values_in_use(last))
     if few_dimensions:
         return Verdict(
             "few dimensions",
-            f"Few dimensions, as this method leaves by design: {found}. {few_dimensions}",
+            f"Few dimensions{began}, as expected with this method: {found}. {few_dimensions}",
             evidence,
-            "For more dimensions choose another method, such as frossl or simclr.",
+            "If you need more dimensions, choose another method, such as frossl or simclr.",
         )
     instead = others(method, "frossl", "vicreg", "barlow-twins")
-    width = "End the projector with twice the batch size. " if method == "frossl" else ""
+    width = "Make the last width of the projector twice the batch size. " if method == "frossl" else ""
     return Verdict(
         "dimensional collapse",
-        f"Dimensional collapse: {found}.",
+        f"Dimensional collapse{began}: {found}. The embeddings vary in only a few directions.",
         evidence,
-        f"{width}Lower lr, or set clip=1; in predictive methods keep the stop-gradient, the predictor and the teacher; "
-        f"or choose a method that asks for variance in every direction: {instead}.",
+        f"{width}Lower lr, or set clip=1. In predictive methods, keep the stop-gradient, the predictor and the "
+        f"teacher. Or choose a method whose loss demands variance in every direction: {instead}.",
     )
 
 
 def others(method: str, *names: str) -> str:
-    """Methods to choose instead, of which the run's own is none."""
+    """Return these methods without the method of the run."""
     return ", ".join(name for name in names if name != method)
 
 
 def falling_probe(metrics: Sequence[Metrics], held_out: int | None) -> Verdict | None:
-    looks = [line for line in metrics if "online_accuracy" in line]
-    if len(looks) <= LASTING:
+    measured = [line for line in metrics if "online_accuracy" in line]
+    if len(measured) <= LASTING:
         return None
-    best, last = max(looks, key=lambda line: line["online_accuracy"]), looks[-1]
+    best, last = max(measured, key=lambda line: line["online_accuracy"]), measured[-1]
     top = best["online_accuracy"]
-    late = max(line["online_accuracy"] for line in looks[-LASTING:])
+    late = max(line["online_accuracy"] for line in measured[-LASTING:])
     if late >= top - max(PROBE_FALL, chance(top, late, held_out)):
         return None
     falls = last["loss"] < best["loss"]
     of_objective = (
-        "The objective is served by something else than these classes: look at the augmented views (do they still show "
-        "the class?), weaken augment.*, or train for fewer epochs."
+        "The loss can fall without these classes. Look at the augmented views: do they still show the class? If not, "
+        "weaken augment.*. Or train for fewer epochs."
     )
-    of_steps = "Lower lr, a longer warm-up (warmup_epochs) or clip=1; in predictive methods keep the teacher."
+    of_steps = "Lower lr, warm up for longer (warmup_epochs) or set clip=1. In predictive methods, keep the teacher."
     return Verdict(
         "falling probe",
-        f"Features forget the classes{' while the loss falls' if falls else ''}: online accuracy "
+        f"The features lose the classes{' while the loss falls' if falls else ''}: online accuracy "
         f"{100 * last['online_accuracy']:.1f} %, {100 * top:.1f} % at step {best['step']}.",
-        (f"the loss went from {best['loss']:.4g} to {last['loss']:.4g} in that time",),
+        (f"the loss changed from {best['loss']:.4g} to {last['loss']:.4g} in the same steps",),
         of_objective if falls else of_steps,
     )
 
 
 def chance(one: float, other: float, images: int | None) -> float:
-    """What two accuracies may differ by without a cause."""
+    """Return the largest difference of two accuracies on `images` images that chance explains."""
     return 0.0 if images is None else STANDARD_ERRORS * math.sqrt((one * (1 - one) + other * (1 - other)) / images)
 
 
 def by_labels(verdict: Verdict, accuracies: Mapping[str, float], images: int | None) -> Verdict:
-    """Where the test images have labels, accuracy has the last word: a rich spectrum may be one of noise.
-    `accuracies`: of the linear probe, by representation, as they are tabled."""
+    """Correct the verdict if training lowered the linear accuracy, because a rich spectrum may be noise.
+
+    `accuracies` are those of the linear probe by representation (`trained`, `untrained`, ...), measured on `images`
+    test images.
+    """
     before = "before training" if "before training" in accuracies else "untrained"
     if verdict.bad or not {"trained", before} <= accuracies.keys():
         return verdict
@@ -333,33 +373,37 @@ def by_labels(verdict: Verdict, accuracies: Mapping[str, float], images: int | N
     return Verdict(
         "worse than before",
         f"Features are worse than before training: linear accuracy {100 * now:.1f} %, {100 * then:.1f} % before.",
-        (f"of the spectrum alone: {verdict.sentence}", *verdict.evidence),
-        "After few epochs that is common: train for longer. Else look at the report's curves: where ranks or online "
-        "accuracy fell, lower lr, or choose another method.",
+        (f"verdict from the spectrum alone: {verdict.sentence}", *verdict.evidence),
+        "This is common after few epochs: train for longer. Otherwise, look at the curves in the report. If the "
+        "effective rank or the online accuracy fell, lower lr or choose another method.",
     )
 
 
-def healthy(seen: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict:
-    first, last = seen[0], seen[-1]
-    evidence = [f"{last.above} of {last.dimension} singular values are above 0.1 of the largest"]
-    if len(seen) > 1:
-        evidence.append(f"effective rank {last.rank:.1f}, from {first.rank:.1f} at step {first.step}")
+def no_collapse(history: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict:
+    first, last = history[0], history[-1]
+    evidence = [values_in_use(last)]
+    if len(history) > 1:
+        evidence.append(f"effective rank {last.rank:.1f}, {first.rank:.1f} at step {first.step}")
     losses = [line["loss"] for line in metrics if "loss" in line]
     if len(losses) > 1 and losses[-1] > losses[0]:
         evidence.append(
-            f"the loss rose from {losses[0]:.4g} to {losses[-1]:.4g}: normal with a teacher, a queue or prototypes, "
-            "whose targets move; elsewhere a lower lr may do better"
+            f"the loss rose from {losses[0]:.4g} to {losses[-1]:.4g}: expected with a teacher, a queue or prototypes, "
+            "because their targets change; otherwise try a lower lr"
         )
     few = last.above <= FEW_ABOVE < last.dimension / 16
-    found = "No collapse, though few directions dominate:" if few else "Healthy: no collapse,"
-    return Verdict("healthy", f"{found} effective rank {last.rank:.1f} of {last.dimension}.", tuple(evidence))
+    found = "No collapse detected, but a few directions dominate" if few else "No collapse detected"
+    return Verdict("healthy", f"{found}: effective rank {last.rank:.1f} of {last.dimension}.", tuple(evidence))
 
 
-def lasting(signs: Sequence[bool], seen: Sequence[Snapshot], least: int) -> int | None:
-    """The step since which a sign is there without a break up to now, for at least so many snapshots."""
+def values_in_use(snapshot: Snapshot) -> str:
+    return f"{snapshot.above} of {snapshot.dimension} singular values are above 10 % of the largest"
+
+
+def lasting(signs: Sequence[bool], history: Sequence[Snapshot], least: int) -> int | None:
+    """Return the step since which `signs` is true without a break, or None for fewer than `least` snapshots."""
     length = 0
     for sign in reversed(signs):
         if not sign:
             break
         length += 1
-    return seen[-length].step if length >= max(least, 1) else None
+    return history[-length].step if length >= max(least, 1) else None

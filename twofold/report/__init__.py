@@ -1,1 +1,1 @@
-"""Run folders as self-contained pages, and the small pictures and charts in them."""
+"""Self-contained HTML pages of runs, with their charts and pictures."""

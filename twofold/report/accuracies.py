@@ -1,4 +1,4 @@
-"""Accuracies in per cent, and which differences between them are larger than what chance makes."""
+"""Tables of accuracies in per cent, and which differences are larger than chance explains."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,31 +14,35 @@ def per_cent(value: float) -> float:
 
 
 def tested(results: Record) -> int:
-    """How many images accuracies are of: those with a label, which older runs did not count apart."""
+    """Return the number of labelled test images. Older runs recorded only the number of all test images."""
     return results.get("test_labelled", results.get("test_images")) or 0
 
 
 def deviation(row: Record, key: str, test_images: int) -> float:
-    """Of few labels the one over choices of them; else that of counting hits among the test images. 0: not known."""
+    """Return the standard deviation of an accuracy, or 0 if it is unknown.
+
+    With few labels it is measured over random choices of them. Otherwise it is that of a binomial count of correct
+    answers on the test images.
+    """
     if key == "few_labels_accuracy":
         return row.get("few_labels_sd") or 0.0
     if not test_images:
         return 0.0
-    # One hit and one miss more, so that 100 % of a few images is not certain.
+    # Count one more hit and one more miss, so that 100 % on a few images has a deviation above 0.
     count = test_images + 2
     share = (row[key] * test_images + 1) / count
     return math.sqrt(share * (1 - share) / count)
 
 
 def clearly_above(row: Record, other: Record, key: str, test_images: int) -> bool:
-    """Whether the difference, as printed, is above the deviations of both together."""
+    """Return whether the displayed difference exceeds the two standard deviations combined."""
     both = math.hypot(*(deviation(each, key, test_images) for each in (row, other)))
     difference = per_cent(row[key]) - per_cent(other[key])
     return difference > 0 and difference > 100 * both
 
 
 def shortfall(trained: Record, others: Sequence[Record], key: str, test_images: int) -> str:
-    """With what the training did not pay, in words; "" where it did with all."""
+    """Return which baselines the trained encoder does not beat, in words; "" if it beats all of them."""
     unbeaten = [row for row in others if not clearly_above(trained, row, key, test_images)]
     within = [row["name"] for row in unbeaten if per_cent(trained[key]) > per_cent(row[key])]
     below = [row["name"] for row in unbeaten if row["name"] not in within]
@@ -52,7 +56,7 @@ def seed_spread(row: Record, key: str) -> str:
 
 
 def accuracy_table(rows: Sequence[Record], test_images: int = 0) -> dict[str, Any] | None:
-    """Columns and rows of text in per cent; every cell knows whether it is clearly the best of its column."""
+    """Return columns and rows of text in per cent. Each cell states whether it is clearly the best of its column."""
     if not rows:
         return None
     labels = next((row["labels_per_class"] for row in rows if row.get("labels_per_class")), None)

@@ -1,4 +1,4 @@
-"""Records as descriptions of charts: plain data that travel in a page as one JSON blob, for scripts/ to draw."""
+"""Descriptions of charts: plain data that a page contains as one JSON object. The files in scripts/ draw them."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +9,9 @@ from twofold.train.log_points import log_spaced
 Record = Mapping[str, Any]
 Chart = dict[str, Any]
 
-MOST_POINTS = 600  # of a curve
-MOST_INDICES = 20  # eigenvalues whose trajectories are drawn
-ROUNDING_ERROR = 1e-8  # of the largest eigenvalue, as the captions say; below it is nothing of the network
+MOST_POINTS = 600  # largest number of points of a curve
+MOST_INDICES = 20  # largest number of eigenvalues that are drawn over the steps
+ROUNDING_ERROR = 1e-8  # relative to the largest eigenvalue; smaller ones are rounding errors. Captions state it
 
 
 def loss_chart(metrics: Sequence[Record]) -> Chart:
@@ -24,7 +24,7 @@ def loss_chart(metrics: Sequence[Record]) -> Chart:
     return chart(
         "loss",
         "Loss",
-        "What is minimised, and its terms as they enter the total; each point is a mean since the one before.",
+        "The training loss and its weighted terms. Each point is the mean since the previous point.",
         axis("step", whole=True, switch=True),
         axis("loss", switch=positive),
         lines,
@@ -44,8 +44,8 @@ def accuracy_chart(metrics: Sequence[Record]) -> Chart:
     return chart(
         "online_accuracy",
         "Online accuracy",
-        "A linear classifier that learns beside the encoder, without sending it any gradient. "
-        "It follows the training; the numbers to quote are those of probes fitted afterwards.",
+        "Accuracy of a linear classifier that is trained together with the encoder; no gradient flows back. "
+        "It shows the progress of training. Quote the accuracies in the table above instead.",
         axis("epoch", switch=True),
         accuracy_axis(),
         _drawn(lines),
@@ -62,14 +62,14 @@ def trajectory_chart(spectra: Sequence[Record], of: str) -> Chart:
     ]
     where = {
         "embeddings": "the projector's output, where the loss acts",
-        "features": "the encoder's output, which is kept",
+        "features": "the encoder's output, which you use after training",
         "predictor": "the predictor's output",
     }
     return chart(
         f"{of}_eigenvalues",
         f"Eigenvalues of the {of}",
-        f"Of the covariance of {where[of]}. Lines that rise together fill many dimensions; "
-        "lines that fall away, or below 10⁻⁸ of the largest, are dimensions lost.",
+        f"Eigenvalues of the covariance of {where[of]}. If the lines rise together, many dimensions are in use. "
+        "A line that falls far below the others, or below 10⁻⁸ of the largest, is a lost dimension.",
         axis("step", "log", whole=True),
         axis("eigenvalue", "log", floor=ROUNDING_ERROR),
         _drawn(lines),
@@ -85,7 +85,7 @@ def rank_chart(metrics: Sequence[Record]) -> Chart:
     return chart(
         "effective_rank",
         "Effective rank",
-        "The exponential of the entropy of the singular values, of augmented images: how many dimensions are in use.",
+        "How many dimensions are in use: the exponential of the entropy of the singular values, on augmented images.",
         axis("step", "log", whole=True, switch=True),
         axis("effective rank", zero=True),
         _drawn(lines),
@@ -101,7 +101,7 @@ def final_spectrum_chart(spectra: Sequence[Record]) -> Chart:
     return chart(
         "final_spectrum",
         "Spectrum at the last step",
-        "Eigenvalues by size, the largest at index 1. A cliff means that the dimensions after it carry nothing.",
+        "Eigenvalues by size; index 1 is the largest. After a steep drop, the dimensions carry almost no information.",
         axis("index", whole=True, switch=True),
         axis("eigenvalue", "log", floor=ROUNDING_ERROR),
         _drawn(lines),
@@ -113,7 +113,7 @@ def speed_chart(timing: Sequence[Record]) -> Chart:
     return chart(
         "speed",
         "Speed",
-        "Images through the whole training step in a second, whatever else the machine was doing.",
+        "Training images per second. Other programs on the same machine lower it.",
         axis("step", whole=True, switch=True),
         axis("images/s", zero=True),
         _drawn([curve("images/s", timing, "step", "images_per_second")]),
@@ -121,7 +121,10 @@ def speed_chart(timing: Sequence[Record]) -> Chart:
 
 
 def map_chart(pictures: Record, name: str, title: str, sheet_name: str | None) -> Chart | None:
-    """The map with all that hovering tells; its pictures are tiles of a sheet, where the page has it."""
+    """Return the map with the texts shown on hover, or None if the run has no map.
+
+    `sheet_name` names the sheet in the page whose tiles are the pictures; None draws dots only.
+    """
     kept = pictures.get("map")
     if kept is None:
         return None
@@ -134,9 +137,10 @@ def map_chart(pictures: Record, name: str, title: str, sheet_name: str | None) -
 
 
 def clock(timing: Sequence[Record]) -> dict[int, float]:
-    """Seconds of training at each recorded step, over all stretches of a resumed run, whose clocks start at 0 each.
+    """Return the seconds of training at each recorded step.
 
-    What was trained twice, since the checkpoint before a kill was older, counts twice: it was waited for.
+    Each time a run is resumed its clock restarts at 0; the seconds add up. Steps that were trained twice, because the
+    run was killed after its last checkpoint, count twice.
     """
     seconds: dict[int, float] = {}
     before, last = 0.0, 0.0
@@ -159,8 +163,10 @@ def chart(
     ramp: bool = False,
     latest: bool = True,
 ) -> Chart:
-    """The description of a line chart. `ramp`: the series are in order and take the colours of a ramp;
-    `latest`: the legend shows their last values."""
+    """Return the description of a line chart.
+
+    With `ramp`, the series are ordered and coloured along a ramp. With `latest`, the legend shows their last values.
+    """
     words = {"id": name, "kind": "line", "title": title, "caption": caption}
     return words | {"x": x, "y": y, "series": series, "ramp": ramp, "latest": latest}
 
@@ -178,9 +184,31 @@ def axis(
     limits: tuple[float, float] | None = None,
     decimals: int | None = None,
 ) -> Chart:
-    """`switch`: has a button between linear and log; `whole`: whole numbers only; `zero`: begins at 0 where linear;
-    `floor`: a log axis goes no lower than this part of its largest value; `span`: a linear one shows at least so much,
-    within its `limits`; `decimals`: that values, though not ticks, are written with."""
+    """Return the description of an axis.
+
+    Parameters
+    ----------
+    label : str
+        Title of the axis.
+    scale : {"linear", "log"}
+        The scale at first.
+    switch : bool
+        Show a button that switches between linear and log.
+    whole : bool
+        Use whole numbers only.
+    zero : bool
+        Start a linear axis at 0.
+    unit : str
+        Unit after each value.
+    floor : float
+        End a log axis at this fraction of its largest value.
+    span : float
+        Smallest range that a linear axis shows, within `limits`.
+    limits : tuple of float, optional
+        Smallest and largest value of a linear axis.
+    decimals : int, optional
+        Decimals of values in legend and tooltip, but not of tick labels.
+    """
     return {
         "label": label,
         "scale": scale,
@@ -196,12 +224,12 @@ def axis(
 
 
 def accuracy_axis() -> Chart:
-    """So wide that the noise of a small test set does not look like learning."""
+    """Return an axis that shows at least 20 %, so that the noise of a small test set does not look like learning."""
     return axis("accuracy", unit="%", span=20, limits=(0, 100), decimals=1)
 
 
 def curve(name: str, records: Sequence[Record], x: str, y: str, *, factor: float = 1, **style: Any) -> Chart:
-    """The records that have a `y`, at most MOST_POINTS of them, as a line."""
+    """Return a line of the records that have a value `y`, with at most MOST_POINTS points."""
     having = [record for record in records if record.get(y) is not None]
     having = [having[i] for i in thin(len(having), MOST_POINTS)]
     return line(name, [record[x] for record in having], [factor * record[y] for record in having], **style)
@@ -217,12 +245,15 @@ def _drawn(lines: Iterable[Chart]) -> list[Chart]:
 
 
 def rounded(value: float) -> float:
-    """Five digits; whole numbers stay what they are."""
+    """Round to five significant digits; integers stay unchanged."""
     return value if isinstance(value, int) else float(f"{value:.5g}")
 
 
 def thin(count: int, most: int) -> list[int]:
-    """At most `most` of `count` positions, ends included: half evenly spaced, half log-spaced, to serve both axes."""
+    """Return at most `most` of `count` positions, including both ends.
+
+    Half are evenly spaced and half log-spaced, so that the line is smooth on both kinds of axis.
+    """
     if count <= most:
         return list(range(count))
     half = most // 2

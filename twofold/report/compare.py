@@ -1,4 +1,4 @@
-"""Several runs as one page: a table to sort, curves over each other by epoch and by time, maps side by side."""
+"""Comparison of several runs as one HTML page: a sortable table, curves by epoch and by time, and maps."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,23 +21,30 @@ from twofold.runs.folder import RunFolder
 from twofold.runs.trained_images import fingerprint_of
 from twofold.text import duration
 
-PICTURE_BYTES = 7 * 2**20  # of all sheets: the page stays below 10 MB
+PICTURE_BYTES = 7 * 2**20  # largest size of all sheets together, so that the page stays below 10 MB
 COLOURS = 10
 TIMES = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
-TEXTS = ("method", "data", "verdict", "seeds")  # columns of words
+TEXTS = ("method", "data", "verdict", "seeds")  # columns that contain words, not numbers
 ACCURACIES = {"linear": "linear_accuracy", "few labels": "few_labels_accuracy", "kNN": "knn_accuracy"}
-HIDDEN_KEYS = ("data_dir", "checkpoint.seconds", "checkpoint.keep", "download", "log", "map_points")  # change nothing
+HIDDEN_KEYS = (
+    "data_dir",
+    "checkpoint.seconds",
+    "checkpoint.keep",
+    "download",
+    "log",
+    "map_points",
+)  # no effect on results
 
 
 class Cell(NamedTuple):
     text: str = ""
-    value: float | None = None  # that it sorts by
+    value: float | None = None  # the number to sort by
     spread: str = ""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One of the runs: its records, read once, and how it is called and coloured on the page."""
+    """One of the compared runs: its name and colour on the page, and its records, which are read once."""
 
     name: str
     colour: str
@@ -53,7 +60,7 @@ class Compared:
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        """Each with the seconds of training until then."""
+        """The lines of metrics.jsonl, each with the seconds of training so far."""
         seconds = charts.clock(self.timing)
         return [record | {"seconds": seconds.get(record["step"])} for record in self.folder.read("metrics.jsonl")]
 
@@ -66,7 +73,7 @@ class Compared:
         return kept_pictures.read_pictures(self.folder)
 
     def row(self, name: str) -> Record:
-        """A row of the run's table of accuracies."""
+        """Return a row of the run's table of accuracies, or {} if there is none of that name."""
         return next((row for row in self.results.get("table") or [] if row.get("name") == name), {})
 
     @property
@@ -78,9 +85,10 @@ class Compared:
 
 
 def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
+    """Write the comparison of two or more runs to the file `out` and return its path."""
     folders = list({folder.path.resolve(): folder for folder in folders}.values())
     if len(folders) < 2:
-        raise TwofoldError("a comparison needs two runs or more: twofold compare RUN RUN")
+        raise TwofoldError("a comparison needs two runs or more; give their folders: twofold compare RUN RUN")
     refuse_unwritable(out)
     page = render_comparison(folders)
     with writing(out):
@@ -119,15 +127,15 @@ def render_comparison(folders: Sequence[RunFolder]) -> str:
 
 
 NOTES = {
-    "Online accuracy": "Of a linear classifier that learns beside the encoder, on held-out images.",
-    "Effective rank of the features": "How many dimensions of the encoder's output are in use.",
-    "Loss": "Losses of different methods are different things: compare them within a method only.",
-    "Spectrum": "Eigenvalues at the last step, by size, the largest at index 1.",
+    "Online accuracy": "Accuracy on held-out images of a linear classifier that is trained together with the encoder.",
+    "Effective rank of the features": "How many dimensions of the encoder's output are in use, on augmented images.",
+    "Loss": "Losses of different methods are not comparable. Compare runs of the same method only.",
+    "Spectrum": "Eigenvalues at the last step, by size; index 1 is the largest.",
 }
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell them all apart."""
+    """Return the shortest path endings that are all different."""
     resolved = [path.resolve().parts for path in paths]
     for length in range(1, max(len(parts) for parts in resolved) + 1):
         names = ["/".join(parts[-length:]) for parts in resolved]
@@ -140,12 +148,12 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def table(runs: Sequence[Compared]) -> dict[str, Any]:
-    """A row of cells for each run and for each of what it is measured against; columns that none has are left out."""
+    """Return a row for each run and each baseline. Columns that are empty for all runs are left out."""
     trained = [run.row("trained") for run in runs]
     columns: dict[str, list[Cell]] = {
         "method": [Cell(run.config["values"]["method"]) for run in runs],
         "data": [Cell(Path(run.data).name) for run in runs],
-        "verdict": [Cell((run.results.get("verdict") or {}).get("kind") or "") for run in runs],
+        "verdict": [Cell(verdict_words(run)) for run in runs],
         "epochs": [_number(run.last("epoch"), "{:.3g}") for run in runs],
         **{title: [_accuracy(row, key) for row in trained] for title, key in ACCURACIES.items()},
         "online": [_number(_hundred(run.last("online_accuracy")), "{:.1f}") for run in runs],
@@ -163,12 +171,12 @@ def table(runs: Sequence[Compared]) -> dict[str, Any]:
 
 
 def over_seeds(runs: Sequence[Compared]) -> dict[str, Any] | None:
-    """A row for each configuration, of the finished runs that differ in nothing but the seed; None where no two do."""
+    """Return a row for each group of finished runs that differ only in their seed; None if there is no such group."""
     groups: dict[frozenset[tuple[str, str]], list[Compared]] = {}
     for run in runs:
         group = groups.setdefault(settings_of(run), []) if run.results else []
         if run.config["values"]["seed"] not in [other.config["values"]["seed"] for other in group]:
-            group.append(run)  # the same run twice is no second seed
+            group.append(run)  # a second run with the same seed is not counted
     if all(len(group) == 1 for group in groups.values()):
         return None
     found = [mean_cells(group) for group in groups.values()]
@@ -181,25 +189,34 @@ def over_seeds(runs: Sequence[Compared]) -> dict[str, Any] | None:
 
 
 def mean_cells(group: Sequence[Compared]) -> dict[str, Cell]:
-    verdicts = Counter((run.results.get("verdict") or {}).get("kind") or "" for run in group)
-    kinds = [kind if len(verdicts) == 1 else f"{count} {kind}" for kind, count in verdicts.items()]
+    verdicts = Counter(verdict_words(run) for run in group)
+    counted = [words if len(verdicts) == 1 else f"{words} ({count})" for words, count in verdicts.items()]
     return {
         "seeds": Cell(", ".join(shown(run.config["values"]["seed"]) for run in group)),
-        "verdict": Cell(", ".join(kinds)),
+        "verdict": Cell(", ".join(counted)),
         **{title: _mean([_hundred(run.row("trained").get(key)) for run in group]) for title, key in ACCURACIES.items()},
         "online": _mean([_hundred(run.last("online_accuracy")) for run in group]),
         "effective rank": _mean([run.last("features_effective_rank") for run in group]),
     }
 
 
+def verdict_words(run: Compared) -> str:
+    """Return the kind of a run's verdict as people read it."""
+    kind = (run.results.get("verdict") or {}).get("kind") or ""
+    return "no collapse" if kind == "healthy" else kind
+
+
 def settings_of(run: Compared) -> frozenset[tuple[str, str]]:
-    """With what its images were: arrays have no name, and a folder may change."""
+    """Return the configuration without the seed, and a fingerprint of the training images.
+
+    The fingerprint is needed because arrays have no name and the contents of a folder may change.
+    """
     values = run.config["values"] | {"images": (fingerprint_of(run.folder.path) or "")[:6]}
     return frozenset((key, shown(value)) for key, value in values.items() if key not in (*HIDDEN_KEYS, "seed"))
 
 
 def titles_of(settings: Sequence[frozenset[tuple[str, str]]]) -> list[str]:
-    """The method of each, and in what it differs from others of that method."""
+    """Return the method of each configuration and the values in which it differs from others of that method."""
     methods = [dict(each)["method"] for each in settings]
     titles = []
     for method, own in zip(methods, settings, strict=True):
@@ -217,7 +234,7 @@ def _mean(values: Sequence[float | None]) -> Cell:
 
 
 def baselines(runs: Sequence[Compared], columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Untrained encoders and raw pixels: once for all runs where their data and numbers are the same."""
+    """Return rows for untrained encoders and raw pixels: one row for all runs whose data and numbers are the same."""
     names = [row["name"] for run in runs for row in run.results.get("table") or [] if row.get("name") != "trained"]
     one_data = len({run.data for run in runs}) == 1
     rows = []
@@ -253,7 +270,7 @@ def _time(run: Compared) -> Cell:
 
 
 def differences(runs: Sequence[Compared]) -> list[dict[str, Any]]:
-    """The keys that are not the same in all runs."""
+    """Return the configuration keys whose values are not the same in all runs."""
     values = [run.config["values"] for run in runs]
     keys = [key for key in dict.fromkeys(key for each in values for key in each) if key not in HIDDEN_KEYS]
     rows = [{"key": key, "values": [shown(each[key]) if key in each else "" for each in values]} for key in keys]
@@ -264,10 +281,10 @@ def differences(runs: Sequence[Compared]) -> list[dict[str, Any]]:
 
 
 def both_ways(runs: Sequence[Compared], key: str, y: Chart, *, factor: float = 1, dots: bool = False) -> list[Chart]:
-    """The same curves by epoch and by time of training."""
+    """Return the same curves twice: by epoch and by training time."""
     unit, length = time_unit(runs)
     drawn = []
-    for x, title, label in (("epoch", "By epoch", "epoch"), ("time", "By time of training", unit)):
+    for x, title, label in (("epoch", "By epoch", "epoch"), ("time", "By training time", unit)):
         lines = []
         for run in runs:
             timed = [record | {"time": record["seconds"] / length} for record in run.metrics if record["seconds"]]
@@ -278,7 +295,7 @@ def both_ways(runs: Sequence[Compared], key: str, y: Chart, *, factor: float = 1
 
 
 def time_unit(runs: Sequence[Compared]) -> tuple[str, float]:
-    """The largest unit of which the longest run took two or more, and its seconds."""
+    """Return the largest unit of time of which the longest run took at least two, and its length in seconds."""
     longest = max(seconds for run in runs for seconds in (0.0, *charts.clock(run.timing).values()))
     return next((unit for unit in TIMES if longest >= 2 * unit[1]), TIMES[-1])
 
@@ -296,7 +313,10 @@ def spectrum_chart(runs: Sequence[Compared], of: str) -> Chart:
 
 
 def map_charts(runs: Sequence[Compared]) -> tuple[list[Chart], dict[str, Record]]:
-    """The maps, and the sheets they need: shared by runs on the same images, none beyond PICTURE_BYTES."""
+    """Return the maps and the sheets of pictures they need.
+
+    Runs on the same images share a sheet. Sheets beyond PICTURE_BYTES are left out.
+    """
     maps: list[Chart] = []
     sheets: dict[str, Record] = {}
     names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Pictures of a run as a page shows them: tiles of sheets, with what is said of each."""
+"""Nearest neighbours and augmented views for a page: each picture is a tile of a sheet and has a tooltip."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,24 +8,24 @@ Tile = dict[str, Any]
 
 
 def sheets_of(pictures: Record) -> dict[str, Record]:
-    """The sheets by the names that the page's styles give them."""
+    """Return the sheets by their names in the styles of the page."""
     parts = {name: pictures.get(name) for name in ("map", "neighbours", "views")}
     return {name: part["sheet"] for name, part in parts.items() if part is not None}
 
 
 def style_of(sheets: Record) -> str:
-    """A rule for each sheet, so that an element of class `tile` inside `sheet-NAME` shows a picture of it."""
+    """Return a CSS rule for each sheet: an element of class `tile` inside `sheet-NAME` shows one of its pictures."""
     return "\n".join(
         f".sheet-{name} .tile {{ background-image: url({sheet['address']}); "
         f"background-size: {_size(sheet, 'columns')} {_size(sheet, 'rows')};"
-        # Tiny pictures stay sharp when they are enlarged.
+        # Enlarged small pictures stay sharp.
         f"{' image-rendering: pixelated;' if sheet['side'] < 40 else ''} }}"
         for name, sheet in sheets.items()
     )
 
 
 def position(sheet: Record, number: int) -> str:
-    """Where a tile lies in its sheet, as CSS counts: a part of what the sheet is larger than the tile."""
+    """Return the `background-position` of a tile: CSS counts it as a percentage of sheet size minus tile size."""
     row, column = divmod(number, sheet["columns"])
     step = _step(sheet)
     parts = ((column, sheet["columns"]), (row, sheet["rows"]))
@@ -39,12 +39,12 @@ def _size(sheet: Record, count: str) -> str:
 
 
 def _step(sheet: Record) -> int:
-    """From one tile to the next."""
+    """Return the distance from one tile to the next, in pixels."""
     return sheet["side"] + 2 * sheet["gutter"]
 
 
 def neighbour_rows(pictures: Record) -> dict[str, Any] | None:
-    """Rows of an image and its neighbours; a neighbour of another label than the image's is marked."""
+    """Return rows of an image and its neighbours. `same` tells whether a neighbour has the label of the image."""
     kept = pictures.get("neighbours")
     if not kept or not kept["each"]:
         return None
@@ -80,7 +80,7 @@ def _tile(pictures: Record, kept: Record, number: int) -> Tile:
 
 
 def view_groups(pictures: Record) -> dict[str, Any] | None:
-    """Groups of an image, its views, and its small crops."""
+    """Return groups of an image, its views and its small crops."""
     kept = pictures.get("views")
     if not kept:
         return None

@@ -1,4 +1,7 @@
-"""pictures.json of a run folder: `pictures` makes what is in it, pages and records read it. It needs no torch."""
+"""The file pictures.json of a run folder, which the module `pictures` creates and pages read.
+
+This module does not import torch, so that pages are written quickly.
+"""
 
 import json
 import re
@@ -9,20 +12,21 @@ from twofold.runs.folder import RunFolder
 
 FILE = "pictures.json"
 FORMAT = 1
+REMEDY = "delete it and run `twofold report` to create it again"
 
 
 def read_pictures(folder: RunFolder) -> dict[str, Any]:
-    """What was kept; nothing where nothing was, or where another version of Twofold kept it."""
+    """Return the contents of pictures.json, or {} if it is missing or has the format of another version."""
     path = folder.path / FILE
     try:
         kept = json.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
-        raise TwofoldError(f"{path} is not JSON ({error}); delete it, and `twofold report` makes it again") from None
+        raise TwofoldError(f"{path} is not JSON ({error}); {REMEDY}") from None
     if not isinstance(kept, dict) or kept.get("format") != FORMAT:
         return {}
     parts = [part for part in map(kept.get, ("map", "neighbours", "views")) if part is not None]
     if not all(isinstance(part, dict) and is_sheet(part.get("sheet")) for part in parts):
-        raise TwofoldError(f"{path} is not what Twofold wrote there; delete it, and `twofold report` makes it again")
+        raise TwofoldError(f"{path} does not have the contents that Twofold writes; {REMEDY}")
     return kept
 
 
@@ -31,7 +35,10 @@ def write(folder: RunFolder, pictures: dict[str, Any]) -> None:
 
 
 def is_sheet(record: Any) -> bool:
-    """Whether this is what `sheet` made. A page writes it into a style as it is, so it must bring nothing else."""
+    """Return whether a record was made by `sheet`.
+
+    A page writes the record into a style without escaping, so the record must not contain anything else.
+    """
     if not isinstance(record, dict):
         return False
     numbers = all(isinstance(record.get(key), int) for key in ("side", "gutter", "columns", "rows"))

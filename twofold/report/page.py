@@ -1,4 +1,4 @@
-"""A run folder as one self-contained page: what was learnt, how it went, and what is needed to repeat it."""
+"""The report of a run as one self-contained HTML page: verdict, accuracies, pictures, curves and configuration."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,40 +24,61 @@ from twofold.text import duration, plural
 
 Record = Mapping[str, Any]
 
-LAYERS = ("user", "chosen", "data", "method", "derived", "default")  # who sets a value, the strongest first
-REPORT = "twofold.report"  # the package with the templates, styles and scripts that all pages share
+LAYERS = ("user", "init", "chosen", "data", "method", "derived", "default")  # origins of a value, strongest first
+REPORT = "twofold.report"  # the package that contains the templates, styles and scripts shared by all pages
 STYLES = ("style.css", "pictures.css")
 SCRIPTS = ("draw.js", "lines.js", "map.js", "table.js", "start.js")
 
 
 def write_report(folder: RunFolder) -> Path:
-    """Write report.html of a run, finished or not, and return its path."""
+    """Write report.html into the folder of a run, finished or not, and return its path."""
     return folder.write("report.html", render(folder))
 
 
 def write_anew(folder: RunFolder, display: Display, map_points: int | None = None, data: Any = None) -> Path:
-    """Write report.html with pictures wherever they were kept, or can be made from the run's images and encoder.
+    """Write report.html, and first create the pictures of the run if they are missing.
 
-    `map_points`, or `data` where the run's images are now, ask for pictures made anew; then it is an error that they
-    cannot be.
+    Creating pictures needs the images and the encoder of the run. If one of them cannot be opened, the report is
+    written without pictures.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    display : Display
+        Shows progress.
+    map_points : int, optional
+        Create the pictures again, with a map of this many images.
+    data : optional
+        Create the pictures again, with the images of the run from this new location.
+
+    Returns
+    -------
+    Path
+        The path of report.html.
+
+    Raises
+    ------
+    TwofoldError
+        If `map_points` or `data` is given and the pictures cannot be created.
     """
     folder.refuse_unwritable()
     asked = map_points is not None or data is not None
     missing = (folder.path / "encoder.safetensors").exists() and not kept_pictures.read_pictures(folder)
     if asked or missing:
-        from twofold.report import pictures  # late: it needs torch, which takes longer to import than a page to write
+        from twofold.report import pictures  # imported here because it imports torch, which is slow
 
         try:
             pictures.record_run(folder, map_points, display, data)
         except TwofoldError as error:
             if asked:
                 raise
-            display.say(f"without map and pictures: {error}")
+            display.say(f"The report has no map and no pictures: {error}")
     return write_report(folder)
 
 
 def render(folder: RunFolder) -> str:
-    """The page as ASCII text, so that no locale and no server can garble it."""
+    """Return the page as ASCII text, which every locale and every server shows correctly."""
     config, results = read_json(folder.path / "config.json"), read_results(folder)
     metrics, spectra, timing = (folder.read(f"{name}.jsonl") for name in ("metrics", "spectrum", "timing"))
     values, kept = config["values"], kept_pictures.read_pictures(folder)
@@ -103,7 +124,7 @@ def render(folder: RunFolder) -> str:
 
 
 def larger_map(folder: RunFolder, results: Record, kept: Record) -> str | None:
-    """The command that draws more images, where there are more."""
+    """Return the command that draws a map of more images, or None if the map shows all it can."""
     images = results.get("train_images", 0) + results.get("test_images", 0)
     most = min(images, MOST_POINTS)
     drawn = len(kept["map"]["x"]) if kept.get("map") else 0
@@ -111,7 +132,7 @@ def larger_map(folder: RunFolder, results: Record, kept: Record) -> str | None:
 
 
 def page(template: str, *, package: str = REPORT, **words: Any) -> str:
-    """A page whose template, and what that extends, lies in `package` or in this one."""
+    """Render a template. It and the template it extends are files of `package` or of this package."""
     style = "\n".join(resource(name) for name in STYLES)
     script = "\n".join(resource(f"scripts/{name}") for name in SCRIPTS)
     wrapped = f'(() => {{\n"use strict";\n{script}}})();\n'
@@ -138,9 +159,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text())
     except ValueError as error:
-        raise TwofoldError(f"{path} is not JSON: {error}") from None
+        raise TwofoldError(f"{path} is not JSON ({error}); restore the file or train again") from None
     if not isinstance(record, dict) or (path.name == "config.json" and "method" not in record.get("values", {})):
-        raise TwofoldError(f"{path} is not what Twofold wrote there")
+        raise TwofoldError(f"{path} does not have the contents that Twofold writes; restore the file or train again")
     return record
 
 
@@ -157,7 +178,7 @@ def title_of(values: Record) -> str:
 
 
 def facts(values: Record, results: Record, metrics: Sequence[Record], timing: Sequence[Record]) -> list[str]:
-    """Epochs, images, device and time, as far as they are known."""
+    """Return epochs, images, device and time, as far as they are known."""
     words = []
     if values.get("epochs") is not None:
         epochs, done = plural(values["epochs"], "epoch"), metrics[-1]["epoch"] if metrics else 0
@@ -179,7 +200,7 @@ def finished(values: Record, metrics: Sequence[Record]) -> bool:
 
 
 def state(values: Record, results: Record, metrics: Sequence[Record]) -> str:
-    """Why there are no accuracies: "" where there are, else "unfinished", "unlabelled" or "unevaluated"."""
+    """Return why there are no accuracies: "unfinished", "unlabelled" or "unevaluated"; "" if there are some."""
     if results.get("table"):
         return ""
     if not finished(values, metrics):
@@ -189,7 +210,7 @@ def state(values: Record, results: Record, metrics: Sequence[Record]) -> str:
 
 
 def total_seconds(timing: Sequence[Record], last: float | None) -> float:
-    """Over all stretches of a resumed run, whose clocks start at 0 each; `last` is the length of the last stretch."""
+    """Return the seconds of a run. Each time a run is resumed its clock restarts at 0; `last` are the last seconds."""
     seconds = [record["seconds"] for record in timing]
     earlier = sum(end for end, following in pairwise(seconds) if following < end)
     return earlier + (last if last is not None else seconds[-1] if seconds else 0.0)
@@ -215,7 +236,7 @@ def verdict(results: Record) -> dict[str, Any] | None:
 def glance(
     results: Record, metrics: Sequence[Record], spectra: Sequence[Record], timing: Sequence[Record]
 ) -> list[dict[str, str]]:
-    """The few numbers to see first, each with what it is to be compared with."""
+    """Return the tiles at the top of the page: the main numbers, each with the baselines to compare it with."""
     rows = {row.get("name"): row for row in results.get("table") or []}
     trained = rows.get("trained", {})
     tiles = []
@@ -223,18 +244,18 @@ def glance(
         if trained.get(key) is None:
             continue
         others = [row for name, row in rows.items() if name != "trained" and row.get(key) is not None]
-        beside = " · ".join(f"{per_cent(row[key]):.1f} {row['name']}" for row in others)
+        note = " · ".join(f"{row['name']} {per_cent(row[key]):.1f} %" for row in others)
         unbeaten = shortfall(trained, others, key, tested(results))
-        tiles.append(_tile(f"{per_cent(trained[key]):.1f}", label, beside, unit="%", warning=unbeaten))
+        tiles.append(_tile(f"{per_cent(trained[key]):.1f}", label, note, unit="%", warning=unbeaten))
     rank = last_of(metrics, "features_effective_rank")
     features = last_of([record for record in spectra if record.get("of") == "features"], "eigenvalues")
     if rank is not None and features:
-        beside = f"of {len(features)} dimensions, the encoder's output for augmented images"
-        tiles.append(_tile(f"{rank:.3g}", "effective rank of features", beside))
+        note = f"of {len(features)} dimensions of the encoder's output, measured on augmented images"
+        tiles.append(_tile(f"{rank:.3g}", "effective rank of features", note))
     speed = typical_speed(timing)
     if speed is not None:
-        beside = str(results.get("device") or "")
-        tiles.append(_tile(rough(speed), "training speed", beside, unit="images/s"))
+        note = str(results.get("device") or "")
+        tiles.append(_tile(rough(speed), "training speed", note, unit="images/s"))
     return tiles
 
 
@@ -243,23 +264,23 @@ def _tile(value: str, label: str, note: str, *, unit: str = "", warning: str = "
 
 
 def last_of(records: Sequence[Record], key: str) -> Any:
-    """The newest value that was recorded; None where none was."""
+    """Return the newest recorded value of `key`, or None if there is none."""
     return next((record[key] for record in reversed(records) if record.get(key) is not None), None)
 
 
 def rough(value: float) -> str:
-    """Three digits, none of them after the point: 1,230,000."""
+    """Format a number with three significant digits and no decimals: 1,230,000."""
     return f"{float(f'{value:.3g}'):,.0f}"
 
 
 def typical_speed(timing: Sequence[Record]) -> float | None:
-    """The median over the last half of a run's log points, which have warmed up."""
+    """Return the median speed over the second half of the records, when training has warmed up."""
     speeds = [record["images_per_second"] for record in timing if record.get("images_per_second")]
     return median(speeds[len(speeds) // 2 :]) if speeds else None
 
 
 def costs(results: Record, timing: Sequence[Record]) -> dict[str, str]:
-    """What the run took."""
+    """Return time, speed, memory and device of the run."""
     words = {}
     training = max(charts.clock(timing).values(), default=0.0)
     if training:
@@ -271,16 +292,16 @@ def costs(results: Record, timing: Sequence[Record]) -> dict[str, str]:
     if speed is not None:
         words["images per second, median"] = rough(speed)
     if results.get("memory"):
-        words["peak memory of the accelerator"] = f"{results['memory']:,.0f} MiB"
+        words["peak GPU memory"] = f"{results['memory']:,.0f} MiB"
     if results.get("process_memory"):
-        words["peak memory of the process"] = f"{results['process_memory']:,.0f} MiB"
+        words["peak process memory"] = f"{results['process_memory']:,.0f} MiB"
     if results.get("device"):
         words["device"] = str(results["device"])
     return words
 
 
 def repeating(command: str | None) -> str | None:
-    """The command without its folder, which exists by now."""
+    """Return the command without `--out`, because that folder already exists."""
     try:
         words = split(command or "")
     except ValueError:
@@ -292,15 +313,15 @@ def repeating(command: str | None) -> str | None:
 
 
 def configuration(config: Record) -> list[dict[str, str]]:
-    """One row for each key: name, value, and the layer that set it; what the user set comes first."""
+    """Return a row for each key: name, value and origin. Values that the user set come first."""
 
     origin, values = config.get("origin", {}), config["values"]
 
-    def plays_a_part(key: str) -> bool:
-        # Only sets that have a name are looked for in a folder of sets.
+    def is_used(key: str) -> bool:
+        # Only named datasets are searched for in `data_dir`.
         return key != "data_dir" or origin.get(key) == "user" or values["data"] in NAMED_SETS
 
-    rows = [(key, value, origin.get(key, "default")) for key, value in values.items() if plays_a_part(key)]
+    rows = [(key, value, origin.get(key, "default")) for key, value in values.items() if is_used(key)]
     rows += [(key, value, "derived") for key, value in config.get("derived", {}).items()]
     rows.sort(key=lambda row: LAYERS.index(row[2]) if row[2] in LAYERS else 1)
     return [{"key": key, "value": shown(value), "origin": layer} for key, value, layer in rows]

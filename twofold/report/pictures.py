@@ -1,7 +1,7 @@
-"""What of a report needs the images: the map, nearest neighbours and augmented views.
+"""The pictures of a report: map, nearest neighbours and augmented views.
 
-Made while images and encoder are at hand and kept in the run folder as pictures.json, so that the page can be written
-anew without them.
+They are created while images and encoder are loaded, and stored in the run folder as pictures.json. The report can then
+be written again without images and encoder.
 """
 
 from collections.abc import Sequence
@@ -32,15 +32,15 @@ from twofold.runs.preprocess import preprocess_of
 from twofold.runs.provenance import is_own, own_source
 from twofold.train.trainer import Trainer
 
-BANK = 10_000  # images among which neighbours are sought
+BANK = 10_000  # number of images that are searched for neighbours
 QUERIES, NEIGHBOURS = 12, 8
-VIEWED = 6  # images whose views are shown
-MAP_TILE, MANY_TILE, MANY = 48, 32, 2000  # pixels of a picture on the map, and on one of more points than MANY
+VIEWED = 6  # number of images whose views are shown
+MAP_TILE, MANY_TILE, MANY = 48, 32, 2000  # side of a map tile in pixels; maps of more than MANY points use MANY_TILE
 LARGE_TILE = 96
 
 
 class Sample:
-    """Some images of both splits, in an order that depends on nothing but their number in the source."""
+    """Some images of both splits, in an order that depends only on their index in the source."""
 
     def __init__(self, data: Data, most: int) -> None:
         self.train, self.test = data.train, data.test
@@ -48,7 +48,9 @@ class Sample:
         index = torch.cat([store.index.cpu() for store in stores])
         unknown = [torch.full((len(store),), -1) if store.labels is None else store.labels.cpu() for store in stores]
         names = [name for store in stores for name in (store.files or [None] * len(store))]
-        self.places = counter.permutation(counter.key(index, "report"))[:most]  # test images after training images
+        self.places = counter.permutation(counter.key(index, "report"))[
+            :most
+        ]  # rows of the training images, then of the test images
         self.held_out = self.places >= len(data.train)
         self.index = index[self.places]
         self.labels = torch.cat(unknown)[self.places]
@@ -66,7 +68,7 @@ class Sample:
         return images, None
 
     def about(self, rows: Tensor) -> dict[str, list[Any]]:
-        """What is known of these images, by columns; None where it is not."""
+        """Return index, split, label and file name of these images as columns; None where unknown."""
         labels = [None if label < 0 else label for label in self.labels[rows].tolist()]
         names = [self.names[row] for row in rows.tolist()]
         held_out = self.held_out[rows].int().tolist()
@@ -74,7 +76,7 @@ class Sample:
 
 
 def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> None:
-    """Keep the pictures of a run whose training has just ended."""
+    """Create and store the pictures of a run at the end of its training."""
     augmenters = [augmenter for augmenter in (trainer.augment, trainer.small_crops) if augmenter is not None]
     points = trainer.config.map_points
     kept_pictures.write(
@@ -83,11 +85,14 @@ def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> Non
 
 
 def record_run(folder: RunFolder, points: int | None, display: Display, data: Any = None) -> None:
-    """Make the pictures of a finished run once more, from its encoder and its images: where they were, or in `data`."""
+    """Create and store the pictures of a finished run again, from its encoder and its images.
+
+    `data` is the new location of the images; by default they are where the run found them.
+    """
     config = load_config(folder.config_text(), schema_of_run)
     source = own_source(folder.path, config, display.say, data)
     if data is not None and not is_own(folder.path, source):
-        raise TwofoldError(f"{source.name} has other images than those that {folder.path} was trained on")
+        raise TwofoldError(f"{source.name} does not have the images that {folder.path} was trained on; give their path")
     encoder = open_run_encoder(folder.path, config)
     with display.stage("reading images", len(source)) as stage:
         images = load_configured(config, source, stage)
@@ -128,7 +133,7 @@ def gather_pictures(
 
 
 def views_of(config: Config, store: ImageStore, augmenters: Sequence[Augmenter]) -> dict[str, Any]:
-    """Images of the first step, each followed by its views: the pixels that the network was shown."""
+    """Return images of the first step, each followed by the views that the network was trained on."""
     index = store.index.to(store.images.device)
     order = BatchOrder(index, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
     images = store.take(order.rows(0)[:VIEWED])[0]
@@ -148,7 +153,7 @@ def views_of(config: Config, store: ImageStore, augmenters: Sequence[Augmenter])
 
 
 def neighbours_of(sample: Sample, features: Tensor) -> dict[str, Any]:
-    """A dozen images, each with those of the sample that the encoder finds most like it."""
+    """Return some images, each with the images of the sample that are most similar by their features."""
     queries, each = min(QUERIES, len(sample)), min(NEIGHBOURS, len(sample) - 1)
     similarity, found = others_nearest(features, queries, each)
     chosen = torch.cat([torch.arange(queries)[:, None], found], dim=1).flatten()
@@ -168,9 +173,9 @@ def neighbours_of(sample: Sample, features: Tensor) -> dict[str, Any]:
 
 
 def others_nearest(rows: Tensor, queries: int, each: int) -> tuple[Tensor, Tensor]:
-    """Of each of the first rows the most similar others: similarities and row numbers, on the CPU."""
+    """Return, for each of the first `queries` rows, the most similar other rows: similarities and row numbers."""
     similarity, found = (part.cpu() for part in nearest_rows(unit(rows[:queries]), rows, each + 1, 4096))
-    # The row itself is among them, though not always the first (others may be equal to it), nor always at all.
+    # Leave out the row itself. It need not come first, because others may equal it, and may even be missing.
     itself = found == torch.arange(queries)[:, None]
     itself[~itself.any(dim=1), -1] = True
     return similarity[~itself].view(queries, each), found[~itself].view(queries, each)

@@ -1,6 +1,6 @@
-"""Many small pictures as one: a sheet of tiles, as an address that holds all of it.
+"""Sheets: many small pictures as tiles of one large picture, which is stored in a `data:` address.
 
-n pictures, C channels, H height, W width, S side of a tile.
+Shapes: n pictures, C channels, H height, W width, S side of a tile.
 """
 
 import base64
@@ -15,14 +15,17 @@ from torch.nn import functional
 
 from twofold.data.resample import resize
 
-EXACT_BYTES = 2**20  # up to here every pixel is kept
-MOST_BYTES = 3 * 2**20  # of one sheet: two large ones and the curves stay below 10 MB of page
+EXACT_BYTES = 2**20  # largest lossless sheet
+MOST_BYTES = 3 * 2**20  # largest sheet: a page with two of them and the curves stays below 10 MB
 GUTTER = 1
 QUALITIES = (85, 70, 50, 30, 10)
 
 
 def squares(pictures: Tensor, side: int) -> Tensor:
-    """uint8 `[n, 1 or 3, S, S]` on the CPU; of more channels the first three, of two the first."""
+    """Resize pictures `[n, C, H, W]` to uint8 tiles `[n, 1 or 3, S, S]` on the CPU.
+
+    Pictures with more than three channels keep the first three; pictures with two keep the first.
+    """
     tiles = pictures[:, :3] if pictures.shape[1] >= 3 else pictures[:, :1]
     if tiles.shape[2:] != (side, side):
         tiles = resize(tiles, side).round().clamp(0, 255).to(torch.uint8)
@@ -30,10 +33,10 @@ def squares(pictures: Tensor, side: int) -> Tensor:
 
 
 def sheet(tiles: Tensor) -> dict[str, Any]:
-    """Squares `[n, 1 or 3, S, S]` in rows of as many as make the sheet nearly square.
+    """Arrange tiles `[n, 1 or 3, S, S]` in a nearly square sheet.
 
-    Around each its edge is repeated, GUTTER pixels wide: a browser that shows a part of a sheet at a size that is no
-    whole number of pixels mixes in what lies beside it.
+    The edge of each tile is repeated, GUTTER pixels wide. Without it, a browser that scales a tile to a fractional
+    number of pixels would blend in pixels of the neighbouring tiles.
     """
     n, channels, side, _ = tiles.shape
     columns = math.ceil(math.sqrt(n))

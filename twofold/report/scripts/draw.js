@@ -1,7 +1,8 @@
-// Draws the charts of a Twofold page. Every <figure data-chart="id"> is filled from the JSON blob of the page by the
-// function in `kinds` that its description names. A kind takes (figure, description) and returns draw(width), which is
-// called again whenever the figure changes its width. Colours are CSS variables, so light and dark need no redrawing.
-// Text enters the page through textContent only. These files are ASCII, as the whole page is; they share one function.
+// Draws the charts of a Twofold page. The JSON object of the page describes each <figure data-chart="id">, and the
+// function in `kinds` that the description names draws it. A kind takes (figure, description) and returns draw(width),
+// which is called again whenever the width of the figure changes. Colours are CSS variables, so a change between light
+// and dark needs no redrawing. Text is set through textContent only, which cannot inject HTML. The script files are
+// ASCII, like the whole page, and are joined into one function.
 
 const kinds = {};
 
@@ -31,7 +32,8 @@ function power(exponent) {
   return "10" + Array.from(String(exponent), (sign) => SUPERSCRIPT[sign]).join("");
 }
 
-// As many digits as asked for, but whole numbers in full; powers of ten where zeros would fill the label.
+// Format a value with `digits` significant digits. Integers are shown in full; very small and very large values become
+// powers of ten.
 function show(value, unit = "", digits = 4) {
   const size = Math.abs(value);
   let text;
@@ -46,7 +48,7 @@ function show(value, unit = "", digits = 4) {
   return text.replace(/^-/, MINUS) + (unit && "\u202f" + unit);
 }
 
-// A value of an axis, with the decimals that all of its values have, if it says so.
+// Format a value of an axis, with a fixed number of decimals if the axis has one.
 function showOn(axis, value) {
   if (axis.decimals === null) return show(value, axis.unit);
   return value.toFixed(axis.decimals).replace(/^-/, MINUS) + (axis.unit && "\u202f" + axis.unit);
@@ -54,7 +56,7 @@ function showOn(axis, value) {
 
 // ------------------------------------------------------------------------------------------ scales
 
-// Where the values of an axis end: [low, high], a little beyond the data where `margin` says so.
+// The range of an axis, [low, high]. `margin` extends it beyond the data.
 function extent(axis, scale, values, margin) {
   const log = scale === "log";
   const usable = log ? values.filter((value) => value > 0) : values;
@@ -73,7 +75,7 @@ function extent(axis, scale, values, margin) {
   return within(axis.limits, [axis.zero && low === 0 ? 0 : low - pad, high + pad]);
 }
 
-// The same length, moved between the limits; shorter only where it does not fit there.
+// Move a range between the limits. Its length changes only if it does not fit.
 function within(limits, [low, high]) {
   if (!limits) return [low, high];
   const [least, most] = limits;
@@ -112,10 +114,10 @@ function logTicks(low, high, most, whole) {
 function makeScale(axis, scale, [low, high], [from, to], most) {
   const warp = scale === "log" ? Math.log10 : (value) => value;
   const start = warp(low), span = warp(high) - start;
-  // null where a log axis has no place for the value
+  // null if a log axis cannot show the value
   const place = (value) => (scale === "log" && value <= 0 ? null : from + ((warp(value) - start) / span) * (to - from));
   const ticks = (scale === "log" ? logTicks : linearTicks)(low, high, most, axis.whole);
-  // Powers of ten and plain numbers do not mix well on one axis.
+  // Label all ticks as powers of ten or none, because a mix is hard to read.
   const exponents = ticks.map((tick) => Math.round(Math.log10(tick)));
   const decades = ticks.every((tick, i) => tick === Number("1e" + exponents[i]));
   const powers = decades && exponents.some((exponent) => exponent < -3 || exponent > 5);
@@ -161,7 +163,7 @@ function legend(description, hidden, redraw) {
   return description.series.map((line, index) => {
     const swatch = html("span", { class: "swatch", style: `background: ${colour(description, index)}` });
     const value = html("span", { class: "last" }, showOn(description.y, line.y[line.y.length - 1]));
-    const title = description.latest ? "with its last value; click to hide or show" : "click to hide or show";
+    const title = description.latest ? "Shows the last value. Click to hide or show the line." : "Click to hide or show the line.";
     const button = html("button", { class: "series", type: "button", "aria-pressed": true, title });
     button.append(swatch, line.name, description.latest ? value : "");
     button.addEventListener("click", () => {

@@ -19,7 +19,7 @@ kinds.line = (figure, description) => {
     const x = extent(description.x, scales.x, shown.flatMap((line) => line.x), 0);
     const y = extent(description.y, scales.y, shown.flatMap((line) => line.y), 0.05);
     if (!x || !y) {
-      root.append(svg("text", { x: 0, y: 40 }, shown.length ? "no value above 0" : "all lines are hidden"));
+      root.append(svg("text", { x: 0, y: 40 }, shown.length ? "No value is above 0." : "All lines are hidden. Click a name above."));
       return;
     }
     const box = { top: 24, bottom: height - 44, right: width - 18 };
@@ -34,7 +34,7 @@ kinds.line = (figure, description) => {
   return draw;
 };
 
-// The lines with their points in pixels, for the hover: [{ line, path, stroke, points: [{ x, y, at }] }].
+// Draw the lines and return them with their points in pixels: [{ line, path, stroke, points: [{ x, y, at }] }].
 function drawLines(root, description, shown, box, xScale, yScale) {
   const clip = `clip-${description.id}`;
   const area = { x: box.left - 4, y: box.top - 4, width: box.right - box.left + 8, height: box.bottom - box.top + 4 };
@@ -61,12 +61,12 @@ function drawLines(root, description, shown, box, xScale, yScale) {
     const marks = dots.map(({ x, y }) => svg("circle", { cx: x, cy: y, r: 2.6, style: `fill: ${stroke}` }));
     return { line, path, stroke, points, marks };
   });
-  // The first line is the one that matters most, so it lies on top.
+  // The first line matters most, so it is drawn last, on top of the others.
   for (const { path, marks } of drawn.slice().reverse()) group.append(path, ...marks);
   return drawn;
 }
 
-// Under the pointer: of a ramp, the nearest point of all; else the nearest point of each line.
+// Show values under the pointer: on a ramp the nearest point of all lines, otherwise the nearest point of each line.
 function listen(root, plot, tooltip, description, lines, box) {
   const cross = svg("line", { class: "cross", y1: box.top, y2: box.bottom });
   const marks = svg("g", {});
@@ -112,7 +112,7 @@ function listen(root, plot, tooltip, description, lines, box) {
       return html("div", {}, html("span", { class: "swatch", style: `background: ${stroke}` }), line.name, value);
     });
     tooltip.replaceChildren(html("b", {}, `${description.x.label} ${show(at)}`), ...rows);
-    // Of several lines it stands where they are not: low where they are high.
+    // With several lines, keep the tooltip away from them: at the bottom if the lines are high, otherwise at the top.
     const height = selected.reduce((sum, { point }) => sum + point.y, 0) / selected.length;
     const clear = height < (box.top + box.bottom) / 2 ? box.bottom : box.top;
     placeTooltip(tooltip, plot, { x: point.x, y: description.ramp ? point.y : clear });
@@ -126,7 +126,7 @@ function listen(root, plot, tooltip, description, lines, box) {
     tooltip.hidden = true;
   }
 
-  // A transparent sheet, so that the pointer is felt between the lines too.
+  // A transparent rectangle receives pointer events between the lines, too.
   const sheet = svg("rect", { x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top });
   sheet.setAttribute("fill", "transparent");
   root.append(sheet);

@@ -1,9 +1,9 @@
 // ------------------------------------------------------------------------------------------ maps
 
-const LEGEND_CLASSES = 24; // more are told by hovering alone
+const LEGEND_CLASSES = 24; // with more classes there is no legend; the tooltip names the class
 const PALETTE = 10;
 
-// The colour of a class: ten that are easy to tell apart, then turns of the hue by the golden angle.
+// The colour of a class. Up to ten classes use a palette; with more, the hue of each turns by the golden angle.
 function classColour(label, classes) {
   if (label === null) return "var(--map-none)";
   if (classes <= PALETTE) return `var(--map-${label})`;
@@ -15,14 +15,14 @@ function className(description, label) {
   return description.classes ? description.classes[label] : `class ${label}`;
 }
 
-// Where a tile begins, in pixels of its sheet.
+// The top left corner of a tile, in pixels of its sheet.
 function corner(sheet, number) {
   const column = number % sheet.columns, row = Math.floor(number / sheet.columns);
   const step = sheet.side + 2 * sheet.gutter;
   return { x: column * step + sheet.gutter, y: row * step + sheet.gutter };
 }
 
-// A tile of a sheet, `size` pixels wide.
+// An element that shows a tile of a sheet, `size` pixels wide.
 function tile(sheet, number, size) {
   const { x, y } = corner(sheet, number), step = sheet.side + 2 * sheet.gutter;
   const share = (at, count) => `${(100 * at) / (count * step - sheet.side)}%`;
@@ -31,7 +31,7 @@ function tile(sheet, number, size) {
   return html("span", { class: `sheet-${sheet.name}` }, html("i", { class: "tile", style }));
 }
 
-// Places as they come that have room for a square of this size, and those whose room is taken.
+// Split places into those that have room for a square of this size and those that overlap an earlier one.
 function apart(places, size) {
   const cells = new Map(), free = [], taken = [];
   for (const place of places) {
@@ -49,7 +49,8 @@ function apart(places, size) {
   return { free, taken };
 }
 
-// What maps of one group have in common: hidden classes, dots or pictures, and one legend. A map of no group is alone.
+// Maps of one group share the hidden classes, the choice of dots or pictures, and the legend. A map without a group has
+// its own.
 const mapGroups = new Map();
 
 function groupOf(description, pictures) {
@@ -85,7 +86,7 @@ kinds.map = (figure, description) => {
   function classesInWords() {
     if (!labelled) return "";
     if (labels.length <= LEGEND_CLASSES) return classLegend();
-    return html("p", { class: "many" }, `${labels.length} classes: point at a picture to see its own.`);
+    return html("p", { class: "many" }, `${labels.length} classes. Point at an image to see its class.`);
   }
 
   function modes() {
@@ -106,7 +107,7 @@ kinds.map = (figure, description) => {
   function classLegend() {
     return html("div", { class: "classes" }, ...labels.map((label) => {
       const dot = html("span", { class: "dot", style: `background: ${classColour(label, classes)}` });
-      const button = html("button", { class: "series", type: "button", "aria-pressed": true, title: "click to hide or show" });
+      const button = html("button", { class: "series", type: "button", "aria-pressed": true, title: "Click to hide or show the class." });
       button.append(dot, className(description, label));
       button.addEventListener("click", () => {
         if (!hidden.delete(label)) hidden.add(label);
@@ -119,7 +120,7 @@ kinds.map = (figure, description) => {
     }));
   }
 
-  // All classes but one step back; with undefined none does.
+  // Fade all classes but one; undefined fades none.
   function point(label) {
     for (const path of plot.querySelectorAll(".points")) {
       path.classList.toggle("back", label !== undefined && path.dataset.label !== String(label));
@@ -129,7 +130,7 @@ kinds.map = (figure, description) => {
   function draw() {
     width = plot.clientWidth;
     const margin = 22, reach = width / 2 - margin;
-    // As high as it needs to be, and never lower than a strip.
+    // As high as the points need, but at least half as high as wide.
     const height = Math.round(2 * margin + 2 * reach * Math.max(0.5, description.tallest));
     const root = svg("svg", { role: "img", "aria-label": description.title, height });
     places = [];
@@ -147,7 +148,7 @@ kinds.map = (figure, description) => {
     listen(root);
   }
 
-  // A class is one path: a line of no length and with round ends is a dot.
+  // Each class is one path: a line of length 0 with round ends is a dot.
   function drawDots(root) {
     const size = Math.max(3.5, Math.min(7, (width / Math.sqrt(count)) * 0.24));
     for (const label of labels) {
@@ -199,7 +200,7 @@ kinds.map = (figure, description) => {
     ring.setAttribute("cy", place.y);
   }
 
-  // Other maps of the same images mark the same image.
+  // Maps of the same images mark the same image.
   const announce = (index) => document.dispatchEvent(new CustomEvent("pointed", { detail: { figure, index } }));
   document.addEventListener("pointed", ({ detail }) => {
     if (detail.figure === figure || !sheet || detail.figure.dataset.sheet !== figure.dataset.sheet) return;
@@ -244,7 +245,7 @@ kinds.map = (figure, description) => {
   }
 
   if (sheet) {
-    // The sheet is in the page once, as a style.
+    // The page contains the sheet once, as a style. Read its address from there.
     const probe = tile(sheet, 0, 1);
     figure.append(probe);
     source.addEventListener("load", () => {

@@ -1,7 +1,7 @@
 // ------------------------------------------------------------------------------------------ sortable tables
 
-// A click on a head of <table class="sortable"> sorts by that column, a second click the other way round. Cells sort by
-// data-value, as numbers where they have one; empty cells stay last.
+// A click on a column title of <table class="sortable"> sorts by that column, and a second click reverses the order.
+// Cells that have a data-value are sorted by that number, others by their text. Empty cells stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
   heads.forEach((head, column) => {
