@@ -45,8 +45,8 @@ def test_a_handler_of_the_callers_is_left_alone() -> None:
 @pytest.mark.parametrize(
     "stop, code, said",
     [
-        (Interrupted("runs/a b", 15), 143, "everything is saved. Go on with: twofold resume 'runs/a b' new/photos"),
-        (Stopped("runs/1"), 130, "it goes on from its last checkpoint with: twofold resume runs/1 new/photos"),
+        (Interrupted("runs/a b", 15), 143, "stopped and saved; resume with: twofold resume 'runs/a b' new/photos"),
+        (Stopped("runs/1"), 130, "stopped; resume from the last checkpoint with: twofold resume runs/1 new/photos"),
         (KeyboardInterrupt(), 130, "stopped; nothing was written"),
     ],
 )

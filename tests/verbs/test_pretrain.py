@@ -313,7 +313,7 @@ def test_a_run_on_arrays_resumes_with_the_arrays(tmp_path: Path) -> None:
     whole = twofold.pretrain(pair, method="simclr", out=tmp_path / "run", **small("simclr", epochs=1))
     for name in ("results.json", "encoder.safetensors"):
         (whole.path / name).unlink()
-    with pytest.raises(twofold.TwofoldError, match="needs them again"):
+    with pytest.raises(twofold.TwofoldError, match="pass them again"):
         twofold.resume(whole)
     assert twofold.resume(whole, data=pair).results is not None
     (whole.path / "results.json").unlink()
@@ -335,7 +335,7 @@ def test_a_run_that_another_process_trains_is_left_alone(tmp_path: Path) -> None
 def test_a_config_is_used_as_it_is() -> None:
     resolved, _ = pretrain.configure("digits", "frossl", {"epochs": 5})
     changed = dataclasses.replace(resolved, epochs=3, lr=0.5, optimizer="sgd")
-    again, _ = pretrain.configure(None, None, pretrain.settled(changed))
+    again, _ = pretrain.configure(None, None, pretrain.as_settings(changed))
     assert dataclasses.replace(again, origin={}) == dataclasses.replace(changed, origin={})
 
 

@@ -1,1 +1,1 @@
-"""What Twofold does, one module for each verb, called by Python and by the command line alike."""
+"""One module for each verb of Twofold. Python programs and the command line call the same functions."""

@@ -1,4 +1,4 @@
-"""What is chosen for the user: values that follow from the images, the memory and the minutes."""
+"""The settings that Twofold chooses from the images, the free memory and the training time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,12 +18,13 @@ from twofold.methods import find
 from twofold.train.micro_batches import refuse_uneven
 from twofold.train.timing_run import Memory, available_memory, measure_memory, measure_step
 
-MEMORY_SHARE = 0.8  # of what is free: others need some too
-# Networks keep fewer bytes than this for each pixel: with a 3x3 stem ResNet-18 4,700, ResNet-50 25,000.
+MEMORY_SHARE = 0.8  # of the free memory; the rest is left for other programs
+# Upper bounds on the bytes that an encoder keeps for the backward pass, for each pixel of its input. Measured with a
+# 3x3 stem: 4,700 for ResNet-18 and 25,000 for ResNet-50.
 MOST_KEPT = {"conv": 3_000, "resnet18": 8_000, "resnet34": 13_000}
 MOST_KEPT_BY_OTHERS = 36_000
-FEW_IMAGES = 512  # two of the usual batches
-BLURRED_FROM = 81  # pixels: from this size on the papers blur, below it there is no detail to lose
+FEW_IMAGES = 512  # two batches of the default size
+BLURRED_FROM = 81  # pixels; the papers blur images from this size on, and smaller ones have no fine detail
 
 
 def resolve_config(
@@ -34,7 +35,10 @@ def resolve_config(
     minutes: float | None,
     display: Display,
 ) -> Config:
-    """The layers, with what follows from the images added to `chosen`; the user's own values stay above it."""
+    """Resolve the layers after adding the values that follow from the images to the layer `chosen`.
+
+    Values of the user take precedence over chosen values.
+    """
     chosen = dict(layers["chosen"])
     layers = {**layers, "chosen": chosen}
     chosen |= derived_defaults(resolve(keys, layers), source)
@@ -45,11 +49,11 @@ def resolve_config(
         if fits != config.batch_size:
             chosen["batch_size"] = fits
             chosen |= derived_defaults(resolve(keys, layers), source)
-            display.say(f"batch_size={fits}, as {config.batch_size} would need too much memory; see also pieces")
+            display.say(f"batch_size={fits}, because {config.batch_size} needs too much memory; set pieces to keep it")
     if minutes is not None and dist.count() > 1:
-        raise TwofoldError("--minutes measures the pace of one process, and there are several: give epochs")
+        raise TwofoldError("--minutes works with one process only, and this run has several: set epochs")
     if minutes is not None:
-        display.say(f"taking a few steps, to see what {minutes:g} minutes are enough for")
+        display.say(f"timing a few steps, to choose the number of epochs for {minutes:g} minutes")
         chosen.pop("warmup_epochs", None)
         chosen["epochs"] = epochs_within(minutes, resolve(keys, layers), source)
         chosen |= derived_defaults(resolve(keys, layers), source)
@@ -57,7 +61,7 @@ def resolve_config(
 
 
 def refuse(config: Config, source: Source) -> None:
-    """What a run would refuse, before anything is measured: a dry run must not promise it."""
+    """Refuse what the run itself would refuse, before anything is measured, so that a dry run reports it too."""
     assert config.channels is not None
     refuse_unread(config)
     refuse_channels(source, config.channels)
@@ -67,7 +71,10 @@ def refuse(config: Config, source: Source) -> None:
 
 
 def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
-    """Values that follow from image size, number of images, memory and epochs, where nobody asked for others."""
+    """Return the values that follow from the image size, the number of images and the epochs.
+
+    Values of the user take precedence over them.
+    """
     assert config.image_size is not None
     chosen = default_encoder_keys(config.image_size)
     if config.image_size >= BLURRED_FROM and "augment.blur" not in config.origin:
@@ -85,12 +92,12 @@ def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
 
 
 def warm_up(epochs: float, of: int) -> float:
-    """As many epochs of warm-up as a run of so many will have, unless it is asked for more."""
+    """Return the epochs of warm-up: those of the configuration, but at most a tenth of all epochs."""
     return min(epochs, of / 10)
 
 
 def fitting_batch_size(config: Config, source: Source) -> int:
-    """The configuration's, or the largest half, quarter, … of it that the device's memory holds."""
+    """Return the batch size of the configuration, halved until the batch fits into the memory of the device."""
     assert config.image_size is not None
     free = MEMORY_SHARE * available_memory(choose_device(config.device), decoded_bytes(config, source))
     views = config.views + config.augment.local_views
@@ -99,31 +106,35 @@ def fitting_batch_size(config: Config, source: Source) -> int:
         return config.batch_size
     try:
         memory = measure_memory(config, source)
-    except TwofoldError:  # what is wrong is said where the run is built
+    except TwofoldError:  # the run itself reports what is wrong
         return config.batch_size
     return halved_to_fit(config.batch_size, memory, free)
 
 
 def decoded_bytes(config: Config, source: Source) -> int:
+    """Return the bytes of all images of the source after decoding."""
     return len(source) * (config.channels or 1) * (config.image_size or 1) ** 2
 
 
 def halved_to_fit(batch_size: int, memory: Memory, free: float) -> int:
+    """Halve a batch size until it fits into the free memory, but not below 8."""
     while batch_size > 8 and memory.bytes(batch_size) > free:
         batch_size //= 2
     return batch_size
 
 
 def epochs_within(minutes: float, config: Config, source: Source) -> int:
-    """As many as fit into the time, by the pace of a few steps; one where not even that does."""
+    """Return the number of epochs that fit into the time, at least 1. Twofold times a few steps."""
     return max(1, int(60 * minutes / epoch_seconds(config, source, 60 * minutes)))
 
 
 def epoch_seconds(config: Config, source: Source, budget: float | None = None) -> float:
+    """Return the measured duration of an epoch."""
     return steps_per_epoch(config, source) * measure_step(config, source, budget)
 
 
 def steps_per_epoch(config: Config, source: Source) -> int:
+    """Return the number of optimizer steps in an epoch."""
     images = len(training_rows(source, config.test_fraction))
     full, rest = divmod(images, config.batch_size)
     return max(1, full + (not config.drop_last and rest >= 2))

@@ -1,4 +1,4 @@
-"""What was chosen for a run and why, what it will cost, and the command that repeats it."""
+"""The explanation of a run: its settings with reasons, its expected cost, and the command that repeats it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,13 +24,15 @@ from twofold.train.timing_run import available_memory, measure_memory, measure_s
 from twofold.verbs.choose import BLURRED_FROM, FEW_IMAGES, decoded_bytes, steps_per_epoch
 
 STATISTICS_IMAGES = 256
-LONG_RUN = 600.0  # seconds on a CPU, from which it is measured whether fewer bits would be quicker
-QUICKER = 0.8  # of the time, or less, is worth a word
-MEASURED = ("epochs", "batch_size")  # keys that are chosen by what a machine can do, where they are
+LONG_RUN = 600.0  # seconds; a longer run on a CPU is also timed with bf16
+QUICKER = 0.8  # bf16 is recommended if a step takes less than this share of the time
+MEASURED = ("epochs", "batch_size")  # keys whose chosen values depend on the machine
 
 
 @dataclass(frozen=True)
 class ChosenValue:
+    """A setting that is not the default, and the reason for its value."""
+
     key: str
     value: str
     origin: str  # the layer that set it
@@ -38,7 +40,7 @@ class ChosenValue:
 
 
 def explained(config: Config, source: Source) -> list[ChosenValue]:
-    """Every value that is not the default, with who set it and why."""
+    """Return every setting that is not the default, with the layer that set it and the reason."""
     values = flat(config)
     rows = [
         ChosenValue(name, shown(values[name]), layer, _why(name, layer, config, source))
@@ -51,40 +53,42 @@ def explained(config: Config, source: Source) -> list[ChosenValue]:
 
 def _why(name: str, layer: str, config: Config, source: Source) -> str:
     if layer == "user":
-        return "you asked for it"
+        return "you set it"
     if layer == "method":
         return f"the recipe of {config.method}"
     if layer == "data":
-        return f"suits {source.name}"
+        return f"recommended for {source.name}"
     images = len(training_rows(source, config.test_fraction))
     few = config.batch_size == suggested_batch_size(images)
     reasons = {
-        "image_size": f"the shorter sides of the images are {source.train.side} pixels, in the median",
-        "channels": "all images are grey" if config.channels == 1 else "there are images in colour",
+        "image_size": f"the median of the images' shorter sides is {source.train.side} pixels",
+        "channels": "all images are grey" if config.channels == 1 else "some images are in colour",
         "stem": f"for images of {config.image_size} pixels",
         "encoder": f"images of {config.image_size} pixels are too small for a ResNet",
-        "augment.blur": f"images of {BLURRED_FROM} pixels and more have detail to lose",
+        "augment.blur": f"images of {BLURRED_FROM} pixels or more are blurred, as in the papers",
         "warmup_epochs": "a tenth of the epochs",
-        "batch_size": f"there are {images:,} images: two steps in an epoch, or more" if few else "fits the memory",
-        "epochs": "as many as the minutes allow",
+        "batch_size": f"gives at least two steps per epoch with {images:,} images" if few else "fits into memory",
+        "epochs": "fit into the training time",
     }
     if images < FEW_IMAGES and name in find(config.method).few_images:
-        return f"{config.method} with {images:,} images, and so small batches"
+        return f"recommended for {config.method} with {images:,} images, which need small batches"
     if name in find(config.method).by_batch(config.batch_size):
-        return f"{config.method} with batches of {config.batch_size}"
+        return f"recommended for {config.method} with batch_size={config.batch_size}"
     return reasons.get(name, "follows from the images")
 
 
 @dataclass(frozen=True)
 class Estimate:
+    """The measured cost of a run."""
+
     step_seconds: float
-    steps: int  # of the whole run
-    memory: float  # bytes, while training, without the images
+    steps: int  # of all epochs
+    memory: float  # bytes while training, without the decoded images
     available: float  # bytes, on the device
-    images: float  # bytes, decoded
-    mean: tuple[float, ...]  # of some images' pixels, 0 to 1: what they are normalised by
+    images: float  # bytes of the decoded images
+    mean: tuple[float, ...]  # of the pixels (0 to 1) of a sample of images, for each channel
     std: tuple[float, ...]
-    bf16_seconds: float | None = None  # of a step with precision=bf16, where that is worth asking
+    bf16_seconds: float | None = None  # of a step with precision=bf16; only for long runs on a CPU
 
     @property
     def seconds(self) -> float:
@@ -92,6 +96,7 @@ class Estimate:
 
 
 def estimate(config: Config, source: Source) -> Estimate:
+    """Measure the time and memory of a few steps."""
     assert config.image_size is not None
     assert config.channels is not None
     some = load_sample(source, STATISTICS_IMAGES, image_size=config.image_size, channels=config.channels).train
@@ -113,12 +118,13 @@ def estimate(config: Config, source: Source) -> Estimate:
 
 
 def shape_in_words(config: Config) -> str:
+    """Return the image size, and the number of channels if it is neither 1 nor 3."""
     unusual = "" if config.channels in (1, 3) else f", {config.channels} channels"
     return f"{config.image_size} pixels{unusual}"
 
 
 def labels_in_words(config: Config, classes: Sequence[str] | None) -> str:
-    """How many classes there are, and what they are for; of a method of the user's own that is not known."""
+    """Return the number of classes and whether training uses them. That is unknown for the user's own methods."""
     if not classes:
         return "no labels"
     graph = config.parameters.get("graph")
@@ -128,26 +134,25 @@ def labels_in_words(config: Config, classes: Sequence[str] | None) -> str:
 
 
 def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, str]:
-    """What the estimate says, in words, title by title."""
+    """Return the lines of a dry run, by title: data, method, time, memory and so on."""
     device: torch.device = choose_device(config.device)
     splits = [split for split in (source.train, source.test) if split is not None]
     unreadable = sum(len(split.unreadable) for split in splits)
-    besides = f"; {unreadable:,} more cannot be read" if unreadable else ""
+    besides = f"; {unreadable:,} more could not be read" if unreadable else ""
     images = sum(len(split.readable()) for split in splits)
     kinds = labels_in_words(config, source.classes)
     normal = ", ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in zip(costs.mean, costs.std, strict=True))
     lines = {
         "data": f"{source.name}: {images:,} images, {kinds}{besides}",
         "method": f"{config.method}, encoder {config.encoder}, {device}",
-        "normalised": f"by the pixels' mean and deviation, about {normal}",
-        "learning rate": f"{config.scaled_lr:g} at its top: lr={config.lr:g}, scaled to the batch",
-        "time": f"{rough_duration(costs.seconds)}: {costs.steps:,} steps of {costs.step_seconds:.3g} s, "
-        "as measured just now",
+        "normalised": f"with mean ± standard deviation of the pixels, about {normal}",
+        "learning rate": f"{config.scaled_lr:g} at the peak (lr={config.lr:g}, lr_scaling={config.lr_scaling})",
+        "time": f"{rough_duration(costs.seconds)}: {costs.steps:,} steps of {costs.step_seconds:.3g} s (measured)",
         "memory": f"{bytes_in_words(costs.memory)} of {bytes_in_words(costs.available)} free, "
-        f"and {bytes_in_words(costs.images)} for the images",
+        f"plus {bytes_in_words(costs.images)} for the images",
     }
     if costs.bf16_seconds is not None and costs.bf16_seconds < QUICKER * costs.step_seconds:
-        lines["quicker"] = f"{rough_duration(costs.steps * costs.bf16_seconds)} with precision=bf16, on this processor"
+        lines["faster"] = f"{rough_duration(costs.steps * costs.bf16_seconds)} with precision=bf16 on this CPU"
     if source.remark:
         lines["note"] = source.remark
     if isinstance(source.train, ItemSplit):
@@ -156,7 +161,7 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
 
 
 def command(config: Config, path: Path) -> str | None:
-    """The command that repeats this run; None where a program handed over what the shell cannot."""
+    """Return the command that repeats this run, or None if it got arrays, a module or its own method from Python."""
     if config.data in (ARRAY, DATASET) or not has_name(config.encoder) or find(config.method).family == "own":
         return None
     values = flat(config)

@@ -1,4 +1,4 @@
-"""What a program calls: configure, pretrain, resume, and the run they speak of."""
+"""`pretrain`: resolve the configuration, open the data and train."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ from twofold.precision import own_modes
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import Numbered, ReadOnlyRunFolder, RunFolder
 from twofold.runs.run import Run
+from twofold.text import plural
 from twofold.train.trainer import Trainer
 from twofold.verbs.choose import resolve_config
 from twofold.verbs.resume import continue_run
@@ -38,15 +39,34 @@ def configure(
     display: Display | None = None,
     minutes: float | None = None,
 ) -> tuple[Config, Source]:
-    """The configuration of a run, each value from the highest layer that sets it, and the opened data source.
+    """Resolve the configuration of a run and open its data.
 
-    `minutes` of training take the place of `epochs`: how many that is, is measured here, and then fixed.
+    Parameters
+    ----------
+    data : optional
+        The images, as for `pretrain`.
+    method : str, optional
+        The name of the method.
+    overrides : Mapping, optional
+        Settings by key, for example `{"batch_size": 128, "augment.flip": 0}`.
+    display : Display, optional
+        Where progress is printed.
+    minutes : float, optional
+        Approximate training time. Twofold times a few steps here and sets `epochs` accordingly.
+
+    Returns
+    -------
+    Config
+        Each value comes from the highest layer that sets it: the user, the initial weights, values chosen from the
+        images, the data source, the method, the defaults.
+    Source
+        The opened data.
     """
     display = display or Display(quiet=True)
     settings = check_settings(data, method, overrides or {}, minutes)
     given, keys, asked = settings.given, settings.keys, settings.config
     recipe = settings.method.recipe_for(asked.parameters)
-    with dist.one_before_the_others(), display.stage("looking at images", 0) as stage:
+    with dist.one_before_the_others(), display.stage("scanning images", 0) as stage:
         source = open_source(
             asked.data if is_named(data) else data,
             data_dir=asked.data_dir,
@@ -54,7 +74,7 @@ def configure(
             class_list=asked.class_list,
             progress=stage,
         )
-    # Absolute, so that the run can be resumed from another folder.
+    # Absolute paths, so that the run can be resumed from another working folder.
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
     for name in ("graph.source", "class_list"):
         if given.get(name) and Path(given[name]).is_file():
@@ -63,8 +83,8 @@ def configure(
         located["init"] = initial_weights.located(asked.init)
     if asked.parameters.get("head", Head()).path is not None:
         located["head.path"] = str(Path(asked.parameters["head"].path).expanduser().resolve())
-    # A source may speak of keys that only some methods have, such as a projector's widths; it does not know what suits
-    # a method of the user's own.
+    # A source may suggest values for keys that only some methods have, such as the projector's widths. Those do not
+    # apply to the user's own methods.
     kept = {*recipe, *keys.keys() - RUN_KEYS.keys()} if settings.method.family == "own" else set()
     suited = {name: value for name, value in source.defaults.items() if name in keys and name not in kept}
     sizes = {"image_size": default_image_size(source.train.side), "channels": source.train.channels}
@@ -84,22 +104,47 @@ def pretrain(
     quiet: bool = True,
     **overrides: Any,
 ) -> Run:
-    """Train an encoder without labels.
+    """Train an encoder on images without labels.
 
-    `config` is the data (a name, a path, an array of images, a pair (images, labels), a Dataset of PyTorch or Hugging
-    Face, or a pair or dict of these: train and test), or a mapping of keys, or a Config, which is complete and used as
-    it is. Further keys are keyword arguments, with two underscores for a dot: `augment__flip=0`. `encoder` is a
-    name, or any module that maps images [N, C, H, W] to features [N, K]. `minutes` in place of epochs chooses as many
-    as fit, by the pace of a few steps.
+    Parameters
+    ----------
+    config : optional
+        The data, or a mapping of settings, or a complete `Config`. The data is a path or a name, an array of images, a
+        pair `(images, labels)`, a PyTorch or Hugging Face Dataset, or a pair or dict of these (train and test). By
+        default the data is `digits`.
+    method : str, optional
+        The name of the method, by default `frossl`. `twofold.methods()` lists all names.
+    out : str or Path, optional
+        The run folder to create, by default `runs/METHOD-DATA-NUMBER`.
+    encoder : str or nn.Module, optional
+        The name of an architecture, or any module that maps images `[N, C, H, W]` to features `[N, K]`.
+    minutes : float, optional
+        Approximate training time, in place of `epochs`. Twofold times a few steps and chooses the number of epochs.
+    quiet : bool
+        Print nothing.
+    **overrides
+        Settings by key, with two underscores for a dot: `epochs=50, batch_size=128, augment__flip=0`.
+
+    Returns
+    -------
+    Run
+        The finished run: its results, metrics and paths.
+
+    Examples
+    --------
+    >>> import twofold
+    >>> run = twofold.pretrain("photos/", method="simclr", epochs=100)  # doctest: +SKIP
+    >>> run.results["verdict"]["sentence"]  # doctest: +SKIP
+    >>> encoder = twofold.load_encoder(run)  # doctest: +SKIP
     """
     keys = {name.replace("__", "."): value for name, value in overrides.items()}
     if isinstance(config, Config):
-        keys = settled(config) | keys
+        keys = as_settings(config) | keys
     elif isinstance(config, Mapping) and not is_splits(config) and not is_array_splits(config):
         keys = dict(config) | keys
     elif config is not None:
         if "data" in keys:
-            raise TwofoldError("data are given twice: as the first argument and as data=")
+            raise TwofoldError("the data is given twice: as the first argument and as data=; leave one out")
         keys["data"] = config
     data = keys.pop("data", None)
     if encoder is not None:
@@ -111,8 +156,8 @@ def pretrain(
         return start(resolved, source, out=out, display=display, encoder=module)
 
 
-def settled(config: Config) -> dict[str, Any]:
-    """All values of a configuration, less those of the run that are still open: image size and channels."""
+def as_settings(config: Config) -> dict[str, Any]:
+    """Return all values of a configuration as settings, except those that are not decided yet (None)."""
     return {name: value for name, value in flat(config).items() if value is not None or name not in RUN_KEYS}
 
 
@@ -124,7 +169,10 @@ def start(
     display: Display,
     encoder: nn.Module | None = None,
 ) -> Run:
-    """Read the data and build everything before the first file is written: a refusal leaves nothing behind."""
+    """Train a configured run.
+
+    The data is read and the parts are built before the first file is written, so an error leaves no files behind.
+    """
     config, weights = with_weights(config)
     place = run_place(config, source, out)
     if dist.count() > 1 and dist.restarts() > 0:
@@ -145,13 +193,13 @@ def start(
             initial_weights.keep(folder.path, weights, None if encoder is None else trainer.untrained)
         if data.skipped:
             folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
-            display.say(f"{len(data.skipped)} images could not be read; {folder.path / 'skipped.txt'} lists them")
+            display.say(f"{plural(len(data.skipped), 'image')} could not be read: see {folder.path / 'skipped.txt'}")
         announce(trainer, folder, display, source.remark, copies)
         return train_and_report(trainer, folder, display)
 
 
 def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
-    """The weights that `init` names, and the configuration with their fingerprint."""
+    """Read the weights that `init` names. The returned configuration has their fingerprint."""
     if config.init is None:
         return config, None
     assert config.channels is not None
@@ -161,13 +209,14 @@ def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
 
 
 def run_place(config: Config, source: Source, out: str | Path | Numbered | None) -> Path | Numbered:
+    """Return the path of the run folder, or the name that gets the next free number."""
     if out is None:
         return Numbered(RUNS, f"{config.method}-{source.name}")
     return out if isinstance(out, Numbered) else Path(out)
 
 
 def earlier_attempt(config: Config, place: Path | Numbered) -> str | None:
-    """The folder in which the processes were at work on this very run before torchrun started them again."""
+    """Return the folder of the same run before torchrun restarted its processes, or None."""
     runs = place.taken() if isinstance(place, Numbered) else [place]
     known = (path for path in runs if (path / "config.json").exists())
     return next((str(path) for path in known if RunFolder(path).config_text() == dump(config)), None)

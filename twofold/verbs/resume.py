@@ -32,9 +32,38 @@ def resume(
     quiet: bool = True,
     display: Display | None = None,
 ) -> Run:
-    """Continue a run from its last checkpoint, as if it had never stopped.
+    """Resume a run from its last checkpoint.
 
-    What a run got from Python is needed again: arrays as `data`, a module as `encoder`, whatever its weights are now.
+    On a CPU, the result is bit-identical to a run that was never stopped. If the run is finished, nothing is trained.
+
+    Parameters
+    ----------
+    run : str, Path or Run
+        The run folder.
+    data : optional
+        The images, if they moved, or if the run was trained on arrays or a Dataset. By default Twofold uses the path or
+        name that the run was trained on.
+    encoder : nn.Module, optional
+        A module of the same class, if the run trains your own module. Its weights do not matter.
+    quiet : bool
+        Print nothing.
+    display : Display, optional
+        Where progress is printed; the command line passes one.
+
+    Returns
+    -------
+    Run
+        The finished run.
+
+    Raises
+    ------
+    TwofoldError
+        If the images changed, or if another process trains this run.
+
+    Examples
+    --------
+    >>> run = twofold.resume("runs/frossl-photos-1")  # doctest: +SKIP
+    >>> run = twofold.resume("runs/frossl-photos-1", data="/new/path/photos")  # doctest: +SKIP
     """
     with dist.joined(), own_modes():
         display = display or Display(quiet=quiet or not dist.is_first())
@@ -44,17 +73,22 @@ def resume(
 def continue_run(
     path: Path, config: Config, source: Source | None, display: Display, encoder: nn.Module | None, data: Any = None
 ) -> Run:
+    """Resume the run in a folder, from an opened source if there is one."""
     folder = RunFolder.open(path) if dist.is_first() else ReadOnlyRunFolder(path)
     if (path / "results.json").exists():
-        if not (path / "report.html").exists() and dist.is_first():  # it was stopped between the two
+        if not (path / "report.html").exists() and dist.is_first():  # it was stopped between the two files
             write_anew(folder, display)
-        display.say(f"{path} is finished; its report is {path / 'report.html'}")
+        display.say(f"{path} is already finished; see its report {path / 'report.html'}")
         return Run(path)
     refuse_unregistered(config.method, path, folder.config_values())
     if source is None and data is None and config.data in (ARRAY, DATASET):
-        raise TwofoldError(f"{path} was trained on arrays or a Dataset: twofold.resume(run, data=...) needs them again")
+        raise TwofoldError(
+            f"{path} was trained on arrays or a Dataset: pass them again with twofold.resume(run, data=...)"
+        )
     if encoder is None and not has_name(config.encoder):
-        raise TwofoldError(f"{path} trains your own {config.encoder}: twofold.resume(run, encoder=...) needs it again")
+        raise TwofoldError(
+            f"{path} trains your own {config.encoder}: pass it again with twofold.resume(run, encoder=...)"
+        )
     if source is None:
         source = (
             find_again(config)
@@ -66,7 +100,7 @@ def continue_run(
         module = None if encoder is None else initial_weights.as_begun(path, encoder)
         trainer = Trainer(config, read_data(config, source, display), display, module, weights)
         trainer.restore(folder)
-        if dist.is_first() and not is_remembered(path):  # it was killed before it could
+        if dist.is_first() and not is_remembered(path):  # a kill prevented it
             provenance.remember(path, source, config.test_fraction, trainer.data)
         display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
         return train_and_report(trainer, folder, display)

@@ -1,6 +1,6 @@
-"""What a user asked of a run, checked before images are looked for: `pretrain.configure` begins with it.
+"""The check of a run's settings, before Twofold looks for images. `pretrain.configure` begins with it.
 
-The command line calls it earlier still. It needs no torch, so a misspelt key is reported at once.
+The command line calls it first of all. It does not import torch, so a misspelt key is reported at once.
 """
 
 from collections.abc import Mapping
@@ -16,22 +16,26 @@ from twofold.methods import Entry, find, refuse_keys_of_others, schema
 
 @dataclass(frozen=True)
 class Asked:
-    """Settings that a run can have. `config` has defaults where nothing was asked."""
+    """Checked settings of a run. In `config`, every setting that the user did not give has its default."""
 
-    given: dict[str, Any]  # values as the user gave them, data and method among them
+    given: dict[str, Any]  # the values that the user gave, including data and method
     method: Entry
     keys: Schema
     config: Config
 
 
 def check_settings(data: Any, method: str | None, overrides: Mapping[str, Any], minutes: float | None) -> Asked:
+    """Check the names and values of all settings and fill in the defaults of the method."""
     given = dict(overrides)
     if minutes is not None and ("epochs" in given or not 0 < minutes < float("inf")):
-        raise TwofoldError("give either epochs or minutes of training, and more than 0")
+        both = "epochs" in given
+        problem = f"epochs={given['epochs']} and minutes={minutes:g}" if both else f"minutes={minutes:g}"
+        advice = "give either epochs or minutes" if both else "give a finite number above 0"
+        raise TwofoldError(f"{problem}: {advice}")
     asked_for = {"data": str(data) if is_named(data) and data is not None else None, "method": method}
     for name, value in asked_for.items():
         if value is not None and given.setdefault(name, value) != value:
-            raise TwofoldError(f"{name} is given twice: {value} and {name}={given[name]}")
+            raise TwofoldError(f"{name} is given twice: {value} and {name}={given[name]}; leave one out")
     method = given.get("method", RUN_KEYS["method"].default)
     keys = schema(method)
     refuse_keys_of_others(method, given)
@@ -40,5 +44,5 @@ def check_settings(data: Any, method: str | None, overrides: Mapping[str, Any], 
 
 
 def is_named(data: Any) -> bool:
-    """Whether the images are asked for by a name or path, and not handed over."""
+    """Return whether the data is given by a name or path (or by default), and not as arrays or a Dataset."""
     return data is None or isinstance(data, (str, Path))

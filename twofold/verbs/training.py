@@ -1,4 +1,4 @@
-"""What `pretrain` and `resume` share: train what is left, then evaluate and write the report."""
+"""What `pretrain` and `resume` share: train to the last step, evaluate the encoder and write the report."""
 
 import dataclasses
 import json
@@ -29,7 +29,10 @@ from twofold.version import __version__
 
 
 def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str, copies: str) -> None:
-    """Say what is about to happen, and what was decided for the user."""
+    """Print the run's folder, data, method and length, and write the same lines to the log.
+
+    `remark` is a note on the data, and `copies` a sentence on exact duplicates; both may be empty.
+    """
     config, data = trainer.config, trainer.data
     where = str(trainer.device) if dist.count() == 1 else f"{dist.count()} × {trainer.device.type}"
     held_out = f", {len(data.test):,} held out" if data.test is not None else ""
@@ -42,7 +45,7 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
         f"batch {config.batch_size}, {config.optimizer}, learning rate {config.scaled_lr:g}",
     ]
     if copies:
-        hint = "" if config.data in (ARRAY, DATASET) else f"; `twofold duplicates {folder.path}` will list them"
+        hint = "" if config.data in (ARRAY, DATASET) else f"; list them with: twofold duplicates {folder.path}"
         lines.insert(2, f"copies   {copies}{hint}")
     if remark:
         lines.insert(2, f"note     {remark}")
@@ -60,11 +63,11 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
 
 
 def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
-    """Train what is left, then evaluate and report."""
+    """Train the remaining steps, evaluate the encoder, and write the results and the report."""
     if trainer.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(trainer.device)  # of an earlier run in this process
+        torch.cuda.reset_peak_memory_stats(trainer.device)  # an earlier run in this process may have had a higher peak
     trainer.train(folder)
-    memory = peak_memory(trainer.device)  # before evaluation, which is the same for all methods
+    memory = peak_memory(trainer.device)  # measured before the evaluation, which costs the same for all methods
     if dist.is_first():
         save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
     rows = evaluate(trainer, display)
@@ -96,7 +99,10 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
 
 
 def evaluate(trainer: Trainer, display: Display) -> list[Row]:
-    """Linear probe and kNN of the trained encoder, compared with raw pixels and with the untrained encoder."""
+    """Measure the linear and kNN accuracy of the trained encoder, the untrained encoder and raw pixels.
+
+    The result is empty if the data has no labels.
+    """
     splits = labelled_splits(trainer.data)
     if splits is None:
         return []

@@ -204,7 +204,7 @@ def test_a_run_on_datasets_from_python(tmp_path: Path) -> None:
     mapping = twofold.pretrain({"train": pairs[0], "test": pairs[1]}, out=tmp_path / "b", **options)
     assert mapping.metrics == run.metrics
     (tmp_path / "a" / "results.json").unlink()
-    with pytest.raises(TwofoldError, match="needs them again"):
+    with pytest.raises(TwofoldError, match="pass them again"):
         twofold.resume(run)
     assert twofold.resume(run, data=(pairs[0], pairs[1])).results is not None
 
