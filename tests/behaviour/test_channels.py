@@ -34,7 +34,7 @@ def test_each_channel_is_resized_as_pillow_resizes_a_grey_image(channels: int) -
 @pytest.mark.parametrize("have, asked", [(4, 3), (4, 1), (3, 4), (1, 2)])
 def test_channels_that_cannot_be_made_are_refused(have: int, asked: int) -> None:
     source = open_source(noise(4, 8, 8, have))
-    with pytest.raises(TwofoldError, match=f"have {have} channels, of which channels={asked} cannot be made"):
+    with pytest.raises(TwofoldError, match=f"have {have} channels, which cannot be converted to channels={asked}"):
         load_data(source, image_size=8, channels=asked, test_fraction=0)
 
 

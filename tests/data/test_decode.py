@@ -155,7 +155,7 @@ def test_whole_numbers_of_more_than_sixteen_bits_or_below_0_are_refused(tmp_path
     np.testing.assert_array_equal(found, [[0, 0], [255, 1]])
     for bad in (-5, 65536):
         wide[0, 1] = bad
-        with pytest.raises(Unreadable, match="only 0 to 65535 is understood"):
+        with pytest.raises(Unreadable, match="only 0 to 65535 is supported"):
             pixels(saved(tmp_path / "b.tif", Image.fromarray(wide)), 2, 1)
 
 
@@ -248,7 +248,7 @@ def test_truncated_files_are_unreadable(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("side, reason", [(10_000, "more than the"), (60_000, "decompression bomb")])
+@pytest.mark.parametrize("side, reason", [(10_000, "the limit is"), (60_000, "decompression bomb")])
 def test_decompression_bombs_are_refused(tmp_path: Path, side: int, reason: str) -> None:
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

@@ -1,11 +1,12 @@
-"""Decoded images on disk, so that no image file is decoded twice. `ItemSplit` and `search` read and write sets of them,
-`twofold cache` lists and removes them.
+"""The cache of decoded images on disk. `ItemSplit` and `search` read and write it; `twofold cache` lists and clears it.
 
-A set is three files: `KEY.u8` holds uint8 rows one after the other, `KEY.marks` a hash of each row's file, and
-`KEY.json` what they are. All are written aside and renamed when complete, the JSON last: what can be read
-is complete. The JSON has a checksum of every block. Some are compared at each start, all of them where the file's time
-is not the one it was written at; what differs is decoded again. A set that has changed takes the rows that are as they
-were from earlier sets. The longest unused make room for new ones.
+A cached set consists of three files. `KEY.u8` contains the uint8 rows, `KEY.marks` a hash of each row's file, and
+`KEY.json` the metadata. Each is written to a temporary file and renamed when complete, the JSON last, so a set that can
+be read is complete.
+
+The JSON contains a checksum of each block. Twofold compares some of them at each start, or all of them if the file has
+changed its modification time. A damaged set is decoded again. If some images of a folder have changed, the unchanged
+rows are copied from earlier sets. Least recently used sets are removed first to make room.
 """
 
 import contextlib
@@ -25,30 +26,32 @@ from twofold.errors import TwofoldError
 from twofold.files import atomic, cache_folder, is_temporary, sync
 from twofold.text import bytes_in_words
 
-CACHE_FORMAT = 3  # a new number where decoding changes, so that older files are not taken for the same pixels
+CACHE_FORMAT = 3  # increase this number if decoding changes, so that older files are not used
 ABANDONED_SECONDS = 24 * 3600
-CHECKSUM_BYTES = 2**22  # of pixels, for which there is one checksum
-CHECKED_BLOCKS = 8  # at every start: about ten milliseconds
+CHECKSUM_BYTES = 2**22  # the size of a block, which has one checksum
+CHECKED_BLOCKS = 8  # blocks checked at each start; this takes about ten milliseconds
 ROW_HASH_BYTES = 16
-SUFFIXES = (".json", ".marks", ".u8")  # of the files of a set; the first goes first when it is removed
-INDEX_FOLDER = "index"  # where readers/file_index.py keeps what it knows of folders
-DISK_SHARE = 0.5  # of what is free, for all decoded images together
+SUFFIXES = (".json", ".marks", ".u8")  # the files of a set, in the order in which they are removed
+INDEX_FOLDER = "index"  # contains the indexes that readers/file_index.py saves
+DISK_SHARE = 0.5  # the share of the free disk space that all decoded images together may use
 
 
 @dataclass(frozen=True)
 class Decoded:
-    images: np.ndarray  # uint8 [n, C, H, W], often a read-only file that is mapped
-    skipped: dict[int, str]  # number among the rows that were asked for → reason
+    images: np.ndarray  # uint8 [n, C, H, W], often a read-only memory-mapped file
+    skipped: dict[int, str]  # position among the requested rows → reason
 
 
 def size_limit() -> float:
-    """Bytes that all decoded images may take: TWOFOLD_CACHE_GB, or half of the disk that is free without them."""
+    """Return how many bytes the cache may use: TWOFOLD_CACHE_GB, or half of the disk space that is free without it."""
     asked = os.environ.get("TWOFOLD_CACHE_GB")
     if asked:
         try:
             return float(asked) * 1e9
         except ValueError:
-            raise TwofoldError(f"TWOFOLD_CACHE_GB={asked} is not a number of gigabytes") from None
+            raise TwofoldError(
+                f"TWOFOLD_CACHE_GB={asked} is not a number of gigabytes; change it or unset it"
+            ) from None
     free = shutil.disk_usage(_nearest_existing(cache_folder())).free
     return DISK_SHARE * (free + sum(entry.bytes for entry in cached_sets()))
 
@@ -57,15 +60,15 @@ def size_limit() -> float:
 class CachedSet:
     key: str
     bytes: int
-    used: float  # when it was last asked for, in seconds since 1970
+    used: float  # the time of the last use, in seconds since 1970
 
 
 def cached_sets() -> list[CachedSet]:
-    """All decoded sets, longest unused first."""
+    """Return all cached sets, least recently used first."""
     found = []
     for sidecar in cache_folder().glob("*.json"):
         try:
-            size = sidecar.with_suffix(".u8").stat().st_size + sidecar.stat().st_size  # row hashes are next to nothing
+            size = sidecar.with_suffix(".u8").stat().st_size + sidecar.stat().st_size  # the row hashes are negligible
             found.append(CachedSet(sidecar.stem, size, sidecar.stat().st_mtime))
         except OSError:
             continue  # another process has just removed it
@@ -73,20 +76,23 @@ def cached_sets() -> list[CachedSet]:
 
 
 def remove_set(entry: CachedSet) -> None:
-    """The JSON first, so that no half is taken for a whole. A process that has it mapped keeps it."""
+    """Remove a set, the JSON first, so that no incomplete set looks complete.
+
+    Another process that has mapped the set can still use it.
+    """
     for ending in SUFFIXES:
         (cache_folder() / f"{entry.key}{ending}").unlink(missing_ok=True)
 
 
 def folder_indexes() -> list[Path]:
-    """What is known of folders and lists without decoding, a file for each."""
+    """Return the index files of folders and lists."""
     return sorted((cache_folder() / INDEX_FOLDER).glob("*.npz"))
 
 
 def make_room(needed: int, family: str) -> None:
-    """Remove what was longest unused until this much more is within the limit; refuse what the disk cannot hold.
+    """Remove least recently used sets until `needed` more bytes fit; raise an error if the disk has no room for them.
 
-    What belongs to the same images stays: a training set must not go to make room for its test set.
+    Sets of the same `family` stay, so that a training set is not removed to make room for its test set.
     """
     over = sum(entry.bytes for entry in cached_sets()) + needed - size_limit()
     for entry in cached_sets():
@@ -96,13 +102,13 @@ def make_room(needed: int, family: str) -> None:
     free = shutil.disk_usage(_nearest_existing(cache_folder())).free
     if needed > free:
         raise TwofoldError(
-            f"the decoded images need {bytes_in_words(needed)} in {cache_folder()}, where {bytes_in_words(free)} are "
-            "free; make room, choose a smaller image_size, or set TWOFOLD_CACHE to another folder"
+            f"the decoded images need {bytes_in_words(needed)} in {cache_folder()}, which has {bytes_in_words(free)} "
+            "free; free some disk space, reduce image_size, or set TWOFOLD_CACHE to another folder"
         )
 
 
 def read_set(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
-    """What `write_set` wrote under this key; None where there is nothing, or not all of it as it was written."""
+    """Return the set that `write_set` wrote under this key, or None if it is missing or damaged."""
     pixels, sidecar = _paths(key)
     try:
         metadata = json.loads(sidecar.read_text())
@@ -111,8 +117,8 @@ def read_set(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
             return None
         if not _checksums_match(pixels, metadata):
             return None
-        with contextlib.suppress(OSError):  # a cache that others keep can still be read
-            os.utime(sidecar)  # it was used now
+        with contextlib.suppress(OSError):  # a cache that belongs to another user can still be read
+            os.utime(sidecar)  # records the time of the last use
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Decoded(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape)), skipped)
@@ -120,10 +126,10 @@ def read_set(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Rows that were asked for and are in some set."""
+    """Requested rows that some cached set contains."""
 
     sets: list[np.ndarray]
-    places: np.ndarray  # int64 [n, 2]: number of the set and of its row; −1 where none has it
+    places: np.ndarray  # int64 [n, 2]: the number of the set and of the row in it; −1 if no set contains the row
 
     def __getitem__(self, number: int) -> np.ndarray | None:
         at, row = self.places[number]
@@ -131,12 +137,12 @@ class FoundRows:
 
     @property
     def missing(self) -> np.ndarray:
-        """Numbers of the others."""
+        """The positions of the requested rows that no set contains."""
         return np.flatnonzero(self.places[:, 0] < 0)
 
 
 def find_rows(row_shape: tuple[int, ...], row_hashes: Sequence[bytes]) -> FoundRows:
-    """The rows with these hashes, of any set; those that were used last come first."""
+    """Find the rows with these hashes in any set. Recently used sets are searched first."""
     wanted = {row_hash: number for number, row_hash in enumerate(row_hashes)}
     found = FoundRows([], np.full((len(row_hashes), 2), -1, np.int64))
     for entry in reversed(cached_sets()):
@@ -164,8 +170,7 @@ def find_rows(row_shape: tuple[int, ...], row_hashes: Sequence[bytes]) -> FoundR
 
 
 def _checksums_match(pixels: Path, metadata: dict[str, Any]) -> bool:
-    """Whether blocks have their checksums: the first, the last and some between; all of them where the file's time is
-    not the one it was written at."""
+    """Whether the checksums of the blocks match: of some blocks, or of all if the file's modification time changed."""
     status, checksums = pixels.stat(), metadata["checksums"]
     every = status.st_mtime_ns != metadata["written"]
     blocks = -(-status.st_size // CHECKSUM_BYTES)
@@ -181,7 +186,7 @@ def _checksums_match(pixels: Path, metadata: dict[str, Any]) -> bool:
 
 
 class _ChecksumWriter:
-    """Writes to a file and gathers the checksum of every block."""
+    """Writes to a file and collects the checksum of each block."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file, self.checksums, self.written = file, list[int](), 0
@@ -205,10 +210,20 @@ def write_set(
     expected: int | None = None,
     row_hashes: Sequence[bytes] | None = None,
 ) -> Decoded:
-    """Write the rows as they come, one at a time, and map the file; a text in place of a row says why it is missing.
+    """Write a set row by row, and return it as a memory-mapped file.
 
-    `expected` rows are made room for, at the cost of what was longest unused. By their `row_hashes`, one for each row,
-    they can be found again when they belong to another set.
+    Parameters
+    ----------
+    key
+        The name of the set.
+    row_shape
+        The shape [C, H, W] of each row.
+    rows
+        The uint8 rows, or the reason, as text, for a row that is missing.
+    expected
+        The number of rows to make room for. Least recently used sets are removed if necessary.
+    row_hashes
+        One hash for each row. `find_rows` finds the rows by them.
     """
     pixels, sidecar = _paths(key)
     try:
@@ -228,12 +243,12 @@ def write_set(
     except OSError as error:
         raise TwofoldError(
             f"cannot write decoded images to {pixels.parent}: {error.strerror or error}; "
-            "make room there, or set TWOFOLD_CACHE to another folder"
+            "free some disk space, or set TWOFOLD_CACHE to another folder"
         ) from error
 
 
 class _NoImages(Exception):
-    """None of the rows is an image, so no file is written."""
+    """None of the rows is an image, so that no file is written."""
 
     def __init__(self, skipped: dict[int, str]) -> None:
         super().__init__()
@@ -243,11 +258,11 @@ class _NoImages(Exception):
 def _write_pixels(
     pixels: Path, sidecar: Path, rows: Iterable[np.ndarray | str]
 ) -> tuple[int, dict[int, str], dict[str, Any]]:
-    """How many rows were written, why others are missing, and time and checksums for the JSON."""
+    """Write the rows, and return their number, the reason for each missing row, and metadata for the JSON."""
     skipped: dict[int, str] = {}
     count = 0
     with atomic(pixels, durable=False, concurrent=True) as aside:
-        # Plain writes, not a mapping: a full disk is then an error, and not a signal that ends the process.
+        # Plain writes instead of a memory map: a full disk then raises an error and does not kill the process.
         with aside.open("wb") as file:
             checked = _ChecksumWriter(file)
             for number, row in enumerate(rows):
@@ -258,16 +273,16 @@ def _write_pixels(
                     count += 1
         if not count:
             raise _NoImages(skipped)
-        # The JSON says that the pixels are complete, so they must be on the disk before it. The rename need not be: a
-        # set that is lost with the power is decoded again.
+        # The JSON states that the pixels are complete, so they must reach the disk before it. The rename is not synced:
+        # a set that is lost in a power failure is decoded again.
         sync(aside)
         written = aside.stat().st_mtime_ns
-        sidecar.unlink(missing_ok=True)  # of a damaged file: it must not be taken for the new one's
+        sidecar.unlink(missing_ok=True)  # the JSON of a damaged set must not describe the new one
     return count, skipped, {"written": written, "checksums": checked.checksums}
 
 
 def collect_in_memory(row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str]) -> Decoded:
-    """The same without a file, for few rows."""
+    """Collect a few rows in memory, without a file."""
     everything = list(rows)
     skipped = {number: row for number, row in enumerate(everything) if isinstance(row, str)}
     images = [row for row in everything if not isinstance(row, str)]
@@ -284,7 +299,7 @@ def _nearest_existing(path: Path) -> Path:
 
 
 def _remove_abandoned(where: Path) -> None:
-    """What a killed process left behind; one that still runs has written to its file within the day."""
+    """Remove temporary files of killed processes. A running process has written to its file within the last day."""
     for path in filter(is_temporary, where.iterdir()):
         if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
             path.unlink(missing_ok=True)

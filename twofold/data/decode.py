@@ -1,9 +1,9 @@
-"""One image, a file or its bytes → uint8 [C, size, size]: C is 1 (grey) or 3 (colour).
+"""Decode one image, from a file or from bytes, into uint8 [C, size, size], where C is 1 (grey) or 3 (RGB).
 
-`ItemSplit`, the readers, `data/decode_processes.py` and encoders that are given a file call this.
+`ItemSplit`, the readers, `data/decode_processes.py` and encoders that receive a file use this module.
 
-The shorter side becomes `size`, the middle of the longer one is kept. What is stored is what the network sees:
-the store's size is the run's image_size, and random crops are cut out of that square.
+The shorter side is resized to `size`, and the middle of the longer side is kept. A run stores the resulting squares, in
+the size `image_size`, and takes random crops from them.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-# Formats that people keep images in. Others that Pillow knows (EPS, PDF, video) would run programs or hold no image.
+# The image formats that Twofold reads. Pillow supports others (EPS, PDF, video) that run programs or contain no images.
 PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO")
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 END_BYTES = 4096
-REDUCING_GAP = 2  # quick integer reduction goes down to this many times the target only; antialiasing does the rest
+REDUCING_GAP = 2  # a fast integer reduction goes down to 2 times the target size; antialiased resizing does the rest
 
 
 class Unreadable(Exception):
-    """Why a file gives no image, in one line and without its name."""
+    """The reason why a file cannot be read as an image, in one line and without the name of the file."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,19 @@ class Header:
 
 @cache
 def formats() -> tuple[str, ...]:
-    """The formats that this build of Pillow can open."""
+    """Return the formats that the installed Pillow can open."""
     Image.init()
     return tuple(name for name in PILLOW_FORMATS if name in Image.OPEN)
 
 
 @cache
 def extensions() -> frozenset[str]:
-    """File name endings of those formats, in lower case, with the dot."""
+    """Return the file extensions of those formats, in lower case, with the dot."""
     return frozenset(ending for ending, name in Image.registered_extensions().items() if name in formats())
 
 
 def read_header(file: Path | bytes) -> Header:
-    """Size and kind of an image, without decoding it. Palette images count as coloured."""
+    """Return size and kind of an image without decoding it. Palette images count as colour images."""
     with _open_image(file) as image:
         return Header(min(image.size), is_grey(image))
 
@@ -60,7 +60,7 @@ def is_grey(image: Image.Image) -> bool:
 
 
 def inspect_file(path: Path) -> tuple[int, Header | str]:
-    """`hash_of_ends` of a file, and its header or why it has none."""
+    """Return `hash_of_ends` of a file, and its header or the reason why it cannot be read."""
     try:
         return hash_of_ends(path), read_header(path)
     except OSError as error:
@@ -70,7 +70,7 @@ def inspect_file(path: Path) -> tuple[int, Header | str]:
 
 
 def hash_of_ends(path: Path) -> int:
-    """A hash of a file's first and last bytes: archives may give different files one name, size and time."""
+    """Hash the first and last bytes of a file, because different files can have the same name, size and time."""
     with path.open("rb") as file:
         first = file.read(END_BYTES)
         file.seek(max(os.fstat(file.fileno()).st_size - END_BYTES, 0))
@@ -78,7 +78,7 @@ def hash_of_ends(path: Path) -> int:
 
 
 def decode_image(file: Path | bytes, size: int, channels: int) -> np.ndarray:
-    """The first frame of a file, upright, as uint8 [channels, size, size]."""
+    """Decode the first frame of a file, with the EXIF rotation applied, into uint8 [channels, size, size]."""
     with _open_image(file) as image:
         image.draft(None, (REDUCING_GAP * size, REDUCING_GAP * size))
         image.load()
@@ -86,7 +86,7 @@ def decode_image(file: Path | bytes, size: int, channels: int) -> np.ndarray:
 
 
 def crop_and_resize(image: Image.Image, size: int, channels: int) -> np.ndarray:
-    """The middle square of an image of any mode, upright and resized, as uint8 [channels, size, size]."""
+    """Apply the EXIF rotation, crop the middle square and resize it, into uint8 [channels, size, size]."""
     image = to_grey_or_rgb(image)
     width, height = image.size
     side = min(width, height)
@@ -98,12 +98,12 @@ def crop_and_resize(image: Image.Image, size: int, channels: int) -> np.ndarray:
 
 
 def to_grey_or_rgb(image: Image.Image) -> Image.Image:
-    """Upright, mode L or RGB; transparent parts show white."""
+    """Apply the EXIF rotation and convert to mode L or RGB. Transparent parts become white."""
     return _to_8_bit(_apply_exif_rotation(image))
 
 
 def crop_and_resize_array(pixels: np.ndarray, size: int, channels: int) -> np.ndarray:
-    """The same of uint8 pixels [H, W, C]; where C is neither 1 nor 3, `channels` is C."""
+    """Crop and resize uint8 pixels [H, W, C]. If C is neither 1 nor 3, `channels` must be C."""
     if pixels.shape[2] in (1, 3):
         return crop_and_resize(Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels), size, channels)
     planes = (Image.fromarray(np.ascontiguousarray(plane)) for plane in pixels.transpose(2, 0, 1))
@@ -112,7 +112,7 @@ def crop_and_resize_array(pixels: np.ndarray, size: int, channels: int) -> np.nd
 
 @contextmanager
 def silence_pillow() -> Iterator[None]:
-    """What Pillow warns of in a file (size, EXIF, palette) is either harmless or in the list of skipped files."""
+    """Hide Pillow's warnings about files. They are harmless, or the file appears among the skipped images."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         yield
@@ -120,14 +120,14 @@ def silence_pillow() -> Iterator[None]:
 
 @contextmanager
 def _open_image(file: Path | bytes) -> Iterator[Image.Image]:
-    """Pillow reports broken files with errors of many types; a file either works or is Unreadable."""
+    """Open an image. Pillow's many types of errors for damaged files all become Unreadable."""
     try:
         if (len(file) if isinstance(file, bytes) else file.stat().st_size) == 0:
             raise Unreadable("empty file")
         with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=formats()) as image:
             limit = Image.MAX_IMAGE_PIXELS
             if limit is not None and image.width * image.height > limit:
-                raise Unreadable(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
+                raise Unreadable(f"{image.width} x {image.height} pixels; the limit is {limit} pixels")
             yield image
     except Unreadable:
         raise
@@ -141,21 +141,21 @@ def _open_image(file: Path | bytes) -> Iterator[Image.Image]:
 def _apply_exif_rotation(image: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # damaged EXIF raises errors of many types; the pixels are whole, and may lie as they do
+    except Exception:  # damaged EXIF data raise many types of errors; the pixels are intact and stay unrotated
         return image
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:
-    """Mode L or RGB; transparent parts show white."""
+    """Convert to mode L or RGB. Transparent parts become white."""
     if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.int32)
         if not (wide.min() >= 0 and wide.max() <= 65535):
-            raise Unreadable(f"whole numbers from {wide.min()} to {wide.max()}, and only 0 to 65535 is understood")
+            raise Unreadable(f"integer pixels from {wide.min()} to {wide.max()}, but only 0 to 65535 is supported")
         return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
     if image.mode == "F":
         unit = np.asarray(image)
         if not (unit.min() >= 0 and unit.max() <= 1):  # also false for NaN
-            raise Unreadable(f"float pixels from {unit.min():g} to {unit.max():g}, and only 0 to 1 is understood")
+            raise Unreadable(f"float pixels from {unit.min():g} to {unit.max():g}, but only 0 to 1 is supported")
         return Image.fromarray(np.rint(unit * 255).astype(np.uint8))
     if image.has_transparency_data:
         paper = Image.new("RGBA", image.size, "white")

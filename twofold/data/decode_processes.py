@@ -1,11 +1,11 @@
-"""Processes that decode or inspect image files, where these are so many and small that threads would be slower.
+"""Decode or inspect image files in worker processes, which are faster than threads for many small files.
 
-Small images are mostly Python's work, at which threads of one process take turns. `ItemSplit` and
-`readers/file_index.py` ask `is_worthwhile` and then use these in place of `map_in_order`.
+For small images, most of the time is spent in Python, where the threads of a process block each other. `ItemSplit` and
+`readers/file_index.py` call `is_worthwhile` and then use this module instead of `map_in_order`.
 
-They are programs of their own and not multiprocessing's, which would run an unguarded script of the user again in each.
-They answer requests, each a line of JSON: [what, paths, arguments]. They end when there are no more, so also with the
-process that asked. A file that ends its process is found by asking again for one file at a time.
+The workers are separate programs. multiprocessing would run the user's script again in each worker if the script has no
+`__main__` guard. A worker reads requests, each a line of JSON: [kind, paths, arguments]. It exits when its input ends,
+so it never outlives its parent. If a file crashes a worker, the parent repeats the request one file at a time.
 """
 
 import json
@@ -27,33 +27,36 @@ from twofold.data.decode import Header, Unreadable, decode_image, inspect_file, 
 from twofold.data.parallel import WORKERS
 
 FILES_PER_REQUEST = 64
-LEAST_FILES = 2_000  # for fewer, a process takes longer to start than it saves
-LARGEST_SIDE = 256  # above, most of the work is Pillow's, which threads do side by side
-LENGTH = struct.Struct("<i")  # before each answer; below 0: what follows says why the file is unreadable
+LEAST_FILES = 2_000  # for fewer files, starting a process takes longer than it saves
+LARGEST_SIDE = 256  # for larger images, most of the time is spent in Pillow, which threads do run in parallel
+LENGTH = struct.Struct("<i")  # the length of the answer that follows; negative if the answer is an error message
 CODE = "from twofold.data.decode_processes import serve; serve()"
-ENDED = "reading it ended the process"
+ENDED = "decoding it crashed the process"
 
 
 def is_worthwhile(files: int, side: int = 0) -> bool:
-    """Whether processes are quicker than threads for so many files of this median side (0: only headers are read)."""
+    """Whether processes are faster than threads for this number of files with this median side.
+
+    `side` is 0 if only headers are read.
+    """
     return files >= LEAST_FILES and side <= LARGEST_SIDE and WORKERS > 1 and bool(sys.executable)
 
 
 def decode_files(paths: Iterable[Path], size: int, channels: int) -> Iterator[np.ndarray | str]:
-    """uint8 [channels, size, size] of each file, in order; or why it cannot be read."""
+    """Yield each file as uint8 [channels, size, size], in order, or the reason why it cannot be read."""
     for content, good in _request("decode", paths, [size, channels]):
         yield np.frombuffer(content, np.uint8).reshape(channels, size, size) if good else content.decode()
 
 
 def inspect_files(paths: Iterable[Path]) -> Iterator[tuple[int, Header | str]]:
-    """`inspect_file` of each file, in order."""
+    """Yield `inspect_file` of each file, in order."""
     for content, good in _request("inspect", paths, []):
         ends, side, grey, reason = json.loads(content) if good else (0, 0, False, content.decode())
         yield ends, reason if reason is not None else Header(side, grey)
 
 
 def _request(what: str, paths: Iterable[Path], arguments: list[int]) -> Iterator[tuple[bytes, bool]]:
-    """The answer for each path, in order, and whether it is what was asked for; False: a reason why not."""
+    """Yield the answer for each path, in order, and True; for an unreadable file, yield the reason and False."""
     supply = iter(paths)
     requests = iter(lambda: [str(path) for path in islice(supply, FILES_PER_REQUEST)], [])
     workers = [_Worker(what, arguments) for _ in range(WORKERS)]
@@ -76,7 +79,7 @@ def _request(what: str, paths: Iterable[Path], arguments: list[int]) -> Iterator
 
 
 class _Worker:
-    """One process, and the pipes to it."""
+    """A worker process and the pipes to it."""
 
     def __init__(self, what: str, arguments: list[int]) -> None:
         self.what, self.arguments = what, arguments
@@ -95,7 +98,7 @@ class _Worker:
 
     def ask(self, paths: Sequence[str]) -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # of a process that has ended: noticed where its answer is awaited
+        with suppress(BrokenPipeError):  # if the process has ended, `answers` notices
             self.process.stdin.write(json.dumps([self.what, paths, self.arguments]).encode() + b"\n")
             self.process.stdin.flush()
 
@@ -106,7 +109,7 @@ class _Worker:
             return [self._ask_again(path) for path in paths]
 
     def _ask_again(self, path: str) -> tuple[bytes, bool]:
-        """For one file of a request that ended the process, in a new one."""
+        """Repeat the request for one file in a new process, after a request crashed a process."""
         if self.process.returncode is not None:
             self.end()
             self._start()
@@ -138,8 +141,8 @@ class _Worker:
 
 
 def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -> None:
-    """What such a process does: answer requests until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for who asks
+    """Run a worker: answer requests until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     requests, answers = requests or sys.stdin.buffer, answers or sys.stdout.buffer
     known: dict[str, Callable[..., bytes]] = {
         "decode": lambda path, *arguments: decode_image(path, *arguments).tobytes(),
@@ -156,7 +159,7 @@ def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -
                 except Unreadable as error:
                     content = str(error).encode(errors="replace")
                     parts += [LENGTH.pack(-1 - len(content)), content]
-            # All at once: the next request is worked on while this answer is read.
+            # One write for all answers: the worker continues with the next request while the parent reads this one.
             answers.write(b"".join(parts))
             answers.flush()
 

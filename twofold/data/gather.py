@@ -1,4 +1,4 @@
-"""Rows of an array of images, copied to where they are wanted: for `ImageStore.take`, the loader and the prefetcher."""
+"""Copy rows of an array of images to a given tensor, for `ImageStore.take`, the loader and the prefetcher."""
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 THREADS = 4
-LEAST_BYTES = 2**20  # below that, one thread is done before others have begun
+LEAST_BYTES = 2**20  # for less, one thread finishes before others have started
 
 
 def gather_rows(images: Tensor, rows: Tensor, out: Tensor) -> Tensor:
-    """Write images[rows] to `out`, which lies on the same device.
+    """Write images[rows] to `out`, which is on the same device.
 
-    On the host not by torch, which has all of its threads copy one image after the other, and wait for each other
-    after every one. Each of ours has images of its own: pages of a mapped file are then read side by side.
+    On the host, torch would copy one image at a time with all of its threads, and synchronise them after each image.
+    Here, each thread copies different images, so pages of a mapped file are read in parallel.
     """
     if images.device.type != "cpu":
         return torch.index_select(images, 0, rows, out=out)
@@ -23,7 +23,7 @@ def gather_rows(images: Tensor, rows: Tensor, out: Tensor) -> Tensor:
     source, places = images.numpy(), np.array_split(out.numpy(), parts)
 
     def copy(part: int) -> None:
-        np.take(source, numbers[part], axis=0, out=places[part], mode="clip")  # else it would copy twice
+        np.take(source, numbers[part], axis=0, out=places[part], mode="clip")  # other modes copy twice
 
     numbers = np.array_split(rows.numpy(), parts)
     if parts == 1:

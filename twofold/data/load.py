@@ -1,6 +1,7 @@
-"""Decode an opened source: `read_data` for a run, `load_data` for any sizes, `load_sample` for an estimate.
+"""Decode an opened source: `read_data` for a run, `load_data` for any image size, `load_sample` for a few images.
 
-Verbs and reports call these once the configuration is complete; `data/cache.py` keeps what is decoded from files.
+Verbs and reports call these functions after the configuration is complete. `data/cache.py` stores the images that are
+decoded from files.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ from twofold.errors import TwofoldError
 
 
 def read_data(config: Config, source: Source, display: Display, *, rest: bool = False) -> Data:
-    """`load_configured` with a progress bar. Of several processes one goes first and fills the cache for the others."""
+    """Call `load_configured` with a progress bar. Among several processes, the first fills the cache for the others."""
     with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
         data = load_configured(config, source, stage, rest=rest)
     dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
@@ -25,7 +26,7 @@ def read_data(config: Config, source: Source, display: Display, *, rest: bool = 
 
 
 def load_configured(config: Config, source: Source, progress: Progress | None = None, *, rest: bool = False) -> Data:
-    """The source's images as a run's configuration wants them."""
+    """Decode the images of a source in the size and with the channels of the configuration."""
     assert config.image_size is not None
     assert config.channels is not None
     return load_data(
@@ -47,8 +48,11 @@ def load_data(
     progress: Progress | None = None,
     rest: bool = False,
 ) -> Data:
-    """Decode. Where there are labels and no test set, `test_fraction` of each class is held out as one, by whole groups
-    where groups are known. `rest`: also what is for neither."""
+    """Decode the images of a source.
+
+    If there are labels but no test set, `test_fraction` of each class is held out as the test set, by whole groups if
+    groups are known. With `rest`, images that belong to neither set are decoded too.
+    """
     refuse_channels(source, channels)
     kind = repr((image_size, channels, test_fraction)) + (" by group" if source.train.groups is not None else "")
     held = () if source.held_out is None else (source.held_out.tobytes(),)
@@ -66,7 +70,7 @@ def load_data(
     if len(train) < source.min_images:
         first = f"; {skipped[0].path}: {skipped[0].reason}" if skipped else ""
         raise TwofoldError(
-            f"{source.name} has {len(train)} images that can be decoded, at least {source.min_images} are needed{first}"
+            f"{source.name} has {len(train)} images that can be decoded; at least {source.min_images} are needed{first}"
         )
     test = test if test is not None and len(test) else None
     return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint, stores.get("rest"))
@@ -75,7 +79,7 @@ def load_data(
 def _decode_parts(
     parts: list[SplitPart], image_size: int, channels: int, fingerprint: str, progress: Progress | None
 ) -> tuple[dict[str, ImageStore], list[Skipped]]:
-    """A store for each part by its name, and the images that could not be decoded; progress is of all parts."""
+    """Return a store for each part by its name, and the images that could not be decoded."""
     stores: dict[str, ImageStore] = {}
     skipped: list[Skipped] = []
     total, before = sum(len(part.rows) for part in parts), 0
@@ -95,29 +99,32 @@ def _decode_parts(
 
 
 def load_sample(source: Source, count: int, *, image_size: int, channels: int) -> Data:
-    """Training images, evenly spaced, decoded in memory: nothing is written. At least two, fewer where some fail."""
+    """Decode about `count` evenly spaced training images in memory, without the cache.
+
+    At least two images are requested. The result is smaller if some cannot be decoded.
+    """
     rows = source.train.readable()
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), max(count, 2)), dtype=np.int64))]
     part = SplitPart("train", source.train, rows, 0)
     decoded = part.split.decode(rows, image_size, channels, None, None)
     store = _make_store(part, decoded.images, list(decoded.skipped))
     if len(store) < 2:
-        raise TwofoldError(f"{source.name} has too few images that can be decoded among {len(rows)} looked at")
+        raise TwofoldError(f"fewer than 2 of {len(rows)} images of {source.name} can be decoded; replace damaged files")
     return Data(source.name, store, None, source.classes, (), source.fingerprint)
 
 
 def refuse_channels(source: Source, channels: int) -> None:
-    """Colour can be made grey and grey three equal channels; other numbers of channels are what they are."""
+    """Refuse a number of channels that the images do not have, except for conversions between grey (1) and RGB (3)."""
     have = source.train.channels
     if channels != have and not {channels, have} <= {1, 3}:
         raise TwofoldError(
-            f"the images of {source.name} have {have} channels, of which channels={channels} cannot be made; "
-            f"leave the key out, or give images of {channels} channels"
+            f"the images of {source.name} have {have} channels, which cannot be converted to channels={channels}; "
+            f"remove the key, or pass images with {channels} channels"
         )
 
 
 def _make_store(part: SplitPart, images: np.ndarray, missing: list[int]) -> ImageStore:
-    """The decoded images of a part, of whose rows some are `missing`."""
+    """Return the store of a part's decoded images. `missing` are the positions of rows that could not be decoded."""
     rows = np.delete(part.rows, missing)
     labels, groups = (
         None if column is None else torch.from_numpy(column[rows]) for column in (part.split.labels, part.split.groups)

@@ -1,7 +1,7 @@
-"""Threads that do the same work for many items: in order, with memory that stays flat however many there are.
+"""Apply a function to many items in threads, in order, with constant memory.
 
-`ItemSplit` decodes and the readers inspect files with `map_in_order`; where files are many and small,
-`data/decode_processes.py` takes its place.
+`ItemSplit` decodes images and the readers inspect files with `map_in_order`. For many small files,
+`data/decode_processes.py` is used instead.
 """
 
 import os
@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 WORKERS = min(32, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-ITEMS_PER_TASK = 16  # items handed over at once: a small image is decoded in less than a millisecond
+ITEMS_PER_TASK = 16  # items per task, because a small image is decoded in less than a millisecond
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]  # (done, total)
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None
 ) -> Iterator[Result]:
-    """`map` over threads, with few results waiting. Pillow decodes without the GIL."""
+    """Like `map`, but in threads, with a bounded number of waiting results. Pillow releases the GIL while decoding."""
     threads = threads or WORKERS
     pool = ThreadPoolExecutor(threads)
     waiting: deque[Future[list[Result]]] = deque()
@@ -43,7 +43,7 @@ def map_in_order(
 
 
 def with_progress(results: Iterable[Result], total: int, progress: Progress | None) -> Iterator[Result]:
-    """The same results; each is reported once the next one is asked for, so when it has been used."""
+    """Yield the results and report progress. A result is reported after the caller has used it."""
     for done, result in enumerate(results, start=1):
         yield result
         if progress is not None:

@@ -1,8 +1,8 @@
-"""The images of one split, decoded: on the GPU where they fit, else in host memory or a mapped file.
+"""`ImageStore`: the decoded images of one split, on the GPU if they fit, otherwise in host memory or a mapped file.
 
-`data/load.py` makes an `ImageStore`; the loader, probes and reports take images from it.
+`data/load.py` makes it. The loader, probes and reports take images from it.
 
-n images, C channels, H height, W width.
+In shapes, n is the number of images, C the number of channels, H the height and W the width.
 """
 
 import warnings
@@ -18,17 +18,17 @@ from twofold.device import DEVICE_SHARE, free_memory
 
 CPU = torch.device("cpu")
 BLOCK_BYTES = 2**26
-LEAST_STD = 1 / 255  # one grey level, so that a constant channel divides by something
+LEAST_STD = 1 / 255  # one grey level, so that a constant channel is not divided by 0
 
 
 @dataclass(frozen=True, eq=False)
 class ImageStore:
-    images: Tensor  # uint8 [n, C, H, W]; not to be written to
-    labels: Tensor | None  # int64 [n], −1 where an image has none
-    index: Tensor  # int64 [n], ascending: each sample's number in its source
-    files: tuple[str, ...] | None = None  # below the source's folder
-    groups: Tensor | None = None  # int64 [n], −1 where an image has none; on the host
-    device: torch.device = CPU  # where `take` puts what it takes
+    images: Tensor  # uint8 [n, C, H, W], read-only
+    labels: Tensor | None  # int64 [n], −1 for an image without a label
+    index: Tensor  # int64 [n], ascending: the stable index of each image in its source
+    files: tuple[str, ...] | None = None  # paths below the source's folder
+    groups: Tensor | None = None  # int64 [n], −1 for an image without a group; on the host
+    device: torch.device = CPU  # the device on which `take` returns images
 
     def __len__(self) -> int:
         return len(self.images)
@@ -38,7 +38,7 @@ class ImageStore:
         return 0 if self.labels is None else int((self.labels >= 0).sum())
 
     def labelled(self) -> "ImageStore":
-        """The images that have a label, for probes: itself where all of them do."""
+        """Return a store of the images that have a label, for probes."""
         if self.labels is None or bool((self.labels >= 0).all()):
             return self
         rows = torch.nonzero(self.labels >= 0).flatten()
@@ -53,7 +53,7 @@ class ImageStore:
         )
 
     def place(self, device: torch.device | str) -> "ImageStore":
-        """The store for a device: images move there if they fit in DEVICE_SHARE of its free memory."""
+        """Return a store for a device. The images move there if they fit into DEVICE_SHARE of its free memory."""
         device = torch.device(device)
         if device.type == "cpu":
             return self
@@ -66,9 +66,12 @@ class ImageStore:
         return replace(self, images=images, labels=labels, index=self.index.to(device), device=device)
 
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Images and labels of int64 rows, on `device`; rows that are where the images are need no synchronisation."""
+        """Return the images and labels of int64 rows, on `device`.
+
+        If the rows are on the same device as the images, this does not synchronise.
+        """
         local = rows.to(self.images.device)
-        # From pinned memory the copy runs while the device computes.
+        # From pinned memory, the copy overlaps with the computation on the device.
         pinned = self.device.type == "cuda" and not self.images.is_cuda
         gathered = torch.empty(
             (len(local), *self.images.shape[1:]), dtype=torch.uint8, device=self.images.device, pin_memory=pinned
@@ -79,9 +82,9 @@ class ImageStore:
         return images, self.labels.index_select(0, rows.to(self.labels.device, non_blocking=True))
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel, float32 [C], of pixels from 0 to 1.
+        """Return mean and standard deviation of each channel, float32 [C], for pixels from 0 to 1.
 
-        From how often each byte occurs, so no digit is lost however many there are.
+        They are computed from the histogram of byte values, which is exact for any number of images.
         """
         channels = range(self.images.shape[1])
         counts = torch.zeros(len(channels), 256, dtype=torch.int64, device=self.images.device)
@@ -100,7 +103,7 @@ class ImageStore:
 
 
 def readonly_tensor(array: np.ndarray) -> Tensor:
-    """A tensor over an array that must not be written to, such as a mapped file; nothing is copied."""
+    """Return a tensor that shares the memory of a read-only array, such as a mapped file."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
