@@ -280,7 +280,7 @@ class Nothing(nn.Module):
     [
         (lambda parts: None, "mine's function returns a NoneType: return Method"),  # noqa: ARG005
         (lambda parts: Method(parts, nn.Linear(10, 8), zero), "mine's projector does not take 256 features"),
-        (lambda parts: Method(parts, None, zero), r"Method's projector is a NoneType: give a module, such as mlp\("),
+        (lambda parts: Method(parts, None, zero), r"Method's projector is a NoneType: pass a module, such as mlp\("),
         (lambda parts: Method(parts, nn.Unflatten(1, (2, -1)), zero), r"\[N, D\]; it returned \(2, 2, 128\) for N = 2"),
         (lambda parts: Method(parts, Nothing(), zero), r"\[N, D\]; it returned NoneType for N = 2"),
         *(
@@ -359,7 +359,7 @@ def test_a_name_that_is_taken_and_a_key_without_a_type_are_refused() -> None:
 
     def untyped(parts: Parts, *, k=3) -> Method: ...  # type: ignore[no-untyped-def]
 
-    with pytest.raises(TwofoldError, match="there is a method 'simclr' already"):
+    with pytest.raises(TwofoldError, match="there is already a method 'simclr'"):
         registry.entry(family="contrastive", recipe={}, **ABOUT)(simclr)
     with pytest.raises(TwofoldError, match="untyped's 'k' is a key: give it a type and a default"):
         registry.entry(family="contrastive", recipe={}, **ABOUT)(untyped)
@@ -426,7 +426,10 @@ def other(parts: Parts, *, kind: Literal["a", "b"] = "c") -> Method: ...  # type
         (broken, "broken's 'k' is 2.5 by default, and that is not a whole number"),
         (endless, "endless's 'k' is inf by default, and that is not a number"),
         (other, "other's 'kind' is c by default, and that is not a or b"),
-        (positional, r"positional's 'weight' is no key yet: write '\*,' before it, as in \(parts, \*, weight=...\)"),
+        (
+            positional,
+            r"'weight' is not a keyword parameter: write '\*,' before it, as in \(parts, \*, weight=...\)",
+        ),
     ],
 )
 def test_parameters_that_no_run_could_set_are_refused(build: Callable[..., Method], message: str) -> None:

@@ -204,7 +204,7 @@ def test_supervised_without_labels_is_refused() -> None:
     config, source = pretrain.configure("digits", "supervised", {})
     data = pretrain.read_data(config, source, Display(quiet=True))
     unlabelled = dataclasses.replace(data, train=dataclasses.replace(data.train, labels=None), test=None, classes=None)
-    with pytest.raises(TwofoldError, match="needs labelled images"):
+    with pytest.raises(TwofoldError, match="needs labels, and these images have none"):
         Trainer(config, unlabelled, Display(quiet=True))
 
 

@@ -88,9 +88,9 @@ def test_classes_tell_groups_and_single_images_apart() -> None:
 @pytest.mark.parametrize(
     "setting, message",
     [
-        (Graph(source="labels"), "needs labelled images"),
+        (Graph(source="labels"), "needs labels, and these images have none"),
         (Graph(source="label"), "did you mean 'labels'"),
-        (Graph(source="nowhere.csv"), "no file of groups"),
+        (Graph(source="nowhere.csv"), "nowhere.csv is not a file that exists; choose from"),
     ],
 )
 def test_refusals(setting: Graph, message: str) -> None:
@@ -101,7 +101,7 @@ def test_refusals(setting: Graph, message: str) -> None:
 def test_a_file_about_other_images_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "groups.csv"
     path.write_text("x.png,1\ny.png,2\n")
-    with pytest.raises(TwofoldError, match=r"names none of the training images; they are called like 'a.png'"):
+    with pytest.raises(TwofoldError, match=r"names none of the training images: use their names, such as 'a.png'"):
         graph_of(Graph(source=str(path)), store())
 
 
@@ -116,7 +116,7 @@ def test_an_image_in_two_groups_is_refused(tmp_path: Path) -> None:
     path.write_text("a.png,p1\nb.png,p2\na.png,p1\n")
     assert group_numbers(Graph(source=str(path)), store()).tolist() == [0, 1, -1, -1, -1, -1]
     path.write_text("a.png,p1\nb.png,p2\n2,p2\n")
-    with pytest.raises(TwofoldError, match=r"has the image '2' twice, in groups 'p1' and 'p2'"):
+    with pytest.raises(TwofoldError, match=r"lists the image '2' twice, in groups 'p1' and 'p2'"):
         group_numbers(Graph(source=str(path)), store())
 
 
@@ -126,10 +126,10 @@ def test_how_much_a_file_covers_is_said(tmp_path: Path) -> None:
     setting = Graph(source=str(path))
     held_out = ImageStore(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), None, torch.tensor([17]), ("held.png",))
     said = file_coverage(setting, store(), held_out)
-    assert said == f"3 of 6 images have a group, 2 groups; 2 rows name no image: {path}"
-    assert "; 3 rows name no image" in file_coverage(setting, store(), None)
+    assert said == f"3 of 6 images in 2 groups; no image found for 2 rows: {path}"
+    assert "; no image found for 3 rows" in file_coverage(setting, store(), None)
     path.write_text("".join(f"{name},1\n" for name in FILES))
-    assert file_coverage(setting, store(), held_out) == f"6 of 6 images have a group, 1 groups: {path}"
+    assert file_coverage(setting, store(), held_out) == f"6 of 6 images in 1 group: {path}"
     assert file_coverage(Graph(source="labels"), store(), held_out) == ""
 
 

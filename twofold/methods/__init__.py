@@ -1,7 +1,7 @@
-"""Named methods. The module can be called: `twofold.methods()` lists their names.
+"""The methods: `Method`, the registry, and the catalog. `twofold.methods()` returns the names of all methods.
 
-Nothing here imports torch before a method is built, so that commands which only list methods or check keys start at
-once. What needs torch is imported when its name is first used.
+This package imports torch only when a method is built, so that commands which list methods or check keys start quickly.
+`Method` and the other names that need torch are imported when they are first used.
 """
 
 import sys
@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from twofold.methods import catalog as _catalog  # noqa: F401 — fills the registry
+from twofold.methods import catalog as _catalog  # noqa: F401 — the import fills the registry
 from twofold.methods.registry import (
     CATALOG,
     Entry,
@@ -54,7 +54,7 @@ class _CallableModule(ModuleType):
         return sorted(CATALOG)
 
 
-# `twofold.methods` is this package, and users also call it: `twofold.methods()` is documented. A function of that name
-# would be hidden as soon as anything imports the package. Python looks up `__call__` in the class of the module, so the
-# module needs a class that has it.
+# `twofold.methods` is this package, and users also call it: `twofold.methods()` is documented. A function of the same
+# name would disappear as soon as anything imports the package. Python looks up `__call__` in the class of the module,
+# so the module gets a class that has it.
 sys.modules[__name__].__class__ = _CallableModule

@@ -1,4 +1,4 @@
-"""The composition that every method is: views → encoder → projector → [predictor, teacher, head] → objective."""
+"""`Method`, the composition of every method: views → encoder → projector → [predictor, teacher, head] → objective."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,34 +14,93 @@ from twofold.objectives import Moments
 from twofold.types import Batch, Embeddings, LossTerms
 
 Objective = Callable[[Embeddings], LossTerms]
-Remember = Callable[[Embeddings, Tensor], None]  # (the step's embeddings, the part of the run done): moves memory
+Remember = Callable[[Embeddings, Tensor], None]  # (embeddings of the step, progress of the run from 0 to 1)
 
 
 @dataclass(frozen=True)
 class OfMoments:
-    """An objective by way of moments, which several processes can add up: `loss(statistics(z))`."""
+    """An objective as a function of moments, `loss(statistics(z))`. Several processes can add up their moments."""
 
     statistics: Callable[[Tensor], Moments]
     loss: Callable[[Moments], LossTerms]
-    matrices: int  # D×D, that are in the moments
+    matrices: int  # number of D×D matrices in the moments
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a method is built from."""
+    """The parts that a method is built from, passed to the method's function.
+
+    Attributes
+    ----------
+    encoder : nn.Module
+        Maps images [N, C, H, W] to features [N, K].
+    features : int
+        K, the width of the features.
+    images : ImageStore
+        The training set, for methods that keep state for each image or use relations between images.
+    epochs : int
+        Epochs of the run, for methods with a schedule.
+    views : int
+        V, the number of views of each image, for methods that keep state for each view.
+    local_views : int
+        The number of small crops of each image, in addition to the views (multi-crop).
+    """
 
     encoder: nn.Module
-    features: int  # K, what the encoder puts out
-    images: ImageStore  # the training set, for methods that keep something for each image or know relations of images
-    epochs: int  # of the run, for methods that change on the way
-    views: int = 2  # V, for methods that keep something for each view
-    local_views: int = 0  # L, small crops beside them
+    features: int
+    images: ImageStore
+    epochs: int
+    views: int = 2
+    local_views: int = 0
 
 
 class Method(nn.Module):
-    """Networks, the state beside them, and the objective that reads their outputs.
+    """The networks of a method, their state, and the objective.
 
-    BatchNorm sees one view at a time, as in the papers, also where views share a pass through the networks.
+    BatchNorm computes its statistics for each view separately, as in the papers, even if views share a forward pass.
+
+    Parameters
+    ----------
+    parts : Parts
+        What the method's function received.
+    projector : nn.Module
+        Maps features [N, K] to embeddings [N, D].
+    objective : callable
+        Maps `Embeddings` to `LossTerms`.
+    predictor : nn.Module, optional
+        Maps embeddings [N, D] to predictions [N, D].
+    steady_predictor : bool
+        Keep the predictor's learning rate constant during the run.
+    direct : DirectPredictor, optional
+        A predictor in closed form, updated before the loss is computed.
+    head : nn.Module, optional
+        Classifier rows or prototypes that the objective uses.
+    teacher_momentum : float, optional
+        Add a teacher with this momentum at the start of the run; it rises to 1. None: no teacher.
+    memory : nn.Module, optional
+        State that outlives a step, such as a queue. It is part of checkpoints.
+    remember : callable, optional
+        `remember(embeddings, progress)` updates `memory` or `head` after each step; `progress` goes from 0 to 1.
+    multi_crop : bool
+        The objective accepts small crops, which have no targets.
+    of_moments : OfMoments, optional
+        The same objective as a function of moments. Several processes use it if the batch is larger than the embeddings
+        are wide.
+    guess : float, optional
+        The loss when all probabilities are equal, if training can get stuck there.
+    few_dimensions : str
+        If the method uses few dimensions by design, the reason, as a sentence. Verdicts then do not call it a collapse.
+
+    Examples
+    --------
+    Your own method, which you then train with `twofold.pretrain("photos", method="mine")`:
+
+    >>> from twofold.methods import Method, entry
+    >>> from twofold.models import mlp
+    >>> @entry()
+    ... def mine(parts, *, weight: float = 1.0):
+    ...     projector = mlp(parts.features, (512, 128))
+    ...     return Method(parts, projector, lambda e: my_loss(e.z, weight))
     """
 
     def __init__(
@@ -62,32 +121,26 @@ class Method(nn.Module):
         guess: float | None = None,
         few_dimensions: str = "",
     ):
-        """`direct`, `head` and `memory` are held for the objective: a predictor in closed form, rows of a classifier or
-        prototypes, and what outlives a step; `remember` moves the last, after each step. `multi_crop`: small crops,
-        which have no targets, are of use to the objective. `of_moments` is the same objective, for several processes
-        whose batch is larger than its embeddings are wide. `guess` is the loss of equal probabilities, where the method
-        can end there; `few_dimensions` says why it leaves few of them by design, if it does, which is then no collapse.
-        A `steady_predictor` keeps its learning rate through the run."""
         super().__init__()
         if parts.local_views and not multi_crop:
             raise TwofoldError(
-                "this method treats all its views alike, and small crops do not show what whole images do: set "
-                "augment.local_views=0, or choose dino, swav or moco, where small crops only predict whole images"
+                f"augment.local_views={parts.local_views}: this method cannot use small crops, because "
+                "all its views are targets; set augment.local_views=0, or choose dino, swav or moco"
             )
         if not isinstance(projector, nn.Module):
             raise TwofoldError(
-                f"Method's projector is a {type(projector).__name__}: give a module, such as "
+                f"Method's projector is a {type(projector).__name__}: pass a module, such as "
                 "mlp(parts.features, (256, 64)), or nn.Identity()"
             )
         if teacher_momentum is not None and not 0 <= teacher_momentum <= 1:
             raise TwofoldError(
-                f"teacher_momentum={teacher_momentum:g} is not from 0 to 1: it is the part of the teacher that a step "
-                "leaves as it is"
+                f"teacher_momentum={teacher_momentum:g} is not from 0 to 1: it is the part of the teacher's weights "
+                "that a step keeps"
             )
         if remember is not None and memory is None and head is None:
             raise TwofoldError(
-                "remember= moves what outlives a step, and nothing of that was given: pass the module that holds it as "
-                "memory=, or checkpoints will not have it"
+                "remember= needs memory= or head=: pass the module whose state it updates, so that checkpoints contain "
+                "that state"
             )
         self.encoder = parts.encoder
         self.projector = projector
@@ -114,9 +167,20 @@ class Method(nn.Module):
         targets: bool = True,
         on_embeddings: Callable[[Tensor], None] | None = None,
     ) -> Embeddings:
-        """Small crops follow the views in features, z and prediction; only the views have targets, if asked for.
+        """Run the networks on the views of a batch.
 
-        `meanwhile(z)` is called before the teacher's pass, beside which it may go on.
+        Parameters
+        ----------
+        views_VNCHW : Tensor
+            The views [V, N, C, H, W].
+        batch : Batch
+            The batch that the views come from.
+        local_LNCHW : Tensor, optional
+            Small crops [L, N, C, h, w]. They follow the views in `features`, `z` and `prediction`, and have no target.
+        targets : bool
+            Whether to run the teacher.
+        on_embeddings : callable, optional
+            Called with `z` before the teacher's forward pass, so that work on `z` can overlap with it.
         """
         features = self.through(self.encoder, views_VNCHW)
         if local_LNCHW is not None:
@@ -133,45 +197,48 @@ class Method(nn.Module):
         )
 
     def through(self, network: nn.Module, x_VN: Tensor) -> Tensor:
-        """The network's outputs [V, N, ...], views one after another where it is not known to keep samples apart."""
+        """The network's outputs [V, N, ...]; views pass one after another if the network may mix samples."""
         if self.together:
             return together(network, x_VN)
         return torch.stack([network(x_N) for x_N in x_VN])
 
     def networks(self) -> list[nn.Module]:
-        """Those that `forward` runs."""
+        """The networks that `forward` runs."""
         return [*self.trained_networks(), *(() if self.teacher is None else (self.teacher,))]
 
     def trained_networks(self) -> list[nn.Module]:
-        """Those that it runs with gradients."""
+        """The networks that `forward` runs with gradients."""
         return [network for network in (self.encoder, self.projector, self.predictor) if network is not None]
 
     def steady(self) -> nn.Module | None:
-        """The network whose learning rate stays as it is."""
+        """The network whose learning rate stays constant, if any."""
         return self.predictor if self.steady_predictor else None
 
     def gradients(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Those of what `forward` runs, to which every sample adds its part, and those of what the objective reads."""
+        """Two lists: the gradients of the networks that `forward` runs, and those of other modules, such as the head.
+
+        Each process has only its samples' part of the first, and the complete second.
+        """
         own = {id(parameter) for network in self.trained_networks() for parameter in network.parameters()}
-        parts: list[Tensor] = []
-        wholes: list[Tensor] = []
+        partial: list[Tensor] = []
+        complete: list[Tensor] = []
         for _, parameter in self.trained_parameters():
             if parameter.grad is not None:
-                (parts if id(parameter) in own else wholes).append(parameter.grad)
-        return parts, wholes
+                (partial if id(parameter) in own else complete).append(parameter.grad)
+        return partial, complete
 
     def trained_parameters(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]
 
     @torch.no_grad()
     def prepare(self, z_VND: Tensor) -> None:
-        """Move the state that must be current when the loss is computed; once a training step, before the loss."""
+        """Update the state that the loss needs; the trainer calls it once per step, before the loss."""
         if self.direct is not None:
             self.direct.prepare(z_VND.detach())
 
     @torch.no_grad()
     def update(self, embeddings: Embeddings, progress: Tensor) -> None:
-        """Move the other untrained state, after the optimizer's step; `progress` is the part of the run done."""
+        """Update the remaining state; the trainer calls it after the optimizer's step. `progress` goes from 0 to 1."""
         if self.remember is not None:
             self.remember(embeddings, progress)
         if self.teacher is not None and self.teacher_momentum is not None:

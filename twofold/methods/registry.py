@@ -1,4 +1,4 @@
-"""How a method is known by its name: what it builds, its keys, its recipe, and what to say of it."""
+"""The registry of methods: for each name the function that builds the method, its keys, its recipe and its texts."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 Family = Literal["contrastive", "covariance", "predictive", "relational", "assignment", "own"]
 
 
-Builder = Callable[..., "Method"]  # (parts: Parts, *, its own parameters)
+Builder = Callable[..., "Method"]  # (parts: Parts, *, own parameters of the method)
 Recipe = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method of the catalog. Its keys are the builder's keyword parameters.
+    """A method of the catalog. The keyword parameters of `build` are its keys.
 
-    `recipe` sets keys of the run; where it depends on a parameter, such as whether there is a teacher, it is a function
-    of the parameters.
+    `recipe` sets keys of the run. It is a function of the method's parameters if it depends on one of them, such as
+    whether there is a teacher.
     """
 
     name: str
@@ -34,15 +34,15 @@ class Entry:
     paper: str
     summary: str
     recipe: Recipe
-    few_images: Mapping[str, Any] = field(default_factory=dict)  # what suits fewer than 512
-    by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {}  # what suits a batch of so many
-    source: str = ""  # of the defaults
+    few_images: Mapping[str, Any] = field(default_factory=dict)  # settings for fewer than 512 images
+    by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {}  # settings for a batch size
+    source: str = ""  # where the defaults come from
     formula: str = ""  # of the loss, in Unicode, for the terminal
     latex: str = ""  # the same formula as LaTeX, for the documentation site
     symbols: str = ""  # what the letters of the formula mean
-    state: str = ""  # what outlives a step, beside trained weights
-    memory: str = ""  # that the loss takes in a step
-    choose: str = ""  # when to
+    state: str = ""  # state that outlives a step, in addition to trained weights
+    memory: str = ""  # memory that the loss needs in a step
+    choose: str = ""  # when to choose the method
 
     def recipe_for(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.recipe(parameters) if callable(self.recipe) else self.recipe
@@ -51,7 +51,14 @@ class Entry:
 CATALOG: dict[str, Entry] = {}
 
 ABOUT = ("source", "formula", "latex", "symbols", "state", "memory", "choose")  # texts of an Entry
-OF_PRETRAIN = ("config", "method", "out", "encoder", "minutes", "quiet")  # arguments of twofold.pretrain, beside keys
+OF_PRETRAIN = (
+    "config",
+    "method",
+    "out",
+    "encoder",
+    "minutes",
+    "quiet",
+)  # other arguments of twofold.pretrain
 
 
 def entry(
@@ -66,11 +73,34 @@ def entry(
     name: str | None = None,
     **about: str,
 ) -> Callable[[Builder], Builder]:
-    """Put a builder into the catalog; the first line of its docstring is what `twofold methods` says of it.
+    """Register a function as a method, so that `twofold.pretrain` and the command line find it by name.
 
-    `recipe` sets keys of the run, `few_images` those that suit fewer than 512 images, `by_batch` those that follow from
-    the batch size of others. `about`: source, formula, state, memory and choose, from which docs/methods.md is made; a
-    method of one's own needs none of it.
+    The first line of the function's docstring is the summary that `twofold methods` shows. Only the texts of Twofold's
+    own methods are complete; your method needs none of them.
+
+    Parameters
+    ----------
+    family : str
+        The group that lists show the method in.
+    paper : str
+        The paper that the method comes from.
+    recipe : mapping or callable
+        Other keys of the run that the method sets, such as `optimizer`, or a function from its parameters to them.
+    few_images : mapping
+        Keys that it sets for fewer than 512 images.
+    by_batch : callable
+        Function from a batch size to keys that it sets.
+    name : str, optional
+        The name of the method. Default: the function's name, with hyphens for underscores.
+    **about : str
+        Texts for the documentation: source, formula, latex, symbols, state, memory and choose.
+
+    Examples
+    --------
+    >>> @entry(recipe={"optimizer": "adamw", "lr": 1e-3})
+    ... def mine(parts: Parts, *, weight: float = 1.0) -> Method:
+    ...     "My own method."
+    ...     return Method(parts, mlp(parts.features, (512, 128)), lambda e: my_loss(e.z, weight))
     """
     if bare is not None:
         raise TwofoldError("@entry needs parentheses: write @entry(), or @entry(name='mine')")
@@ -80,8 +110,9 @@ def entry(
 
     def register(build: Builder) -> Builder:
         known_as = name or build.__name__.replace("_", "-")
-        if known_as in CATALOG and CATALOG[known_as].build.__module__ != build.__module__:  # else it is defined anew
-            raise TwofoldError(f"there is a method '{known_as}' already: give yours another name")
+        # The module that defined a method may define it again.
+        if known_as in CATALOG and CATALOG[known_as].build.__module__ != build.__module__:
+            raise TwofoldError(f"there is already a method '{known_as}': give yours another name")
         summary = next(iter((build.__doc__ or "").strip().splitlines()), "")
         refuse_unusable_parameters(known_as, build)
         CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, few_images, by_batch, **about)
@@ -91,15 +122,15 @@ def entry(
 
 
 def refuse_unusable_parameters(known_as: str, build: Builder) -> None:
-    """Those that a run could not set, or that would be taken for something else."""
+    """Raise an error for parameters that a run could not set, or that have the name of something else."""
     for parameter in list(inspect.signature(build).parameters.values())[1:]:
         if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
             name = parameter.name
             raise TwofoldError(
-                f"{known_as}'s '{name}' is no key yet: write '*,' before it, as in (parts, *, {name}=...)"
+                f"{known_as}'s '{name}' is not a keyword parameter: write '*,' before it, as in (parts, *, {name}=...)"
             )
     hints = keyword_hints(build)
-    for key in parameter_keys(build):  # refuses one without a type, a type that cannot be read, an unfit default
+    for key in parameter_keys(build):  # raises an error for a missing or unreadable type and for an invalid default
         name, dot, _ = key.partition(".")
         if "__" in name:
             raise TwofoldError(f"{known_as}'s '{name}' has '__', which stands for a dot in Python: write '_' instead")
@@ -123,30 +154,34 @@ def schema(name: str) -> Schema:
 
 
 def schema_of_run(name: str, values: Mapping[str, Any]) -> Schema:
-    """As `schema`; of a method of someone's own that is not registered here, or has other parameters by now than the
-    run's `values`, the keys that all runs have. They are enough for what does not train."""
+    """The keys of a saved run with these `values`.
+
+    If the method is not registered, or is registered with other parameters than the run's, these are the keys that all
+    runs share. They are enough for commands that do not train.
+    """
     return RUN_KEYS if name not in CATALOG or are_of_another(name, values) else schema(name)
 
 
 def are_of_another(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether a method of someone's own was defined anew, with other parameters than those of a run's values."""
+    """Whether a user's method has other parameters now than those in a run's values."""
     return find(name).family == "own" and values.keys() - RUN_KEYS.keys() != schema(name).keys() - RUN_KEYS.keys()
 
 
 def refuse_unregistered(name: str, run: object, values: Mapping[str, Any]) -> None:
+    """Raise an error if the method of a run is not registered, or has other parameters now."""
     if name in CATALOG and are_of_another(name, values):
         raise TwofoldError(
-            f"{run} was trained with '{name}' when it had other parameters than now: define it as it was then"
+            f"{run} was trained with '{name}' when this method had other parameters: define it as it was then"
         )
     if name not in CATALOG:
         raise TwofoldError(
-            f"{run} was trained with '{name}', a method that is not registered here: import the module that does, and "
-            "call the function of the same name from Python"
+            f"{run} was trained with '{name}', a method that is not registered here: in Python, import the module that "
+            "defines it, then call the Twofold function again"
         )
 
 
 def refuse_keys_of_others(method: str, names: Iterable[str]) -> None:
-    """A key that only other methods have is no slip of the pen: say whose it is. Nor is it where it is misspelt."""
+    """Raise an error for keys of other methods, misspelt ones too. The message names the methods that have the key."""
     own = schema(method)
     of_others = {key for other in CATALOG for key in schema(other)} - own.keys()
     for name in names:
@@ -154,6 +189,5 @@ def refuse_keys_of_others(method: str, names: Iterable[str]) -> None:
         if name in own or meant is None or (meant != name and close_to(name, own)):
             continue
         owners = ", ".join(sorted(other for other in CATALOG if meant in schema(other)))
-        section, dot, _ = meant.partition(".")
         slip = "" if meant == name else f"unknown key '{name}', did you mean '{meant}'? "
-        raise TwofoldError(f"{slip}{method} takes no {section}: {meant if dot else 'it'} is a key of {owners}")
+        raise TwofoldError(f"{slip}{method} has no key '{meant}', which is a key of {owners}")

@@ -1,4 +1,4 @@
-"""From what is known about images to the graph of a batch: G as a function of sample indices, never n×n."""
+"""Graphs of related images: G for one batch as a function of its sample indices, never for the whole data set."""
 
 import csv
 import hashlib
@@ -20,10 +20,11 @@ from twofold.objectives import (
     nearest_neighbours,
     neighbour_graph,
 )
+from twofold.text import plural
 
-SOURCES = ("views", "labels", "groups", "neighbours")  # any other is a file
-Relation = Callable[[Tensor, int], Tensor]  # (index[N], views) → something of the V·N rows of a batch
-FEW_GROUPS = 9  # that ask for at most eight dimensions, which verdicts call few
+SOURCES = ("views", "labels", "groups", "neighbours")  # any other source is a file
+Relation = Callable[[Tensor, int], Tensor]  # (index[N], views) → graph or classes of the V·N rows of a batch
+FEW_GROUPS = 9  # so many groups need at most eight dimensions, which verdicts call few
 
 
 def graph_of(graph: Graph, images: ImageStore) -> Relation:
@@ -42,10 +43,11 @@ def graph_of(graph: Graph, images: ImageStore) -> Relation:
 
 
 def classes_of(graph: Graph, images: ImageStore) -> Relation:
-    """(index[N], views) → class numbers [VN]: the group of each row's image, or a number that only its views share."""
+    """(index[N], views) → class numbers [VN]: the group of a row's image; an image without one is its own class."""
     if graph.source == "neighbours" or graph.balance:
         raise TwofoldError(
-            "this method needs classes of images: neighbours are no classes, and weights have no meaning"
+            "this method needs classes of images: set graph.source to labels, groups, views or a file, and "
+            "graph.balance=false"
         )
     groups = group_numbers(graph, images)
     known = int(groups.max()) + 1
@@ -60,59 +62,60 @@ def classes_of(graph: Graph, images: ImageStore) -> Relation:
 
 
 def few_groups(graph: Graph, images: ImageStore) -> str:
-    """Why few dimensions are what the graph asks for, in words; empty where it asks for more."""
+    """Why the graph needs few dimensions, as a sentence; empty if it needs more."""
     if graph.source in ("views", "neighbours"):
         return ""
     groups = group_numbers(graph, images)
     known = int(groups.max()) + 1
     if known > FEW_GROUPS or bool((groups < 0).any()):
         return ""
-    return f"All images are in one of {known} groups, which ask for no more dimensions than that."
+    return f"All images are in one of {known} groups, which need no more dimensions than that."
 
 
 def looked_up(values: Tensor | None, images: ImageStore) -> Callable[[Tensor], Tensor]:
-    """index[N] → the values[n] of those images of the store."""
+    """A function index[N] → values[N], from the values[n] of all images of the store."""
     if values is None:
-        raise TwofoldError("there is nothing to look up: these images have no labels, or no groups; give data that do")
+        raise TwofoldError("there is nothing to look up: these images have no labels or groups; use data with them")
     values, own = values.to(images.device), images.index.to(images.device)
     return lambda index: values.index_select(0, torch.searchsorted(own, index))
 
 
 def group_numbers(graph: Graph, images: ImageStore) -> Tensor:
-    """int64 [n]: the group of each image of the store; −1: nothing is known, it is related to itself alone."""
+    """int64 [n]: the group of each image of the store; −1 if it has none, so that it is related to itself only."""
     if graph.source == "views":
         return torch.full((len(images),), -1)
     if graph.source == "labels":
         if images.labels is None:
-            raise TwofoldError("graph.source=labels needs labelled images; these have none")
+            raise TwofoldError("graph.source=labels needs labels, and these images have none: choose another source")
         labels = images.labels.cpu().clone()
-        # The same images for every seed: runs with different seeds then know the same labels.
+        # The draw does not depend on the seed, so that runs with different seeds use the same labels.
         kept = counter.uniform(counter.key(images.index.cpu(), "graph.labelled")) < graph.labelled_fraction
         return labels.masked_fill(~kept, -1)
     if graph.source == "groups":
         if images.groups is None:
-            raise TwofoldError("graph.source=groups needs images with groups: a CSV list with a column called group")
+            raise TwofoldError("graph.source=groups needs groups: use a CSV list of images with a column 'group'")
         return images.groups.cpu().clone()
     return _groups_of_file(Path(graph.source), images)
 
 
 def file_fingerprint(graph: Graph) -> str:
-    """A hash of the file of groups; empty where there is none."""
+    """A hash of the file of groups; empty if there is none."""
     path = Path(graph.source)
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else ""
 
 
 def file_coverage(graph: Graph, images: ImageStore, held_out: ImageStore | None) -> str:
-    """Of how many images a file of groups speaks, in words; empty where there is no file."""
+    """How many training images a file of groups covers, in words; empty if there is no file."""
     if graph.source in SOURCES:
         return ""
     path = Path(graph.source)
     groups = _groups_of_file(path, images)
     grouped = groups[groups >= 0]
     known = _places(images).keys() | ({} if held_out is None else _places(held_out)).keys()
-    strays = sum(name not in known for name, _ in _rows_of_file(path)[1:])  # the first may be a heading
-    unknown = f"; {strays:,} rows name no image" if strays else ""
-    return f"{len(grouped):,} of {len(images):,} images have a group, {len(grouped.unique()):,} groups{unknown}: {path}"
+    strays = sum(name not in known for name, _ in _rows_of_file(path)[1:])  # the first row may be a heading
+    unknown = f"; no image found for {plural(strays, 'row')}" if strays else ""
+    groups_found = plural(len(grouped.unique()), "group")
+    return f"{len(grouped):,} of {plural(len(images), 'image')} in {groups_found}{unknown}: {path}"
 
 
 def _among_neighbours(graph: Graph, images: ImageStore) -> Relation:
@@ -127,21 +130,24 @@ def _among_neighbours(graph: Graph, images: ImageStore) -> Relation:
 
 
 def _groups_of_file(path: Path, images: ImageStore) -> Tensor:
-    """Rows `name or index, group`; a first row that names no image is a heading. Images not listed have no group."""
+    """Group numbers from rows of `name or index, group`.
+
+    A first row that names no image counts as a heading. Images that are not listed have no group.
+    """
     places = _places(images)
     numbers: dict[str, int] = {}
     groups = [-1] * len(images)
     for name, group in _rows_of_file(path):
-        if name not in places or not group:  # an empty cell is unknown, as in a list of images
+        if name not in places or not group:  # an empty cell means no group, as in a list of images
             continue
         place, number = places[name], numbers.setdefault(group, len(numbers))
         if groups[place] not in (-1, number):
             other = list(numbers)[groups[place]]
-            raise TwofoldError(f"{path} has the image '{name}' twice, in groups '{other}' and '{group}': keep one")
+            raise TwofoldError(f"{path} lists the image '{name}' twice, in groups '{other}' and '{group}': keep one")
         groups[place] = number
     if not numbers:
         example = next(iter(images.files or ())) if images.files else str(int(images.index[0]))
-        raise TwofoldError(f"{path} names none of the training images; they are called like '{example}'")
+        raise TwofoldError(f"{path} names none of the training images: use their names, such as '{example}'")
     return torch.tensor(groups)
 
 
@@ -149,15 +155,17 @@ def _rows_of_file(path: Path) -> list[tuple[str, str]]:
     try:
         rows = [row for _, row in read_rows(path)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        hint = nearest(str(path), list(SOURCES)) if not path.exists() else f": {error}"
-        raise TwofoldError(f"graph.source={path} is no file of groups{hint}") from None
+        if not path.exists():
+            hint = nearest(str(path), list(SOURCES))
+            raise TwofoldError(f"graph.source={path} is not a file that exists{hint}") from None
+        raise TwofoldError(f"graph.source={path} cannot be read as a CSV file of groups: {error}") from None
     for row in rows:
         if len(row) < 2:
-            raise TwofoldError(f"{path}: a row must be a file name or index and a group, not '{','.join(row)}'")
+            raise TwofoldError(f"{path}: each row must be a file name or index and a group, not '{','.join(row)}'")
     return [(row[0], row[1].strip()) for row in rows]
 
 
 def _places(images: ImageStore) -> dict[str, int]:
-    """Where in the store an image is, by its index and by its file's name."""
+    """The position of each image in the store, by index and by file name."""
     places = {str(index): place for place, index in enumerate(images.index.tolist())}
     return places | {name: place for place, name in enumerate(images.files or ())}

@@ -1,9 +1,9 @@
-"""Every named method: one function that puts parts together and states its defaults, in a module for each family.
+"""The catalog: one function for each method, which builds the method and states its defaults; one module per family.
 
-A function's keyword parameters are keys on the command line; `recipe` holds what the method asks of the rest of the
-run. Learning rates are as used at batch 256. "solo" is solo-learn's CIFAR recipe (scripts/pretrain/cifar, 2023), whose
-own factor of batch/256 is 1 there; blur is left out throughout, as the papers do for 32-pixel images, and weight decay
-never counts for norms and biases, which with SGD it does there.
+A function's keyword parameters are keys on the command line; `recipe` sets other keys of the run. Learning rates are
+stated for batch 256. "solo-learn" means its recipes for CIFAR (scripts/pretrain/cifar, 2023), whose own factor of
+batch/256 is 1 there. There are two differences from solo-learn: no method uses blur, since the papers leave it out for
+32-pixel images, and weight decay never applies to norms and biases, while solo-learn decays them with SGD.
 """
 
 from twofold.methods.catalog import assignment, contrastive, covariance, predictive, relational

@@ -1,6 +1,6 @@
-"""What the functions of the catalog build methods from, imported when the first method is built.
+"""Modules that the catalog builds methods from, imported when the first method is built.
 
-`twofold methods` and the check of keys read the catalog and need no tensor; torch alone takes a second to import.
+`twofold methods` and the check of keys read the catalog but need no tensors, and importing torch takes a second.
 """
 
 from importlib import import_module
