@@ -113,7 +113,7 @@ def test_errors_that_are_not_about_the_size_are_told(monkeypatch: pytest.MonkeyP
 
 def test_without_timm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(TwofoldError, match=r"needs timm.*pip install timm"):
+    with pytest.raises(TwofoldError, match=r"needs timm.*pip install 'twofold\[timm\]'"):
         build("timm:resnet18")
     with pytest.raises(TwofoldError, match="timm:NAME"):
         build("wholly-unlike")

@@ -204,10 +204,10 @@ def test_what_cannot_be_is_refused() -> None:
     head = SampleHead(10, 3, schedule=[0.1])
     for broken, message in (
         (lambda: head.take([1, 1]), "distinct"),
-        (lambda: head.take([10]), "the head has 10 rows"),
-        (lambda: head.take([-1]), "the head has 10 rows"),
+        (lambda: head.take([10]), "the classifier has 10 rows"),
+        (lambda: head.take([-1]), "the classifier has 10 rows"),
         (lambda: head.step([1], torch.zeros(2, 3)), "shape"),
-        (lambda: [head.step([1], torch.zeros(1, 3)) for _ in range(2)], "schedule has 1 steps"),
+        (lambda: [head.step([1], torch.zeros(1, 3)) for _ in range(2)], "all 1 steps of the schedule are done"),
         (lambda: SampleHead(10, 3, schedule=[0.1], update="multistep"), "steps_per_epoch"),
         (lambda: SampleHead(10, 3, schedule=[0.1], dtype=torch.float16), "float32 or float64"),
         (lambda: SampleHead(0, 3, schedule=[0.1]), "at least 1"),
@@ -215,7 +215,10 @@ def test_what_cannot_be_is_refused() -> None:
         (lambda: head.take([1.7]), "indices are torch.float32"),
         (lambda: head.take(torch.tensor([True, False])), "indices are torch.bool"),
         *(
-            (lambda schedule=schedule: SampleHead(10, 3, schedule=schedule), "schedule is the learning rate of each")
+            (
+                lambda schedule=schedule: SampleHead(10, 3, schedule=schedule),
+                "schedule must be a list of learning rates",
+            )
             for schedule in (0.1, None, "cosine", len, [[0.1]], [-0.1], [float("nan")])
         ),
         *(

@@ -287,7 +287,7 @@ def test_flush_is_where_rows_are_after_a_kill(tmp_path: Path) -> None:
     again.close()
     with pytest.raises(TwofoldError, match="cannot return to step 3"):
         open_head(tmp_path / "head", step=3)
-    with pytest.raises(TwofoldError, match="has no rows"):
+    with pytest.raises(TwofoldError, match="has no classifier rows"):
         open_head(tmp_path / "moved away", step=6)
     assert not (tmp_path / "moved away").exists()
 
@@ -324,7 +324,7 @@ def test_rows_of_others_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TwofoldError, match="format 1"):
         open_head(path)
     (path / "head.json").write_text("{")
-    with pytest.raises(TwofoldError, match="not a sample head"):
+    with pytest.raises(TwofoldError, match="cannot read the classifier rows"):
         open_head(path)
     (path / "head.json").write_text(json.dumps(header))
     os.truncate(path / "rows.bin", 100)
@@ -334,7 +334,7 @@ def test_rows_of_others_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("long")
-    with pytest.raises(TwofoldError, match="other files"):
+    with pytest.raises(TwofoldError, match="contains other files"):
         open_head(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -364,7 +364,7 @@ def test_a_head_that_this_process_uses_is_refused_and_stays_locked(tmp_path: Pat
     link.symlink_to(path)
     head = open_head(path)
     for same in (path, link):
-        with pytest.raises(TwofoldError, match=r"is in use in this process already: close\(\) that head first"):
+        with pytest.raises(TwofoldError, match=r"is already in use in this process: close\(\) that SampleHead first"):
             open_head(same)
     assert is_locked(path)
     head.close()
@@ -384,7 +384,7 @@ def test_a_head_that_could_not_be_opened_is_not_in_use(tmp_path: Path) -> None:
         open_head(path, seed=3)
     (path / "undo-0.bin").rename(path / "undo-5.bin")
     (path / "schedule.bin").write_bytes(b"")
-    with pytest.raises(TwofoldError, match="5 steps are done, and only the rates of 0 are known") as unknown:
+    with pytest.raises(TwofoldError, match="5 steps are done, but only 0 learning rates are stored") as unknown:
         open_head(path, step=5)
     (path / "undo-5.bin").rename(path / "undo-0.bin")
     open_head(path).close()

@@ -1,1 +1,1 @@
-"""A head with a row for each training image, outside of the network: in memory or in a file."""
+"""The per-image classifier: one row for each training image, stored outside the network in memory or in a folder."""

@@ -1,6 +1,8 @@
-"""A classifier with one row for each image, of which a step needs only the batch's (S-DIET, section 5.2).
+"""The per-image classifier: a linear classifier with one row for each image (S-DIET, section 5.2).
 
-R rows at hand, S tensors kept of each (weights, then the optimizer's moments), D dimension.
+A training step reads and writes only the rows of its batch.
+
+Shapes: R rows in use, S tensors stored for each row (weights, then the optimizer's moments), D dimensions.
 """
 
 import json
@@ -20,33 +22,33 @@ from twofold.errors import TwofoldError
 from twofold.models.sample_head.row_optimizers import RowAdamW, RowOptimizer, RowSGD
 from twofold.models.sample_head.row_store import FORMAT, DiskRows, MemoryRows, edges
 
-STEP_BYTES = 8  # at the head of a record
-DENSE_ROWS = 2**14  # at a time
+STEP_BYTES = 8  # at the start of a record
+DENSE_ROWS = 2**14  # rows that `dense` reads at a time
 
 Update: TypeAlias = Literal["exact", "multistep"]
 Optimizer: TypeAlias = Literal["adamw", "sgd"]
 
 
 def rates(schedule: Sequence[float] | Tensor) -> np.ndarray:
-    """The learning rates of all steps, float64."""
+    """The learning rates of all steps as float64; an error if they are not numbers of at least 0."""
     try:
         given = np.asarray(schedule.detach().cpu() if isinstance(schedule, Tensor) else schedule, dtype=np.float64)
     except (TypeError, ValueError):
         given = np.array(np.nan)
     if given.ndim != 1 or not (np.isfinite(given) & (given >= 0)).all():
-        raise TwofoldError("schedule is the learning rate of each step: numbers from 0 on, such as [0.1] * 1000")
+        raise TwofoldError("schedule must be a list of learning rates, one for each step, such as [0.1] * 1000")
     return given
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Rows of one step: as they lie in the store, and as they are brought from there to the end of the step."""
+    """Classifier rows for one step: as stored, and as the step changes them."""
 
     index_R: np.ndarray
-    records: np.ndarray
+    records: np.ndarray  # as stored
     state_RSD: Tensor
-    lag: Tensor  # of `state`, behind the steps done before this one: for RowOptimizer.catch_up
-    step: int  # steps done before
+    lag: Tensor  # what RowOptimizer.catch_up needs to bring `state_RSD` from its last use to this step
+    step: int  # number of steps before this one
 
     @property
     def weights(self) -> Tensor:
@@ -54,18 +56,50 @@ class Loaded:
 
 
 class SampleHead:
-    """Rows N(0, 1/D), each trained in the steps that use it, and moved as if it had been there in all the others.
+    """A per-image classifier whose rows are in memory or in a folder.
 
-    update="exact" is AdamW (or SGD with momentum) on the whole head, up to rounding and eps: a row is caught up over
-    the steps since its last use. "multistep" is the paper's: an epoch of `steps_per_epoch` ahead whenever it is used.
-    A step costs the same whatever the number of rows. A row that was never used is a hash of (seed, index), and is not
-    stored, so a head of any size begins at once.
+    The cost of a step does not depend on the number of rows. Rows start as N(0, 1/D). A row that was never used is a
+    hash of (seed, index) and is not stored, so a classifier of any size is ready at once.
 
-    With a `path` the rows are in that folder, which is continued where it exists; see `row_store` for what may happen
-    to the process and the machine. After a kill they are as `flush` last left them, or as they were after `step`,
-    where two marks are there. Another `schedule` than before holds from the next step on. `run` is a name that the
-    folder must carry. One object at a time may use a folder; or one in each of several processes, whose `share` is
-    (number, count): each then has the rows from edges[number] to edges[number + 1] alone.
+    With momentum and weight decay, a row moves in every step, also in those that do not use it. `update` says how this
+    is computed when the row is next used.
+
+    Parameters
+    ----------
+    rows, dim : int
+        Number of rows and D.
+    schedule : sequence of float
+        schedule[k], k = 0, 1, …, is the learning rate of step k + 1. For an existing folder, a new schedule applies
+        from the next step on.
+    path : str or Path, optional
+        Folder of the rows. If it exists, training continues with its rows. See `row_store` for what the folder
+        survives. Without a path the rows are in memory.
+    update : {"exact", "multistep"}
+        "exact": catch the row up over the steps since its last use. This is AdamW, or SGD with momentum, on all rows,
+        up to rounding and eps. "multistep", as in the paper: move the row by one epoch with each use.
+    steps_per_epoch : int, optional
+        Batches in an epoch; required with "multistep".
+    optimizer : {"adamw", "sgd"}
+        The optimizer of the rows.
+    weight_decay, betas, eps, momentum : float
+        Settings of the optimizer. `betas` and `eps` are those of AdamW, `momentum` is that of SGD.
+    seed : int
+        Seed of the initial rows.
+    dtype : torch.dtype
+        float32 or float64.
+    run : str, optional
+        Name of the run. A folder of another run is refused.
+    step : int, optional
+        The step to return to, if the folder has marks of several steps. Default: the last mark.
+    share : tuple of int
+        (number, count) of this process, if several processes share the folder. This process then has the rows from
+        edges[number] to edges[number + 1]. Otherwise only one object at a time may use a folder.
+
+    Examples
+    --------
+    >>> head = SampleHead(1_000_000, 128, schedule=[1e-3] * 10_000)
+    >>> rows = head.take([3, 14, 159])  # [3, 128]
+    >>> head.step([3, 14, 159], gradients)  # one step of AdamW for all rows
     """
 
     def __init__(
@@ -88,23 +122,22 @@ class SampleHead:
         step: int | None = None,
         share: tuple[int, int] = (0, 1),
     ):
-        """schedule[k], k = 0, 1, …, is the learning rate of the (k+1)-th step. `momentum` is SGD's."""
         if rows < 1 or dim < 1:
-            raise TwofoldError(f"a head of {rows} rows and {dim} dimensions: both must be at least 1")
+            raise TwofoldError(f"a per-image classifier of {rows} rows and {dim} dimensions: both must be at least 1")
         if dtype not in (torch.float32, torch.float64):
-            raise TwofoldError(f"dtype={dtype}: rows are float32 or float64, as narrower moments would stop moving")
+            raise TwofoldError(f"dtype={dtype}: use float32 or float64; smaller types would round moments to a halt")
         if update not in ("exact", "multistep") or optimizer not in ("adamw", "sgd"):
-            raise TwofoldError(f"update={update}, optimizer={optimizer}: exact or multistep, adamw or sgd")
+            raise TwofoldError(f"update={update}, optimizer={optimizer}: use exact or multistep, and adamw or sgd")
         given = rates(schedule)
         if not (weight_decay >= 0 and eps >= 0 and all(0 <= part < 1 for part in (*betas, momentum))):
             raise TwofoldError(
-                f"weight_decay={weight_decay}, eps={eps}, betas={betas}, momentum={momentum}: the first two are at "
+                f"weight_decay={weight_decay}, eps={eps}, betas={betas}, momentum={momentum}: the first two must be at "
                 "least 0, the others from 0 to below 1"
             )
         if update == "exact":
-            steps_per_epoch = None  # only the other one moves rows by an epoch
+            steps_per_epoch = None  # only "multistep" uses it
         elif steps_per_epoch is None:
-            raise TwofoldError("update=multistep moves rows by an epoch: give steps_per_epoch, the batches in one")
+            raise TwofoldError("update=multistep needs steps_per_epoch, the number of batches in an epoch")
         self.rows, self.dim, self.dtype, self.seed = rows, dim, dtype, seed
         rest = (betas, eps) if optimizer == "adamw" else (momentum,)
         self._kind: Any = RowAdamW if optimizer == "adamw" else RowSGD
@@ -135,64 +168,65 @@ class SampleHead:
 
     @property
     def bytes(self) -> int:
-        """That the rows take where all are used."""
+        """Bytes that the rows take once all are used."""
         return self.rows * self._record_bytes
 
     def take(self, indices: Tensor | Sequence[int]) -> Tensor:
-        """The rows [R, D] as they stand now; distinct indices, in any order."""
+        """The current values [R, D] of these rows; the indices must be distinct, in any order."""
         return self.load(self._checked(indices), self.steps).weights.clone()
 
     def step(self, indices: Tensor | Sequence[int], gradients: Tensor) -> None:
-        """One step of the optimizer on the whole head, where only these rows [R] have gradients [R, D]."""
+        """One optimizer step for all rows, in which only the rows `indices` [R] have gradients [R, D]."""
         self.apply(self.load(self._checked(indices), self.steps), gradients)
 
     def load(self, index_R: np.ndarray, step: int) -> Loaded:
-        """Rows as they will stand after `step` steps, if none of those to come uses them."""
+        """These rows as they will be after `step` steps, if no step until then uses them."""
         loaded = self.read(index_R, step)
         self.optimizer.catch_up(loaded.state_RSD, loaded.lag)
         return loaded
 
     def read(self, index_R: np.ndarray, step: int) -> Loaded:
-        """As `load`, for who lets the optimizer catch them up, on whatever device."""
+        """Like `load`, but the caller must catch the rows up, on any device."""
         records = self._store.read(index_R)
         since_R, state_RSD = self._decoded(records, index_R)
         return Loaded(index_R, records, state_RSD, self.optimizer.lag(since_R, step).to(self.dtype), step)
 
     def apply(self, loaded: Loaded, gradients: Tensor) -> None:
-        """Move what was loaded, and write it back."""
+        """Make one optimizer step with loaded rows and write them back."""
         self._refuse_out_of_turn(loaded)
         if gradients.shape != loaded.weights.shape:
             expected = tuple(loaded.weights.shape)
-            raise TwofoldError(f"gradients have shape {tuple(gradients.shape)}, and the rows {expected}")
+            raise TwofoldError(f"gradients have shape {tuple(gradients.shape)}, but the rows have {expected}")
         self.optimizer.advance(loaded.state_RSD, gradients.detach().to("cpu", self.dtype), loaded.step + 1)
         self.write(loaded)
 
     def write(self, loaded: Loaded) -> None:
-        """Write back what the optimizer has moved."""
+        """Write back rows that the optimizer has moved; this ends the step."""
         self._refuse_out_of_turn(loaded)
         self._store.write(loaded.index_R, self._encoded(loaded.state_RSD, self.steps + 1), loaded.records)
         self.steps += 1
 
     def _refuse_out_of_turn(self, loaded: Loaded) -> None:
         if loaded.step != self.steps:
-            raise TwofoldError(f"rows of step {loaded.step} cannot move in step {self.steps}: steps go one by one")
+            raise TwofoldError(f"rows loaded for step {loaded.step} cannot move in step {self.steps}: load them again")
         if self.steps >= len(self.schedule):
-            raise TwofoldError(f"the schedule has {len(self.schedule)} steps, and all are done: give a longer one")
+            raise TwofoldError(f"all {len(self.schedule)} steps of the schedule are done: give a longer schedule")
 
     def flush(self) -> None:
-        """Make the rows safe as they are now: after a kill or a loss of power, this is where they will be."""
+        """Save the current rows: after a kill or a power failure, the classifier continues from here."""
         self.mark()
         self.forget_older()
 
     def mark(self) -> None:
-        """As `flush`, but they can also return to the mark before, by `step`, until `forget_older`."""
+        """Save the current rows, and keep older marks until `forget_older`; the parameter `step` returns to one."""
         self._store.mark(self.steps)
 
     def forget_older(self) -> None:
+        """Delete all marks except the last."""
         self._store.forget_older()
 
     def dense(self) -> Tensor:
-        """The whole head [rows, D] as it stands now, or this process's rows of it; nothing changes."""
+        """The current values of all rows [rows, D], or of the rows of this process. Nothing changes."""
         blocks = [self.load(index_R, self.steps).weights for index_R in _blocks(self.own)]
         return torch.cat([torch.empty(0, self.dim, dtype=self.dtype), *blocks])
 
@@ -200,16 +234,19 @@ class SampleHead:
         self._store.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps: of rows in memory all, of those on disk only which mark is theirs."""
+        """The state for a checkpoint: all rows if they are in memory, only the step of the mark if they are on disk."""
         if isinstance(self._store, DiskRows):
             return {"steps": self.steps}
         schedule, rows = torch.from_numpy(self.schedule), torch.from_numpy(self._store.table)
         return {"steps": self.steps, "schedule": schedule, "rows": rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Rows that were in memory, as a checkpoint has them. A head on disk must be new, and is marked with them."""
+        """Load rows that were in memory from a checkpoint. If this classifier is on disk, its folder must be new."""
         if tuple(state["rows"].shape) != (self.rows, self._record_bytes):
-            raise TwofoldError("the checkpoint holds rows of another shape")
+            raise TwofoldError(
+                f"the checkpoint has classifier rows of shape {list(state['rows'].shape)}, "
+                f"this run needs {[self.rows, self._record_bytes]}: it is of another run"
+            )
         if isinstance(self._store, MemoryRows):
             self._store.table[:] = state["rows"].numpy()
         else:
@@ -224,22 +261,34 @@ class SampleHead:
             self._store.mark(self.steps)
 
     def _follow(self, before: np.ndarray, given: np.ndarray) -> None:
-        """Rates that steps were done with stay as they were: rows are caught up over those steps later on."""
+        """Use a new schedule from the next step on.
+
+        The learning rates of past steps stay, because rows are still to be caught up over these steps.
+        """
         if len(before) < self.steps:
-            raise TwofoldError(f"{self.steps} steps are done, and only the rates of {len(before)} are known")
+            raise TwofoldError(
+                f"{self.steps} steps are done, but only {len(before)} learning rates are stored: "
+                "the stored schedule is damaged"
+            )
         self.schedule = np.concatenate([before[: self.steps], given[self.steps :]])
         self.optimizer: RowOptimizer = self._kind(self.schedule.tolist(), *self._settings)
 
     def _checked(self, indices: Tensor | Sequence[int]) -> np.ndarray:
         given = torch.as_tensor(indices, device="cpu")
         if len(given) and (given.is_floating_point() or given.dtype == torch.bool):
-            raise TwofoldError(f"indices are {given.dtype}: give whole numbers, the rows of a step")
+            raise TwofoldError(f"indices are {given.dtype}: give integers")
         index_R = given.to(torch.int64).contiguous().numpy()
         if index_R.ndim != 1 or len(np.unique(index_R)) != len(index_R):
-            raise TwofoldError("indices must be a list of distinct ones: torch.unique gives them, and labels into them")
+            raise TwofoldError("indices must be a list of distinct numbers: use torch.unique(..., return_inverse=True)")
         if len(index_R) and not (index_R.min() in self.own and index_R.max() in self.own):
-            here = "" if len(self.own) == self.rows else f", and {self.own.start} to {self.own.stop} are here"
-            raise TwofoldError(f"indices from {index_R.min()} to {index_R.max()}: the head has {self.rows} rows{here}")
+            here = (
+                ""
+                if len(self.own) == self.rows
+                else f"; this process has those from {self.own.start} to {self.own.stop - 1}"
+            )
+            raise TwofoldError(
+                f"indices go from {index_R.min()} to {index_R.max()}: the classifier has {self.rows} rows{here}"
+            )
         return index_R
 
     def _decoded(self, records: np.ndarray, index_R: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -262,10 +311,10 @@ class SampleHead:
 
 
 class BatchRows(nn.Module):
-    """The batch's rows where the device sees them: what a step reads them from, and leaves their gradient in.
+    """Buffers on the device for the classifier rows of one batch and their gradient.
 
-    The tensors stay where they are, so that a recorded step finds the next batch's rows in them. None of it is a
-    parameter, nor part of a checkpoint: the rows belong to the sample head.
+    The buffers keep their addresses, so that a step recorded as a CUDA graph finds the rows of the next batch in them.
+    They are neither parameters nor part of a checkpoint: the rows belong to the `SampleHead`.
     """
 
     rows: Tensor
@@ -273,7 +322,7 @@ class BatchRows(nn.Module):
     gradient: Tensor
 
     def __init__(self, count: int, dim: int, settings: Head):
-        """`count` is the number of rows in the head, `settings` are for who moves them."""
+        """`count` is the number of rows in the classifier, `settings` are for the code that moves them."""
         super().__init__()
         self.count, self.dim, self.settings = count, dim, settings
         self.make_room(1)
@@ -286,12 +335,12 @@ class BatchRows(nn.Module):
             self.register_buffer(name, value.to(device), persistent=False)
 
     def forward(self, batch_size: int) -> tuple[Tensor, Tensor]:
-        """Rows [N, D], to which a gradient can come back, and labels [N] that point into them."""
+        """The rows [N, D], which require a gradient, and labels [N], positions in the rows."""
         self._leaf = self.rows[:batch_size].detach().requires_grad_()
         return self._leaf, self.labels[:batch_size]
 
     def keep_gradient(self) -> None:
-        """After a backward pass."""
+        """Copy the gradient of the rows to its buffer. Call this after the backward pass."""
         if self._leaf.grad is not None:
             self.gradient[: len(self._leaf)].copy_(self._leaf.grad)
 
@@ -302,6 +351,6 @@ def _blocks(rows: range) -> Iterator[np.ndarray]:
 
 
 def initial_rows(seed: int, index_R: Tensor, dim: int) -> Tensor:
-    """N(0, 1/D), float32 [R, D]: a function of seed and index alone."""
+    """Initial rows, N(0, 1/D), float32 [R, D]; they depend on the seed and the indices only."""
     keys = counter.key(seed, index_R[:, None], torch.arange(dim, device=index_R.device), "sample head")
     return counter.normal(keys) / math.sqrt(dim)

@@ -1,8 +1,10 @@
-"""How rows of a sample head move: in the step that uses them, and in all those that do not.
+"""Optimizers for the rows of the per-image classifier, in the steps that use a row and in those that do not.
 
-R rows, S tensors kept of each (weights, then moments), D dimension. Step j = 1, 2, … is at schedule[j−1].
-Rows stand where their last step left them, and are caught up when they are next used. With `steps_per_epoch` they are
-moved as the paper does it (S-DIET, listing 1): ahead by an epoch, without bias correction, at the rate of that moment.
+A row is caught up over the steps in between when it is next used. With `steps_per_epoch`, a row instead moves ahead by
+one epoch with each use, without bias correction and at the current learning rate, as in S-DIET, listing 1.
+
+Shapes: R rows, S tensors stored for each (weights, then moments), D dimensions. Step j = 1, 2, … has the learning rate
+schedule[j−1].
 """
 
 import math
@@ -19,19 +21,21 @@ class RowOptimizer(Protocol):
     kept: int  # S
 
     def lag(self, since_R: Tensor, step: int) -> Tensor:
-        """What `catch_up` needs to know to bring rows from the steps `since` to `step`: float64 [R, …], on the host."""
+        """The coefficients that `catch_up` needs to bring rows from steps `since` to `step`: float64 [R, …], on CPU."""
         ...
 
     def catch_up(self, state_RSD: Tensor, lag: Tensor) -> None:
-        """Make of rows as they stood what they are now, without gradients in between; `lag` lies where they do."""
+        """Catch rows up in place, without gradients in between; `lag` is on the same device."""
         ...
 
     def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
-        """Make of rows as they stood before `step` what they are after it."""
+        """Make step number `step` with rows, in place."""
         ...
 
 
 class RowAdamW:
+    """AdamW; stores θ, m and v of each row."""
+
     kept = 3
 
     def __init__(
@@ -70,7 +74,7 @@ class RowAdamW:
 
 
 class RowSGD:
-    """With momentum and decoupled decay: m ← μm + g, θ ← (1−ηλ)θ − ηm (eq 6)."""
+    """SGD with momentum and decoupled decay: m ← μm + g, θ ← (1−ηλ)θ − ηm (S-DIET eq 6)."""
 
     kept = 2
 

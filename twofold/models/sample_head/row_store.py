@@ -1,34 +1,37 @@
-"""Where the records of a sample head lie: in memory, or in a folder that survives a kill and a loss of power.
+"""Storage for the rows of a per-image classifier: in memory, or in a folder that survives a kill or power failure.
 
-    head.json        what the head is; written last when it is made
-    rows.bin         one record for each row, by position; a hole until the row is first written
-    undo-STEP.bin    rows as they were after STEP, each as it is first written to thereafter
-    undo-STEP-P.bin  the same, of process P = 1, 2, …, where several share the head
+    head.json        description of the classifier; written last when the folder is created
+    rows.bin         one record for each row, by position; a hole in the file until the row is first written
+    undo-STEP.bin    the values after STEP of rows that were written since then
+    undo-STEP-P.bin  the same for process P = 1, 2, …, if several processes share the classifier
     schedule.bin     learning rates, float64
 
-Faults: the process may be killed, and power may be lost, at any moment. The rows then return to a mark, by putting back
-what the undo file holds. It holds a row before that row is overwritten: written rows wait in memory (BUFFER_BYTES), the
-undo file is synced, and only then do they go to rows.bin. So there is one sync for many steps, and one of rows.bin at
-each mark. On disk there may be the head twice, when all of it was used since the last mark. Not covered: a disk that
-says it has what it does not have, or that returns what was never written.
+A mark is a saved state of all rows, identified by its step. If the process is killed or power fails, the rows return to
+a mark: the values in the undo file are written back. A row is in the undo file before it is overwritten. To ensure
+this, changed rows wait in memory (BUFFER_BYTES); they are written to rows.bin only after the undo file is synced. So
+one sync serves many steps, and rows.bin itself is synced once for each mark. If all rows were used since the last mark,
+the undo file is as large as rows.bin. A disk that loses synced data or returns wrong data is not covered.
 
-A mark is kept until the next one is known to be good (`forget_older`), since a checkpoint may fail after it.
+A mark is kept until `forget_older`, because writing the checkpoint may fail after the next mark.
 
-Several processes share one rows.bin: each reads, writes and locks a range of rows of its own, and has undo files of its
-own. Ranges begin at a multiple of PAGE bytes, so that no two processes write to one page, which file systems between
-machines would not keep apart. The file is the same whatever their number. In order:
-1. One process opens the whole head: it locks all of it, puts back the undo files of all processes, however many there
-   were, and closes it. The others wait for that. Then each opens its range, which puts nothing back.
-2. To save: all mark; all wait; the first writes the checkpoint; all wait; each forgets its older marks.
-A kill of any process at any moment ends all of them, and the next begins at 1. The checkpoint is then of step c, and
-- in 1, undo files are removed newest first, each after what it holds is in rows.bin for certain: those that are left
-  still lead to c;
-- before all have marked s > c: those that did have undo files of s and of c, the others of c alone. Both lead to c;
-- between that and the checkpoint of s: all have both;
-- after the checkpoint, which makes c = s: all have undo files of s, and those of older marks that are left are removed.
-A process that is not dead yet, when others begin again, still has its range locked: they are refused.
+Several processes share one rows.bin. Each reads, writes and locks its own range of rows and has its own undo files.
+Ranges begin at multiples of PAGE bytes, so that no two processes write to the same page; network file systems would not
+keep their writes apart. The content of rows.bin does not depend on the number of processes. The procedure:
+1. One process opens and locks all rows, writes back the undo files of all former processes, and closes the folder. The
+   others wait for this. Then each process opens its range, which writes nothing back.
+2. To save: every process sets a mark; all wait; the first process writes the checkpoint; all wait; every process
+   forgets its older marks.
+If any process is killed, all end, and the next run starts with 1. Let c be the step of the checkpoint then.
+- Killed during 1: undo files are removed newest first, and each only after its content is safe in rows.bin. The
+  remaining ones still lead to c.
+- Killed before all processes set the mark s > c: some have undo files of s and of c, the others only of c. Both lead to
+  c.
+- Killed after that, before the checkpoint of s: all have undo files of s and of c.
+- Killed after the checkpoint, so c = s: all have undo files of s; the remaining undo files of older marks are removed.
+If a process is still alive when a new run starts, its range is still locked, and the new run is refused.
 
-Records begin with the step of their row's last use, int64; 0: never, and the rest means nothing.
+A record begins with the step of the row's last use as int64. 0 means never used; the rest of the record is then
+meaningless.
 """
 
 import json
@@ -51,7 +54,7 @@ FORMAT = 1
 BUFFER_BYTES = 2**25
 PAGE = 4096
 HEADER, ROWS, SCHEDULE = "head.json", "rows.bin", "schedule.bin"
-BLOCK = struct.Struct("<8sQQQ")  # name, rows that were never used, rows that were, checksum of what follows
+BLOCK = struct.Struct("<8sQQQ")  # name, number of rows never used, number of rows used, checksum of the body
 BLOCK_NAME = b"2fold-01"
 
 _claimed: set[tuple[str, int, int]] = set()  # ranges of rows that are open in this process
@@ -59,19 +62,19 @@ _one_at_a_time = threading.Lock()
 
 
 def edges(rows: int, record_bytes: int, count: int) -> list[int]:
-    """Where the ranges of `count` processes begin, and where the last one ends: about equal, in whole pages.
+    """The first row of each of `count` processes, and the end of the last: about equal ranges of whole pages.
 
-    Where there are few rows, some processes have none.
+    If there are few rows, some processes have none.
     """
     unit = PAGE // math.gcd(PAGE, record_bytes)  # rows
     return [min(rows, unit * round(rows * number / count / unit)) for number in range(count)] + [rows]
 
 
 class MemoryRows:
-    """Memory is taken as rows are written to, in pages of the system's size, which may be 2 MiB."""
+    """Rows in memory. The system provides memory page by page when rows are written; a page may be 2 MiB."""
 
     def __init__(self, rows: int, record_bytes: int):
-        # numpy's zeros are the system's, which torch's are not; and it copies rows in one thread, this one.
+        # NumPy, because np.zeros does not touch the memory, unlike torch.zeros, and copies rows in this thread only.
         self.table = np.zeros((rows, record_bytes), dtype=np.uint8)
 
     def read(self, index_R: np.ndarray) -> np.ndarray:
@@ -91,7 +94,7 @@ class MemoryRows:
 
 
 class DiskRows:
-    """Files are read and written by position: a memory map would end the process where the disk is full."""
+    """Rows in a folder. Files are read and written by position: with a memory map, a full disk kills the process."""
 
     _file = _undo = -1
     _claim: tuple[str, int, int] | None = None
@@ -105,24 +108,27 @@ class DiskRows:
         step: int | None,
         share: tuple[int, int] = (0, 1),
     ):
-        """`header` says what the head is, and must be what the folder says; `step` is the mark to return to.
+        """Open or create the folder.
 
-        `share` is (number, count): the range of one of several processes. The whole is opened before, at this mark.
+        `header` describes the classifier and must agree with head.json. `step` is the mark to return to. `share` is
+        (number, count) of this process, if several share the folder; one process must have opened all rows before.
         """
         self.path, self.rows, self.record_bytes = path, rows, record_bytes
         self._number, count = share
         self._first, self._end = edges(rows, record_bytes, count)[self._number : self._number + 2]
-        self._waiting: dict[int, int] = {}  # rows that are newer than those of the file, and their place in the buffer
+        self._waiting: dict[int, int] = {}  # rows not yet written to rows.bin, with their positions in the buffer
         self._buffer = np.empty((max(1, BUFFER_BYTES // record_bytes), record_bytes), dtype=np.uint8)
         self._refuse_claimed()
         try:
             with self._errors("opened"):
                 if not (path / HEADER).exists():
                     if count > 1:
-                        raise TwofoldError(f"{path} has no rows here: it must be on a disk that all processes see")
+                        raise TwofoldError(
+                            f"{path} has no classifier rows on this machine: use a disk that all processes see"
+                        )
                     if step:
                         raise TwofoldError(
-                            f"{path} has no rows, and the checkpoint is of step {step}: put them back there"
+                            f"{path} has no classifier rows, but the checkpoint is from step {step}: restore the folder"
                         )
                     self._create(header)
                 self._refuse_other(header)
@@ -135,7 +141,7 @@ class DiskRows:
                 self._undo = self._open_undo(self.base)
                 sync(path)
                 if count == 1:
-                    self._remove_undo(lambda _, number: number > 0)  # all of it is put back
+                    self._remove_undo(lambda _, number: number > 0)  # their content was written back
         except BaseException:
             self.close()
             raise
@@ -147,16 +153,16 @@ class DiskRows:
             waiting_R = np.array([self._waiting.get(row, -1) for row in index_R.tolist()], dtype=np.int64)
             records[waiting_R >= 0] = self._buffer[waiting_R[waiting_R >= 0]]
             missing = [(place, int(index_R[place]) * self.record_bytes) for place in np.flatnonzero(waiting_R < 0)]
-            if hasattr(os, "posix_fadvise"):  # so that the disk sees all of them at once
+            if hasattr(os, "posix_fadvise"):  # lets the disk read all of them at once
                 for _, offset in missing:
                     os.posix_fadvise(self._file, offset, self.record_bytes, os.POSIX_FADV_WILLNEED)
             for place, offset in missing:
                 if os.preadv(self._file, [records[place]], offset) != self.record_bytes:
-                    raise TwofoldError(f"{self.path / ROWS} is shorter than it was made: it cannot be used")
+                    raise TwofoldError(f"{self.path / ROWS} is too short: it is damaged")
         return records
 
     def write(self, index_R: np.ndarray, records: np.ndarray, before: np.ndarray) -> None:
-        """`before` are the records that these take the place of, as `read` gave them. After an error nothing is."""
+        """Replace the records `before`, as `read` returned them, by `records`. After an error nothing is replaced."""
         with self._errors("written"):
             if len(self._waiting) + len(index_R) > len(self._buffer):
                 self._write_back()
@@ -166,7 +172,7 @@ class DiskRows:
         self._buffer[[self._waiting.setdefault(row, len(self._waiting)) for row in index_R.tolist()]] = records
 
     def mark(self, step: int) -> None:
-        """Make the rows safe as they are, as those of this step. The marks before it stay until `forget_older`."""
+        """Set a mark: save the current rows as those of this step. Older marks stay until `forget_older`."""
         if step == self.base:
             return
         with self._errors("written"):
@@ -177,7 +183,7 @@ class DiskRows:
                 sync(self.path)
             except OSError:
                 os.close(following)
-                self._undo_path(step, self._number).unlink()  # else later rows would be taken for those of this mark
+                self._undo_path(step, self._number).unlink()  # otherwise this would count as a mark
                 raise
         os.close(self._undo)
         self._undo, self.base, self._unsynced = following, step, False
@@ -186,7 +192,7 @@ class DiskRows:
         self._remove_undo(lambda mark, number: number == self._number and mark < self.base)
 
     def close(self) -> None:
-        """What was written since the last mark is left to be undone."""
+        """Close the files. Changes since the last mark are undone when the folder is opened again."""
         files, self._file, self._undo = (self._file, self._undo), -1, -1
         for file in files:
             if file >= 0:
@@ -209,7 +215,7 @@ class DiskRows:
         self.path.mkdir(parents=True, exist_ok=True)
         ours = {ROWS, SCHEDULE, self._undo_path(0, 0).name}
         if any(entry.name not in ours and not is_temporary(entry) for entry in self.path.iterdir()):
-            raise TwofoldError(f"{self.path} is a folder with other files in it: choose an empty or a new one")
+            raise TwofoldError(f"{self.path} contains other files: choose an empty folder or a new one")
         for name in (ROWS, self._undo_path(0, 0).name, SCHEDULE):
             (self.path / name).write_bytes(b"")
         os.truncate(self.path / ROWS, self.rows * self.record_bytes)
@@ -221,33 +227,39 @@ class DiskRows:
             found = json.loads((self.path / HEADER).read_text())
             size = (self.path / ROWS).stat().st_size
         except (ValueError, OSError) as error:
-            raise TwofoldError(f"{self.path} is not a sample head that can be used: {error}") from None
+            raise TwofoldError(f"cannot read the classifier rows in {self.path}: {error}") from None
         if not isinstance(found, dict) or found.get("format") != header["format"]:
-            raise TwofoldError(f"{self.path} is not a sample head of format {header['format']}: choose another folder")
+            raise TwofoldError(
+                f"{self.path} has no classifier rows of format {header['format']}: choose another folder"
+            )
         for name, value in header.items():
             if value is not None and found.get(name) != value:
                 what = "of another run" if name == "run" else f"with {name}={found.get(name)}, not {value}"
-                raise TwofoldError(f"{self.path} is a sample head {what}: choose another folder")
+                raise TwofoldError(f"{self.path} has classifier rows {what}: choose another folder")
         if size != self.rows * self.record_bytes:
             raise TwofoldError(
                 f"{self.path / ROWS} has {size} bytes, not {self.rows * self.record_bytes}: it is damaged"
             )
 
     def _refuse_claimed(self) -> None:
-        """The system's lock is the process's: it lets a second object in, and goes when either closes the file."""
+        """Raise if another object of this process uses these rows.
+
+        A file lock cannot tell: it belongs to the process, so a second object gets it too, and it ends when either
+        closes the file.
+        """
         place = os.path.realpath(self.path)
         with _one_at_a_time:
             for other, first, end in tuple(_claimed):
                 if other == place and max(first, self._first) < min(end, self._end):
-                    raise TwofoldError(f"{self.path} is in use in this process already: close() that head first")
+                    raise TwofoldError(f"{self.path} is already in use in this process: close() that SampleHead first")
             self._claim = (place, self._first, self._end)
             _claimed.add(self._claim)
 
     def _lock(self) -> None:
-        import fcntl  # not everywhere, and only a head on disk needs it
+        import fcntl  # here, because Windows does not have it, and only rows on disk need it
 
         if self._first == self._end:
-            return  # a length of 0 would mean all
+            return  # a length of 0 would lock the whole file
         start, length = self._first * self.record_bytes, (self._end - self._first) * self.record_bytes
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
@@ -262,7 +274,7 @@ class DiskRows:
         return os.open(self._undo_path(step, self._number), flags, 0o644)
 
     def _undo_files(self) -> list[tuple[int, int]]:
-        """Their marks and processes."""
+        """(step of the mark, number of the process) of each undo file, sorted."""
         names = [path.stem.split("-")[1:] for path in self.path.glob("undo-*.bin")]
         return sorted((int(step), int(number[0]) if number else 0) for step, *number in names)
 
@@ -272,7 +284,7 @@ class DiskRows:
                 self._undo_path(mark, number).unlink(missing_ok=True)
 
     def _known(self, step: int | None) -> int:
-        """The mark of this step, or the newest that all processes have made."""
+        """The mark of this step, or the newest mark that all processes have."""
         files = self._undo_files()
         marks = sorted({mark for mark, _ in files})
         if step is None:
@@ -281,32 +293,32 @@ class DiskRows:
         if step not in marks:
             raise TwofoldError(
                 f"{self.path} cannot return to step {step}, only to {', '.join(map(str, marks)) or 'none'}: "
-                "it and the checkpoint are not of one run"
+                "it and the checkpoint are from different runs"
             )
         return step
 
     def _return_to(self, step: int) -> None:
-        """Undo what was written after the mark, newest first; again from the start if that is cut short."""
+        """Undo everything written after the mark, newest first. If interrupted, this can be repeated."""
         for mark, number in reversed(self._undo_files()):
             if mark >= step:
                 self._put_back(self._undo_path(mark, number))
                 os.fdatasync(self._file)
             if mark != step:
                 self._undo_path(mark, number).unlink()
-        sync(self.path)  # no newer one may come back when those of this mark are empty
+        sync(self.path)  # removed undo files must not reappear after those of this mark are emptied
 
     def _put_back(self, undo: Path) -> None:
         for fresh, used, records in _blocks(undo, self.record_bytes):
             for row in fresh.tolist():
                 offset = row * self.record_bytes
-                # A row that never reached the file is a hole, and to write there could need room on a full disk.
+                # If the row never reached the file, it is a hole; writing to it would need space on a full disk.
                 if os.pread(self._file, 8, offset) != bytes(8):
                     _write_at(self._file, bytes(8), offset)
             for row, record in zip(used.tolist(), records, strict=True):
                 _write_at(self._file, record, row * self.record_bytes)
 
     def _keep(self, index_R: np.ndarray, before: np.ndarray) -> None:
-        """Append to the undo file the rows that were not written to since the mark."""
+        """Append to the undo file those rows that were not written since the mark."""
         since_R = before[:, :8].view(np.int64)[:, 0]
         fresh_R, used_R = since_R == 0, (since_R > 0) & (since_R <= self.base)
         fresh, used = int(fresh_R.sum()), int(used_R.sum())
@@ -318,7 +330,7 @@ class DiskRows:
         try:
             _write_all(self._undo, BLOCK.pack(BLOCK_NAME, fresh, used, zlib.crc32(body)) + body)
         except OSError:
-            os.truncate(self._undo, length)  # nothing behind half a block could be read
+            os.truncate(self._undo, length)  # blocks after an incomplete one could not be read
             raise
         self._unsynced = True
 
@@ -336,13 +348,16 @@ class DiskRows:
             yield
         except OSError as error:
             raise TwofoldError(
-                f"the rows in {self.path} could not be {what} ({error.strerror}); "
-                "they can still return to the last checkpoint: make room, then resume"
+                f"the classifier rows in {self.path} could not be {what} ({error.strerror}): make room, then resume; "
+                "the run continues from the last checkpoint"
             ) from None
 
 
 def _blocks(undo: Path, record_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Rows never used, rows used, and records of the latter; up to where a kill or a loss of power cut the file."""
+    """Read an undo file: rows never used, rows used, and the records of the latter.
+
+    It ends where a kill or a power failure cut the file off.
+    """
     with undo.open("rb") as file:
         while len(head := file.read(BLOCK.size)) == BLOCK.size:
             name, fresh, used, checksum = BLOCK.unpack(head)
