@@ -66,11 +66,11 @@ def test_diagnose_takes_a_run_and_an_array(run: twofold.Run, tmp_path: Path) -> 
     assert twofold.diagnose(torch.from_numpy(rows))["measures"] == of_file
     with pytest.raises(TwofoldError, match="the array holds int64 of shape 3x2"):
         twofold.diagnose(np.ones((3, 2), np.int64))
-    with pytest.raises(TwofoldError, match="leave out data"):
+    with pytest.raises(TwofoldError, match="leave them out"):
         twofold.diagnose(rows, "digits")
     with pytest.raises(TwofoldError, match="knows its encoder"):
         twofold.diagnose(run, encoder="resnet18")
-    with pytest.raises(TwofoldError, match="diagnose takes no list"):
+    with pytest.raises(TwofoldError, match="diagnose cannot measure a list"):
         twofold.diagnose([[1.0, 2.0]])
 
 
@@ -100,7 +100,7 @@ def test_diagnose_finds_copies(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", x)
     assert diagnose(tmp_path / "z.npy")["duplicates"] == [(7, 30, 200), (8, 300)]
     result = CliRunner().invoke(app, ["diagnose", str(tmp_path / "z.npy")], catch_exceptions=False)
-    assert "2 groups of rows that are nearly the same; the largest has 3: 7, 30, 200" in " ".join(result.stdout.split())
+    assert "2 groups of near-duplicate rows; the largest has 3 rows: 7, 30, 200" in " ".join(result.stdout.split())
 
 
 def test_diagnose_looks_for_no_copies_among_rows_that_are_all_nearly_the_same() -> None:
@@ -187,7 +187,7 @@ def test_diagnose_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["nowhere.npy"], "there is no nowhere.npy"),
+        (["nowhere.npy"], "there is no file or run nowhere.npy"),
         (["RUN/encoder.safetensors"], "give DATA"),
         (["plain.npy"], "embeddings are floats"),
         (

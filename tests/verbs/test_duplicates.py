@@ -89,13 +89,13 @@ def test_what_is_written(run: twofold.Run, folder: Path, tmp_path: Path) -> None
     }
     text = write_duplicates(tmp_path / "a.txt", groups).read_text()
     assert text.count("5 images\n") == 5
-    with pytest.raises(TwofoldError, match=r"\.json, \.csv, \.txt"):
+    with pytest.raises(TwofoldError, match=r"give a \.json, \.csv or \.txt file"):
         write_duplicates(tmp_path / "a.xlsx", groups)
 
 
 def test_the_command(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
     done = running.run("duplicates", str(run.path), str(folder), "--out", str(tmp_path / "groups.csv"))
     assert done.returncode == 0, done.stderr
-    assert "5 groups, 20 images more than one of each" in done.stdout
+    assert "5 groups of duplicates; 20 images could be removed" in done.stdout
     assert "87-jpeg.jpg" in done.stdout
     assert (tmp_path / "groups.csv").exists()

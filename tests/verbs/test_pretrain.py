@@ -164,7 +164,7 @@ def test_any_module_is_an_encoder(tmp_path: Path) -> None:
     )
     assert run.config.encoder == "Own"
     assert run.results["command"] is None
-    assert "From Python, as it began" in (run.path / "report.html").read_text(encoding="utf-8")
+    assert "This run was started from Python" in (run.path / "report.html").read_text(encoding="utf-8")
     with pytest.raises(twofold.TwofoldError, match="your own Own"):
         twofold.load_encoder(run)
     for other, message in ((Own, r"pass an instance, Own\("), ("Own", "give the module"), (3, "is a int")):

@@ -106,9 +106,9 @@ def test_graphs_of_the_training_images_are_not_needed_for_others(images: Path, t
     [
         (["probe", "nowhere"], "there is no run folder nowhere"),
         (["probe", "RUN", "--solver", "lbfg"], "did you mean 'lbfgs'?"),
-        (["probe", "RUN", "--layer", "middle"], "pre (the encoder's features) or post"),
-        (["probe", "RUN", "--labels-per-class", "1,0"], "whole numbers from 1 on"),
-        (["probe", "RUN", "--out", "numbers.txt"], "written as .json"),
+        (["probe", "RUN", "--layer", "middle"], "unknown layer 'middle': give pre (the encoder's features) or post"),
+        (["probe", "RUN", "--labels-per-class", "1,0"], "whole numbers of at least 1"),
+        (["probe", "RUN", "--out", "numbers.txt"], "give a .json file in a folder that exists"),
         (["knn", "RUN", "-k", "0"], "k=0 is not a whole number at least 1"),
         (["knn", "RUN", "plain.npy"], "has no labels"),
     ],
@@ -138,7 +138,7 @@ def test_commands_print_tables_and_write_json(
         main()
     assert stop.value.code == 0
     said = capsys.readouterr().out
-    for text in ("trained", "untrained", "raw pixels", "top-5", "taken for"):
+    for text in ("trained", "untrained", "raw pixels", "top-5", "predicted"):
         assert text in said
     written = json.loads((tmp_path / "numbers.json").read_text())
     assert written["k"] == 20
@@ -160,7 +160,7 @@ def test_as_many_labels_as_there_are_make_no_column(run: twofold.Run) -> None:
     words = ["probe", str(run.path), "--labels-per-class", "2,1000"]
     said = " ".join(CliRunner().invoke(app, words, catch_exceptions=False).stdout.split())
     assert "2 per class" in said
-    assert "1,000 per class are left out" in said
+    assert "skipping 1,000 labels per class" in said
     assert "1000 per class" not in said
     found = probe(run, labels_per_class=[1000])
     assert [row["few_labels"] for row in found["rows"]] == [[], [], []]

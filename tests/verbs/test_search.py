@@ -85,9 +85,9 @@ def test_arrays_and_pillow_images(desk: Path) -> None:
 
 
 def test_a_query_that_is_no_image_is_named(desk: Path) -> None:
-    with pytest.raises(twofold.TwofoldError, match=r"nowhere.jpg cannot be searched for: No such file"):
+    with pytest.raises(twofold.TwofoldError, match=r"the query nowhere.jpg cannot be read: No such file"):
         twofold.search(desk / "run", desk / "photos", ["nowhere.jpg"])
-    with pytest.raises(twofold.TwofoldError, match=r"config.json cannot be searched for: not an image"):
+    with pytest.raises(twofold.TwofoldError, match=r"config.json cannot be read: not an image"):
         twofold.search(desk / "run", desk / "photos", desk / "run" / "config.json")
     with pytest.raises(twofold.TwofoldError, match="there is no query: give at least one image file"):
         twofold.search(desk / "run", desk / "photos", [])

@@ -1,4 +1,4 @@
-"""All images of a source, for the verbs that look at every one of them: embed, search, duplicates and diagnose."""
+"""All images of a source in one order, for the verbs that process every image: embed, search and diagnose."""
 
 import dataclasses
 from functools import cached_property
@@ -16,14 +16,18 @@ from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.display import Display
 from twofold.runs.provenance import as_trained, is_own
+from twofold.text import plural
 from twofold.verbs.feature_files import Catalogue
 
 
 def read_all_images(run: Path, config: Config, data: Any, display: Display) -> Data:
-    """All images of a source. Those of the run's own data are split as the run did, so that what it decoded is used."""
+    """Read all images of a source.
+
+    The run's own images are split as in the run, so that the images it decoded are found in the cache.
+    """
     named = isinstance(data, (str, Path))
     own = named and config.data in (str(data), str(Path(data).expanduser().resolve()))
-    with display.stage("looking at images", 0) as stage:
+    with display.stage("scanning images", 0) as stage:
         source = open_source(
             str(data) if named else data,
             data_dir=config.data_dir,
@@ -36,12 +40,14 @@ def read_all_images(run: Path, config: Config, data: Any, display: Display) -> D
     read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display, rest=True)
     if read.skipped:
         first = read.skipped[0]
-        display.say(f"{len(read.skipped)} images could not be read and are left out; {first.path}: {first.reason}")
+        display.say(
+            f"{plural(len(read.skipped), 'image')} could not be read and are skipped, such as {first.path}: {first.reason}"
+        )
     return read
 
 
 class AllImages:
-    """The images of all splits in the order of their index."""
+    """The images of all splits, sorted by their index."""
 
     def __init__(self, data: Data):
         self.classes = data.classes
@@ -56,7 +62,7 @@ class AllImages:
         return len(self.index)
 
     def take(self, rows: Tensor) -> tuple[Tensor, None]:
-        """uint8 [N, C, H, W] of these rows."""
+        """Return the images of these rows, uint8 `[N, C, H, W]`. The second value is always None."""
         shape = self.stores[0].images.shape[1:]
         images = torch.empty((len(rows), *shape), dtype=torch.uint8)
         for number, store in enumerate(self.stores):
@@ -66,7 +72,7 @@ class AllImages:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """What is known of them."""
+        """Index, split, label and file name of every image."""
         held_out = (self.store_number > 0).numpy()
         return Catalogue(self.index.numpy(), held_out, self._labels(), self._files(), self.classes)
 

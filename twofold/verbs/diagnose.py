@@ -1,4 +1,4 @@
-"""`diagnose`: the spectrum and verdict of embeddings and encoders, also of those that Twofold did not train."""
+"""`diagnose`: the spectrum and verdict of any embeddings or encoder, including those that Twofold did not train."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,7 +23,7 @@ from twofold.runs.run import Run
 from twofold.verbs.all_images import AllImages
 from twofold.verbs.feature_files import READERS, as_embeddings, read_features
 
-MOST_PAIRED = 50_000  # rows up to which all pairs are looked at for duplicates
+MOST_PAIRED = 50_000  # the most rows of which all pairs are compared to find duplicates
 
 
 def diagnose(
@@ -34,19 +34,44 @@ def diagnose(
     image_size: int | None = None,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """Measures, eigenvalues, verdict and near-duplicates of a file of embeddings, or of an encoder's features.
+    """Measure the spectrum of embeddings or of an encoder's features, and check for collapse and near-duplicates.
 
-    `what`: a .npy or .npz file, or a table as `embed` writes it (.csv, .parquet); a .safetensors file, with the name of
-    its architecture as `encoder` unless Twofold wrote it; a run or its folder, with the module as `encoder` if it
-    trained one of yours; timm:NAME, with timm's weights for it; an encoder; or embeddings `[rows, dimensions]`. A
-    run's own images are its default `data`.
+    Parameters
+    ----------
+    what : str, Path, Run, ndarray, Tensor or nn.Module
+        Embeddings as an array `[rows, dimensions]` or as a file: .npy, .npz, or a .csv or .parquet table that `embed`
+        wrote. Or an encoder: a run, a .safetensors file, `timm:NAME` with pretrained weights, or a module.
+    data : optional
+        The images to encode, as for `pretrain`. A run uses its own images by default; other encoders need it.
+    encoder : str or nn.Module, optional
+        The name of the architecture of a .safetensors file that Twofold did not write, or the module if the run trained
+        your own.
+    image_size : int, optional
+        The image size for a .safetensors file that Twofold did not write.
+    display : Display, optional
+        Where progress is printed. By default nothing is printed.
+
+    Returns
+    -------
+    dict
+        `of` (the name of what was measured), `rows`, `dimension`, `measures` (by name), `eigenvalues` (of the
+        covariance, descending), `verdict`, `duplicates` (groups of row numbers, or None if they were not searched for)
+        and `training` (the verdict at the end of the run, or None).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import twofold
+    >>> found = twofold.diagnose(np.random.default_rng(0).normal(size=(500, 64)))
+    >>> found["verdict"]["kind"]
+    'healthy'
     """
     display = display or Display(quiet=True)
     what = what.path if isinstance(what, Run) else what
     training = None
     if isinstance(what, np.ndarray | Tensor):
         if data is not None or encoder is not None:
-            raise TwofoldError("embeddings are looked at as they are: leave out data and encoder")
+            raise TwofoldError("data and encoder do not apply to embeddings: leave them out")
         array = what if isinstance(what, np.ndarray) else what.detach().cpu().float().numpy()
         name, features = "an array", as_embeddings("the array", array)
     elif isinstance(what, nn.Module):
@@ -58,18 +83,20 @@ def diagnose(
         if Path(what).is_dir():
             training = (Run(what).results or {}).get("verdict")
     else:
-        raise TwofoldError(f"diagnose takes no {type(what).__name__}: give a file, a run, an encoder or an array")
+        raise TwofoldError(
+            f"diagnose cannot measure a {type(what).__name__}: give a file, a run, an encoder or an array"
+        )
     return {"of": name, **describe_features(features, display), "training": training}
 
 
 def describe_features(features: Tensor, display: Display) -> dict[str, Any]:
-    """Measures, eigenvalues, verdict and near-duplicates of rows."""
+    """Return the measures, eigenvalues, verdict and near-duplicates of features `[rows, dimensions]`."""
     with display.stage("measuring the spectrum", len(features)) as stage:
         spectrum, measures, verdict = measure_spectrum(features, stage)
     duplicates = None
-    # Rows that are all nearly the same differ by noise, which whitening would take for images.
+    # After a complete collapse, rows differ only by noise, and whitening would amplify it to look like content.
     if spectrum and verdict.kind != "complete collapse" and len(features) <= MOST_PAIRED:
-        with display.stage("looking for duplicates", len(features)) as stage:
+        with display.stage("searching duplicates", len(features)) as stage:
             duplicates = [group.rows for group in near_duplicates(features, progress=stage)]
     return {
         "rows": len(features),
@@ -84,12 +111,12 @@ def describe_features(features: Tensor, display: Display) -> dict[str, Any]:
 def named_features(
     what: str | Path, data: Any, encoder: str | nn.Module | None, image_size: int | None, display: Display
 ) -> Tensor:
-    """Of a file of embeddings, or of an encoder that a path or name leads to."""
+    """Return the features in a file of embeddings, or those of the encoder that a path or name identifies."""
     path = Path(what).expanduser()
     if path.suffix in READERS and path.is_file():
         return read_features(path)
     if not is_encoder(what):
-        problem = f"diagnose cannot read {what}" if path.is_file() else f"there is no {what}"
+        problem = f"diagnose cannot read {what}" if path.is_file() else f"there is no file or run {what}"
         files = ", ".join(READERS)
         raise TwofoldError(f"{problem}: give a {files} or .safetensors file, a run folder, or timm:NAME")
     return encoder_features(what, str(what), data, encoder, image_size, display)
@@ -103,20 +130,23 @@ def encoder_features(
     image_size: int | None,
     display: Display,
 ) -> Tensor:
+    """Return the features `[images, dimensions]` of an encoder. `name` is what errors call it."""
     find_images = cache(partial(images_for, what, name, data))
     encoder = open_encoder(what, lambda: find_images()[0], module=module, image_size=image_size)
-    encoder = replace(encoder, autocast=nullcontext)  # whatever precision a run has: spectra are of float32 features
+    encoder = replace(
+        encoder, autocast=nullcontext
+    )  # spectra are computed from float32 features, at any precision of the run
     images = read_images(encoder, *find_images(), display)
-    with display.stage("features", len(images)) as stage:
+    with display.stage("computing features", len(images)) as stage:
         return encoder.features(images, progress=stage)
 
 
 def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Source, float]:
-    """The images that an encoder is to look at, and the part of them that the run held out, if they are its own."""
+    """Return the images to encode, and the fraction of them that the run held out if they are its own."""
     path = None if isinstance(what, nn.Module) else Path(what).expanduser()
     if path is None or not path.is_dir():
         if data is None:
-            raise TwofoldError(f"{name} is an encoder: give DATA, the images that it should look at")
+            raise TwofoldError(f"{name} is an encoder: give DATA, the images to encode")
         return open_source(data), 0.0
     config = Run(path).config
     source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
@@ -124,8 +154,10 @@ def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Sour
 
 
 def read_images(encoder: Encoder, source: Source, test_fraction: float, display: Display) -> AllImages:
-    """The images of the source but for a test set of its own. Those of a run are split as the run split them, so that
-    the decoded images are found in the cache."""
+    """Read the images of the source, without its test set if it has a separate one.
+
+    A run's own images are split as in the run, so that the images it decoded are found in the cache.
+    """
     preprocess = encoder.preprocess
     assert isinstance(preprocess, Preprocess)
     with display.stage("reading images", len(source)) as stage:

@@ -1,4 +1,4 @@
-"""Files of duplicates: groups of near-identical images as JSON, CSV or text. `twofold duplicates --out` writes them."""
+"""Write groups of near-identical images as JSON, CSV or text, for `twofold duplicates --out`."""
 
 import csv
 import io
@@ -15,12 +15,12 @@ FORMATS = (".json", ".csv", ".txt")
 
 @dataclass(frozen=True)
 class GroupedImage:
-    """An image of a group."""
+    """An image in a group of duplicates."""
 
-    index: int  # its number in the source
+    index: int  # the number of the image in the source
     split: str  # train or test
-    file: str | None  # below the source's folder
-    similarity: float  # to the most similar other of the group
+    file: str | None  # path relative to the folder of the source
+    similarity: float  # cosine similarity to the most similar other image of the group
 
     def __str__(self) -> str:
         return self.file or f"{self.split} image {self.index}"
@@ -30,17 +30,22 @@ Duplicates = list[tuple[GroupedImage, ...]]
 
 
 def write_duplicates(path: Path, groups: Duplicates) -> Path:
-    """As JSON, CSV (a line for each image) or text, by the ending of the name."""
+    """Write the groups as JSON, CSV (a line for each image) or text. The suffix of the file name decides."""
     refuse_unwritable_groups(path)
     text = {".json": as_json, ".csv": as_csv, ".txt": as_text}[path.suffix](groups)
     with files.writing(path):
-        write_atomically(path, text.encode("utf-8", "backslashreplace").decode())  # names need not be text
+        write_atomically(
+            path, text.encode("utf-8", "backslashreplace").decode()
+        )  # file names may have bytes that are not UTF-8
     return path
 
 
 def refuse_unwritable_groups(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work instead of after it."""
     if path.suffix not in FORMATS or not path.resolve().parent.is_dir():
-        raise TwofoldError(f"--out {path}: groups are written as {', '.join(FORMATS)}, into a folder that exists")
+        raise TwofoldError(
+            f"--out {path}: give a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file in a folder that exists"
+        )
     files.refuse_unwritable(path)
 
 
@@ -59,7 +64,7 @@ def as_csv(groups: Duplicates) -> str:
 
 
 def as_text(groups: Duplicates) -> str:
-    """A group is a paragraph, an image a line."""
+    """Return a paragraph for each group with a line for each image."""
     return "\n".join(
         "".join([f"{len(group)} images\n", *(f"  {image.similarity:.3f}  {image}\n" for image in group)])
         for group in groups

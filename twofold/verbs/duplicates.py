@@ -1,4 +1,4 @@
-"""`duplicates`: near-identical images of a set, found by a run's encoder."""
+"""`duplicates`: find near-identical images with a trained encoder."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,27 @@ def find_duplicates(
     encoder: nn.Module | None = None,
     display: Display | None = None,
 ) -> Duplicates:
-    """Groups of near-identical images among all of `data` (by default what the run was trained on), largest first."""
+    """Find groups of near-identical images.
+
+    Parameters
+    ----------
+    run : str, Path or Run
+        The run whose encoder compares the images.
+    data : optional
+        The images to search, as for `pretrain`. By default the run's own images.
+    threshold : float
+        The similarity (at most 1) from which two images count as duplicates. 0.9 finds more duplicates than the default
+        0.95, and more false ones.
+    encoder : nn.Module, optional
+        A module of the same class, if the run trained your own module.
+    display : Display, optional
+        Where progress is printed. By default nothing is printed.
+
+    Returns
+    -------
+    list of tuple of GroupedImage
+        The groups, largest first.
+    """
     path, display = Path(run), display or Display(quiet=True)
     check_threshold(threshold)
     config = Run(path).config
@@ -44,7 +64,7 @@ def find_duplicates(
         with display.stage(f"embedding {name}", len(store)) as stage:
             features.append(opened.features(store.place(opened.device), progress=stage).to(opened.device))
     rows = torch.cat(features)
-    with display.stage("comparing", len(rows)) as stage:
+    with display.stage("comparing images", len(rows)) as stage:
         groups = near_duplicates(rows, threshold, progress=stage)
     images = [known for name, store in stores.items() for known in identities(name, store)]
     return [
@@ -57,5 +77,6 @@ def find_duplicates(
 
 
 def identities(split: str, store: ImageStore) -> list[tuple[int, str, str | None]]:
+    """Return index, split and file name of every image of a split."""
     files: Sequence[str | None] = store.files or [None] * len(store)
     return [(index, split, file) for index, file in zip(store.index.tolist(), files, strict=True)]

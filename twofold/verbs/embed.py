@@ -1,4 +1,4 @@
-"""`embed`: the features of images under a run's encoder, as a file."""
+"""`embed`: write the features of images to a file."""
 
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,34 @@ def embed(
     quiet: bool = True,
     display: Display | None = None,
 ) -> Path:
-    """Features of every image of `data` under a run's encoder, in the order of their index, as .npz, .csv or .parquet.
+    """Compute the features of images with a trained encoder and write them to a file.
 
-    With them: index, split, and labels and file names where there are any. Labels are −1, and names empty, in a split
-    that has none. `split` is the data's own; of the run's own data it says what the run held out.
+    Parameters
+    ----------
+    run : str, Path or Run
+        The run whose encoder is used.
+    data
+        The images, as for `pretrain`.
+    out : str or Path
+        The .npz, .csv or .parquet file to write.
+    encoder : nn.Module, optional
+        A module of the same class, if the run trained your own module.
+    quiet : bool
+        Print nothing.
+    display : Display, optional
+        Where progress is printed; the command line passes one.
+
+    Returns
+    -------
+    Path
+        The file. A .npz file contains the arrays `features` (float32 `[n, K]`), `index` and `split`, sorted by index,
+        and `labels`, `classes` and `files` if the images have any. A label of −1 and an empty file name mean that there
+        is none. `split` is `train` or `test`. For the run's own images, `test` are the images that the run held out.
+
+    Examples
+    --------
+    >>> path = twofold.embed("runs/frossl-photos-1", "photos/", "features.npz")  # doctest: +SKIP
+    >>> features = np.load(path)["features"]  # doctest: +SKIP
     """
     out = Path(out)
     write = writer_for(out)

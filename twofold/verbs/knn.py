@@ -1,4 +1,4 @@
-"""`twofold knn` and `twofold.knn`: the vote of the nearest training images."""
+"""`twofold knn` and `twofold.knn`: the accuracy of a kNN classifier on frozen features."""
 
 import dataclasses
 from pathlib import Path
@@ -23,7 +23,38 @@ def knn(
     encoder: nn.Module | None = None,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """The vote of the k nearest training images, by cosine similarity s and with weight exp(s/temperature)."""
+    """Classify images by a vote of their nearest training images, and compare with raw pixels and an untrained encoder.
+
+    A neighbour with cosine similarity `s` has a vote of weight `exp(s / temperature)`.
+
+    Parameters
+    ----------
+    run : str, Path or Run
+        The run whose encoder is measured.
+    data : optional
+        Labelled images, as for `pretrain`. By default the run's own images.
+    k : int
+        The number of neighbours that vote.
+    temperature : float
+        The temperature of the votes.
+    layer : {"pre", "post"}
+        Measure the encoder's features (`pre`) or the projector's output (`post`).
+    encoder : nn.Module, optional
+        A module of the same class, if the run trained your own module.
+    display : Display, optional
+        Where progress is printed. By default nothing is printed.
+
+    Returns
+    -------
+    dict
+        `rows` has a dict for each of trained, untrained and raw pixels: `name`, `top1`, `top5`, `per_class` and
+        `confusion`. The other entries describe the images and the settings.
+
+    Examples
+    --------
+    >>> found = twofold.knn("runs/frossl-photos-1", k=5)  # doctest: +SKIP
+    >>> {row["name"]: row["top1"] for row in found["rows"]}  # doctest: +SKIP
+    """
     k, temperature = checked("k", k, Count), checked("temperature", temperature, Positive)
     display = display or Display(quiet=True)
     probed = load_probe_data(run, data, layer, encoder, display)

@@ -1,4 +1,4 @@
-"""`twofold probe` and `twofold.probe`: a linear classifier on frozen features."""
+"""`twofold probe` and `twofold.probe`: the accuracy of a linear classifier on frozen features."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -13,9 +13,10 @@ from twofold.evaluate.linear import SOLVERS
 from twofold.evaluate.probes import few_label_accuracy, is_few, linear_scores
 from twofold.keys import Count, checked
 from twofold.runs.run import Run
+from twofold.text import plural
 from twofold.verbs.probing import load_probe_data, measure_all, with_description
 
-SUBSETS = 5  # random sets of labelled images over which few labels are averaged
+SUBSETS = 5  # random subsets of labelled images over which the accuracy with few labels is averaged
 
 
 def probe(
@@ -28,11 +29,38 @@ def probe(
     encoder: nn.Module | None = None,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """A linear classifier on frozen features: all labels, and so many of each class, mean and deviation over 5 draws.
-    A number of labels that no class has more of is left out: it would be the result of all labels.
+    """Train a linear classifier on frozen features and compare it with raw pixels and an untrained encoder.
 
-    `data` is what pretrain takes, by default the run's own. `solver`: lbfgs, with the penalty chosen on held-out
-    training images, or sgd, the papers' protocol. `layer`: pre, the encoder's features, or post, the projector's.
+    Parameters
+    ----------
+    run : str, Path or Run
+        The run whose encoder is measured.
+    data : optional
+        Labelled images, as for `pretrain`. By default the run's own images.
+    solver : {"lbfgs", "sgd"}
+        `lbfgs` converges fully and chooses the penalty on held-out training images. `sgd` follows the protocol of the
+        papers.
+    labels_per_class : int or iterable of int
+        Also train with only this many labels of each class, on 5 random subsets. A number is skipped if no class has
+        more labels than that, because the result would be that of all labels.
+    layer : {"pre", "post"}
+        Measure the encoder's features (`pre`) or the projector's output (`post`).
+    encoder : nn.Module, optional
+        A module of the same class, if the run trained your own module.
+    display : Display, optional
+        Where progress is printed. By default nothing is printed.
+
+    Returns
+    -------
+    dict
+        `rows` has a dict for each of trained, untrained and raw pixels: `name`, `top1`, `top5`, `per_class`,
+        `confusion` and `few_labels` (mean and standard deviation for each number of labels). The other entries describe
+        the images and the settings.
+
+    Examples
+    --------
+    >>> found = twofold.probe("runs/frossl-photos-1", labels_per_class=[1, 10])  # doctest: +SKIP
+    >>> {row["name"]: row["top1"] for row in found["rows"]}  # doctest: +SKIP
     """
     if solver not in SOLVERS:
         raise TwofoldError(f"unknown solver '{solver}'{nearest(solver, list(SOLVERS))}")
@@ -44,7 +72,9 @@ def probe(
     splits, classes = probed.splits, len(probed.splits.classes)
     counts = [count for count in asked if is_few(splits.train_labels, count)]
     for count in sorted(set(asked) - set(counts)):
-        display.say(f"{count:,} per class are left out: no class has more labels, so the result is that of all of them")
+        display.say(
+            f"skipping {plural(count, 'label')} per class: no class has more, so the result would be that of all labels"
+        )
 
     def measure(train: Tensor, test: Tensor) -> dict[str, Any]:
         rows = (train, splits.train_labels, test, splits.test_labels)
@@ -55,5 +85,5 @@ def probe(
             few.append({"labels_per_class": count, "mean": mean, "sd": sd, "subsets": SUBSETS})
         return found | {"few_labels": few}
 
-    measured = measure_all(probed, "fitting probes", measure, display)
+    measured = measure_all(probed, "training classifiers", measure, display)
     return {"solver": solver} | with_description(run, probed, layer, measured)

@@ -1,7 +1,4 @@
-"""What `probe` and `knn` share: the features of a run's encoder, and of what they compare it with.
-
-Every number is also measured of raw pixels and of an untrained encoder of the same shape.
-"""
+"""What `probe` and `knn` share: the features of the trained encoder, of the untrained encoder, and raw pixels."""
 
 import copy
 import dataclasses
@@ -36,18 +33,18 @@ from twofold.train.setup import build_method
 
 @dataclasses.dataclass(frozen=True)
 class ProbeData:
-    """What is measured: representations of the same labelled images, rows aligned."""
+    """The labelled images and their representations. Rows of all representations are in the same order."""
 
-    name: str  # of the images
+    name: str  # the name of the data
     splits: LabelledSplits
     representations: dict[str, tuple[Tensor, Tensor]]  # name → features of training and test images
-    trained_on: int  # of the test images
+    trained_on: int  # the number of test images that the run was trained on
 
 
 def measure_all(
     probed: ProbeData, title: str, measure: Callable[[Tensor, Tensor], dict[str, Any]], display: Display
 ) -> list[dict[str, Any]]:
-    """What `measure` says of the features of training and test images, for each representation."""
+    """Call `measure(train, test)` with the features of each representation, and return a row for each."""
     rows = []
     with display.stage(title, len(probed.representations)) as stage:
         for done, (name, (train, test)) in enumerate(probed.representations.items(), start=1):
@@ -57,7 +54,7 @@ def measure_all(
 
 
 def with_description(run: Any, probed: ProbeData, layer: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rows, and of which images they are."""
+    """Return the rows together with a description of the run and the images."""
     return {
         "run": str(Path(run)),
         "data": probed.name,
@@ -73,26 +70,33 @@ def with_description(run: Any, probed: ProbeData, layer: str, rows: list[dict[st
 def load_probe_data(
     run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | None, display: Display
 ) -> ProbeData:
-    """`encoder`: the module of a run that trained one of the user's own."""
+    """Read the labelled images and compute their representations.
+
+    `encoder` is a module of the same class, if the run trained the user's own module.
+    """
     if layer not in ("pre", "post"):
-        raise TwofoldError(f"--layer {layer}: it is pre (the encoder's features) or post (the projector's output)")
+        raise TwofoldError(
+            f"unknown layer '{layer}': give pre (the encoder's features) or post (the projector's output)"
+        )
     path = Path(run)
     config = Run(path).config
     finished = (path / "encoder.safetensors").exists()
     source = own_source(path, config, display.say, data)
     read = read_data(config, source, display)
     if data is not None and not finished and not same_images(path, read):
-        raise TwofoldError(f"{path} is not finished: until then it is measured on its own images alone")
+        raise TwofoldError(
+            f"{path} is not finished: leave out DATA to measure it on its own images, or resume it first"
+        )
     splits = labelled_splits(read)
     if splits is None:
         raise TwofoldError(
-            f"{read.name} has no {missing_of(read)}: give DATA with one sub-folder for each class, or a test set"
+            f"{read.name} has no {missing_of(read)}: give DATA with a sub-folder for each class, or with a test set"
             + (f" ({source.remark})" if source.remark else "")
         )
     images = len(splits.train) + len(splits.test)
     if seen := trained_on(path, splits.test):
         display.say(
-            f"{seen:,} of the {len(splits.test):,} test images were trained on, so that accuracies are too high"
+            f"{seen:,} of the {len(splits.test):,} test images were used for training, so the accuracies are too high"
         )
     networks, preprocess = networks_of(path, config, read.train, layer, encoder)
     device = choose_device("auto")
@@ -100,23 +104,23 @@ def load_probe_data(
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for name, network in networks.items():
         opened = Encoder.on_device(network, preprocess, device, config.precision)
-        with display.stage(f"features, {name}", images) as stage:
+        with display.stage(f"computing features ({name})", images) as stage:
             found[name] = features_of_both(opened, train, test, stage)
     found["raw pixels"] = (pixels(train), pixels(test))
     return ProbeData(read.name, splits, found, seen)
 
 
 def missing_of(data: Data) -> str:
-    """What data lack of which `labelled_splits` makes nothing."""
+    """Return what the data lacks if `labelled_splits` returns None for it."""
     if data.classes is None:
-        return "labels of two classes"
-    return "labels of training images" if data.train.labels is None else "images held out for the test"
+        return "labels of at least two classes"
+    return "labels for the training images" if data.train.labels is None else "labelled test images"
 
 
 def features_of_both(
     encoder: Encoder, train: ImageStore, test: ImageStore, progress: Callable[[int, int], None]
 ) -> tuple[Tensor, Tensor]:
-    """Of training and test images, with one progress for both."""
+    """Return the features of training and test images, with one progress bar for both."""
     total = len(train) + len(test)
     return (
         encoder.features(train, progress=lambda done, _: progress(done, total)),
@@ -127,23 +131,25 @@ def features_of_both(
 def networks_of(
     path: Path, config: Config, images: ImageStore, layer: str, encoder: nn.Module | None
 ) -> tuple[dict[str, nn.Module], Preprocess]:
-    """The run's network as it is now and as it was before training, and what makes its input of images.
+    """Return the trained and the untrained network of a run, and the preprocessing of its images.
 
-    `encoder`: the module of a run that trained one of the user's own.
+    `encoder` is a module of the same class, if the run trained the user's own module.
     """
     if encoder is None and not has_name(config.encoder):
-        raise TwofoldError(f"{path} trained your own {config.encoder}: call this from Python, with encoder=")
+        raise TwofoldError(
+            f"{path} trained your own {config.encoder}: use the Python function and pass the module as encoder="
+        )
     finished = (path / "encoder.safetensors").exists()
     saved = None if finished and layer == "pre" else checkpoint.load_latest(path)
     if saved is None and (not finished or layer == "post"):
-        raise TwofoldError(f"{path} has no checkpoint yet, and so nothing to measure: wait for its first, or resume it")
+        raise TwofoldError(f"{path} has no checkpoint yet: wait for the first one, or resume the run")
     if layer == "post":
         refuse_unregistered(config.method, path, RunFolder(path).config_values())
-    begun = None if encoder is None else as_begun(path, copy.deepcopy(encoder))
-    untrained = initial(config, images, layer, begun)
+    started = None if encoder is None else as_begun(path, copy.deepcopy(encoder))
+    untrained = initial(config, images, layer, started)
     loaded = load_encoder(path, encoder=copy.deepcopy(encoder)) if finished else None
     if saved is None:
-        assert loaded is not None  # else there would be nothing to measure
+        assert loaded is not None  # otherwise the error above was raised
         trained = loaded
     else:
         trained = copy.deepcopy(untrained)
@@ -160,16 +166,16 @@ def networks_of(
 
 
 def part_names(network: nn.Module, layer: str) -> dict[str, nn.Module]:
-    """Prefixes of the weights in a checkpoint, and what they are of."""
+    """Return the modules that a checkpoint has weights of, by the prefix of their names."""
     if layer == "pre":
         return {"encoder.": network}
     return {"encoder.": network[0], "projector.": network[1]}  # type: ignore[index]
 
 
 def initial(config: Config, images: ImageStore, layer: str, encoder: nn.Module | None) -> nn.Module:
-    """The network as it was before the first step: its weights are a function of the seed."""
+    """Return the network as it was before the first step. Its weights depend only on the seed."""
     if layer == "post":
-        # What is known of the training images' relations is for the objective alone.
+        # Only the objective uses the graph, and its file may not exist for these images.
         parameters = {name: Graph() if isinstance(v, Graph) else v for name, v in config.parameters.items()}
         method, *_ = build_method(dataclasses.replace(config, parameters=parameters), images, encoder)
         return nn.Sequential(method.encoder, method.projector).eval()

@@ -1,6 +1,6 @@
-"""`search`: the images of a set that are nearest to others, by the features of a run's encoder.
+"""`search`: find the images that are most similar to a query, by the features of a trained encoder.
 
-n images, K feature dimension.
+In shapes, n is the number of images and K the dimension of the features.
 """
 
 import hashlib
@@ -27,17 +27,19 @@ from twofold.runs.run import Run
 from twofold.runs.weights import fingerprint
 from twofold.verbs.all_images import AllImages, read_all_images
 
-BLOCK = 2**14  # features compared at a time
+BLOCK = 2**14  # number of features that are compared at a time
 
 Query = str | Path | Image.Image
 
 
 @dataclass(frozen=True)
 class Match:
-    similarity: float  # cosine of the two features, at most 1
-    index: int  # the image's number in its source
-    file: str | None  # below the source's folder
-    name: str | None  # its class, where there are labels
+    """An image that `search` found."""
+
+    similarity: float  # cosine similarity of the features, at most 1
+    index: int  # number of the image in the source
+    file: str | None  # path relative to the folder of the source
+    name: str | None  # class, if there are labels
 
 
 def search(
@@ -50,9 +52,37 @@ def search(
     quiet: bool = True,
     display: Display | None = None,
 ) -> list[list[Match]]:
-    """For each query (an image file or a Pillow image) its k nearest images of `data`, the nearest first.
+    """Find the images in `data` that are most similar to each query.
 
-    Features of `data` are kept in Twofold's cache, so that the next search among them needs none to be computed.
+    Twofold keeps the features of `data` in its cache, so the next search is fast.
+
+    Parameters
+    ----------
+    run : str, Path or Run
+        The run whose encoder compares the images.
+    data
+        The images to search, as for `pretrain`.
+    queries : str, Path, PIL.Image.Image, or a sequence of these
+        Image files or Pillow images.
+    k : int
+        The number of images to return for each query.
+    encoder : nn.Module, optional
+        A module of the same class, if the run trained your own module.
+    quiet : bool
+        Print nothing.
+    display : Display, optional
+        Where progress is printed; the command line passes one.
+
+    Returns
+    -------
+    list of list of Match
+        For each query, the `k` most similar images, best first. A `Match` has `similarity` (cosine), `index`, `file`
+        and `name` (the class).
+
+    Examples
+    --------
+    >>> (matches,) = twofold.search("runs/frossl-photos-1", "photos/", "query.jpg", k=5)  # doctest: +SKIP
+    >>> [(match.file, match.similarity) for match in matches]  # doctest: +SKIP
     """
     k = checked("k", k, Count)
     display = display or Display(quiet=quiet)
@@ -60,7 +90,7 @@ def search(
     opened = open_run_encoder(path, config, encoder)
     asked = [queries] if isinstance(queries, (str, Path, Image.Image)) else list(queries)
     if not asked:
-        raise TwofoldError("there is no query: give at least one image file or picture of Pillow's")
+        raise TwofoldError("there is no query: give at least one image file or Pillow image")
     query = torch.cat([_query_features(opened, one) for one in asked])
     read = read_all_images(path, config, data, display)
     images = AllImages(read)
@@ -73,21 +103,24 @@ def search(
 
 
 def _query_features(encoder: Encoder, query: Query) -> Tensor:
-    """[1, K]. A file is read as files of a source are, so that one of them is found with similarity 1."""
+    """Return the features `[1, K]` of a query.
+
+    A file is decoded like the files of a source, so that a search for one of them finds it with similarity 1.
+    """
     preprocess = preprocess_of(encoder.network)
     pixels: Any = query
     if not isinstance(query, (Image.Image, str, Path)):
-        raise TwofoldError(f"a query is a file or a picture of Pillow's, not a {type(query).__name__}")
+        raise TwofoldError(f"a query must be an image file or a Pillow image, not a {type(query).__name__}")
     if not isinstance(query, Image.Image):
         try:
             pixels = decode_image(Path(query).expanduser(), preprocess.image_size, preprocess.channels)
         except Unreadable as error:
-            raise TwofoldError(f"{query} cannot be searched for: {error}") from None
+            raise TwofoldError(f"the query {query} cannot be read: {error}") from None
     return encoder.encode(pixels)
 
 
 def _features_from_cache(encoder: Encoder, images: AllImages, fingerprint_of_images: str, display: Display) -> Tensor:
-    """[n, K], mapped from the cache, where they are put the first time."""
+    """Return the features `[n, K]` of all images, memory-mapped from the cache. The first call computes them."""
     preprocess = preprocess_of(encoder.network)
     width = feature_dimension(encoder.network, preprocess.channels, preprocess.image_size)
     weights = fingerprint(encoder.network.state_dict())
