@@ -1,1 +1,1 @@
-"""α-CL (Tian 2022): claims, figures drawn from simulation, and tables of runs."""
+"""α-CL (Tian 2022): claims, figures drawn from simulations, and tables of runs."""

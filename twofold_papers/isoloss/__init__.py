@@ -1,1 +1,1 @@
-"""IsoLoss (Halvagal et al. 2023): claims, figures drawn from simulation, and tables of runs."""
+"""IsoLoss (Halvagal et al. 2023): claims, figures drawn from simulations, and tables of runs."""

@@ -1,4 +1,4 @@
-"""IsoLoss, Figures 2, 4, 5 and 6: the Siamese network of section 3, drawn from its simulation."""
+"""IsoLoss, Figures 2, 4, 5 and 6: simulations of the Siamese network of section 3."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -42,17 +42,17 @@ LOSSES = {
     "Euclidean": (EUCLIDEAN_NO_STOP, EUCLIDEAN_NO_PREDICTOR, EUCLIDEAN, EUCLIDEAN_ISO),
     "cosine": (COSINE_NO_STOP, COSINE_NO_PREDICTOR, COSINE, COSINE_ISO),
 }
-# How long each is trained: the network of ten outputs, and that of two.
+# Training times, for the network with ten outputs and for that with two.
 LINEAR_TIMES = {"Euclidean": ((16, 16, 16, 16), (3, 16, 8, 4)), "cosine": ((60, 3000, 60, 60), (3, 150, 8, 6))}
 RELU_TIMES = {"Euclidean": ((16, 16, 40, 16), (3, 16, 8, 4)), "cosine": ((120, 3000, 300, 120), (3, 60, 8, 6))}
 STEPS = 160
-SHOWN = 40  # samples whose path is drawn
+SHOWN = 40  # the number of samples whose path is drawn
 
 
 def train(loss: Loss, w: Tensor, time: float, encode: Encode = linear) -> tuple[Tensor, list[Tensor]]:
-    """Times and weights of gradient descent on new views at every step, as the paper trains; steps grow with time."""
+    """Times and weights of gradient descent on new views in every step, as in the paper. Steps grow with time."""
     times = time * torch.linspace(0, 1, STEPS + 1).square()
-    samples = 600 if loss.predictor else 1500  # without predictor there is little but noise
+    samples = 600 if loss.predictor else 1500  # without a predictor, most of the gradient is noise
     path = [w]
     for step in times.diff().tolist():
         path.append(path[-1] + step * velocity(loss, white_views(samples, INPUTS), path[-1], encode=encode))
@@ -107,14 +107,15 @@ def draw_table(encode: Encode, times: Mapping[str, tuple[tuple[int, ...], tuple[
 @figure(
     "isoloss",
     "Figure 2",
-    "The linear network, N = 15, σ = 0.1, α = 1, trained on new views at each step. Upper rows: M = 2, paths of 40 "
-    "samples (grey) to where they end (red; blue: more samples). Lower rows: the predictor's eigenvalues, M = 10. "
-    "As in the paper: without stop-gradient the Euclidean loss collapses; without predictor the cosine moves slowly "
-    "(see its time axis); both full losses end isotropic; IsoLoss moves small eigenvalues as fast as large ones. "
-    "Unlike the paper: the cosine loss without stop-gradient does not diverge. It conserves the sum of the "
-    "eigenvalues: the large ones grow only by what the small ones lose, and rank collapses. (A step of finite size "
-    "η adds η²‖∂L/∂W‖² to the sum, so that large steps do make it grow.) And without predictor the Euclidean loss "
-    "decays as exp(−2σ²t); it stands still only without noise.",
+    "The linear network with N = 15, σ = 0.1 and α = 1, trained on new views in each step. Rows 1 and 3: M = "
+    "2, the paths of 40 samples (grey) and where they end (red; blue: more samples). Rows 2 and 4: the "
+    "eigenvalues of the predictor, M = 10. As in the paper: without stop-gradient, the Euclidean loss "
+    "collapses; without a predictor, the cosine loss moves slowly (see its time axis); both full losses end "
+    "isotropic; IsoLoss moves small eigenvalues as fast as large ones. Unlike in the paper: without "
+    "stop-gradient, the cosine loss does not diverge. It conserves the sum of the eigenvalues, so the large "
+    "ones grow only by what the small ones lose, and rank is lost. (A finite step η adds η²‖∂L/∂W‖² to the "
+    "sum, so large steps do make it grow.) Without a predictor, the Euclidean loss decays as exp(−2σ²t); it "
+    "is constant only without noise.",
 )
 def figure_2() -> Drawing:
     return draw_table(linear, LINEAR_TIMES)
@@ -123,12 +124,13 @@ def figure_2() -> Drawing:
 @figure(
     "isoloss",
     "Figure 6",
-    "Figure 2 with a ReLU on the embeddings, z = max(Wx, 0). As in the paper, the losses keep their characters: "
-    "collapse or loss of rank without stop-gradient, hardly any motion without predictor, and with IsoLoss all "
-    "eigenvalues rise together. Two things are not as in the linear network. One eigenvalue stands above the rest: "
-    "that of the mean, which embeddings of one sign cannot lose. And from this start, with eigenvalues from 0.1 up, "
-    "(c) loses its smallest modes under both distances, while (d) keeps them all; under the cosine IsoLoss their "
-    "sum grows, as nothing conserves it.",
+    "Figure 2 with a ReLU on the embeddings, z = max(Wx, 0). As in the paper, the losses behave as in the "
+    "linear network: without stop-gradient the network collapses or loses rank, without a predictor it hardly "
+    "moves, and with IsoLoss all eigenvalues grow together. Two things differ from the linear network. First, "
+    "one eigenvalue is larger than the others: that of the mean, which is not 0 for embeddings that are never "
+    "negative. Second, from this start, with eigenvalues from 0.1 up, (c) loses its smallest modes under both "
+    "distances, while (d) keeps all modes; under the cosine IsoLoss their sum grows, because it is not "
+    "conserved.",
 )
 def figure_6() -> Drawing:
     return draw_table(relu, RELU_TIMES)
@@ -137,9 +139,10 @@ def figure_6() -> Drawing:
 @figure(
     "isoloss",
     "Figure 5",
-    "Two output neurons from three starts (colours; solid and dashed: the two eigenvalues). As in the paper: under "
-    "the Euclidean loss both come to 1 (to 1/(1+σ²) = 0.990) from everywhere; under the cosine loss they meet at a "
-    "value that depends on the start. It is the mean of the first two (dotted), since their sum is conserved.",
+    "Two output neurons from three starts (colours; solid and dashed: the two eigenvalues). As in the paper: "
+    "under the Euclidean loss, both eigenvalues reach 1 (exactly: 1/(1+σ²) = 0.990) from every start; under "
+    "the cosine loss, they meet at a value that depends on the start. This value is the mean of the two "
+    "initial eigenvalues (dotted), because their sum is conserved.",
 )
 def figure_5() -> Drawing:
     drawing = Drawing(figsize=(10, 4), layout="constrained")
@@ -169,10 +172,11 @@ def figure_5() -> Drawing:
 @figure(
     "isoloss",
     "Figure 4",
-    "A linear predictor that is trained, in the linear network of Figure 2: the cosine between u and W_P u for each "
-    "eigenvector u of E[zzᵀ]. As in the paper (there a deep network over epochs) the predictor turns to the "
-    "eigenvectors under both losses, from no alignment at the start; the smallest come last. "
-    "From about one start in ten (3 of 30 tried) the cosine loss loses its smallest mode instead, unaligned.",
+    "A learnt linear predictor in the linear network of Figure 2: the cosine between u and W_P u for each "
+    "eigenvector u of E[zzᵀ]. As in the paper, which shows a deep network over epochs, the predictor is not "
+    "aligned at first and aligns with the eigenvectors under both losses, with the smallest last. From about "
+    "one start in ten (3 of 30), the cosine loss loses its smallest mode instead, and the predictor does not "
+    "align with it.",
 )
 def figure_4() -> Drawing:
     drawing = Drawing(figsize=(10, 4), layout="constrained")
@@ -196,7 +200,7 @@ def figure_4() -> Drawing:
             )
             ax.set_title(name)
             ax.set_xlabel("time")
-            ax.set_ylabel("eigenvector, from the largest eigenvalue")
+            ax.set_ylabel("eigenvector, in order of descending eigenvalue")
             ax.set_yticks(range(1, OUTPUTS + 1))
         drawing.colorbar(image, ax=axes, label="$\\cos(u_i, W_P u_i)$")
     return drawing

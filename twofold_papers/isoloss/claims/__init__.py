@@ -1,4 +1,4 @@
-"""IsoLoss: the losses, the kernel that ties samples together, rates and averages, and the rows of Table 1."""
+"""IsoLoss: the losses, the tangent kernel, rates and their averages, and the rows of Table 1."""
 
 from twofold_papers.isoloss.claims import losses as losses  # isort: skip  # claims keep the order of these lines
 from twofold_papers.isoloss.claims import kernel as kernel  # isort: skip

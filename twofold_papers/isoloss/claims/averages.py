@@ -1,6 +1,6 @@
-"""Eq 11, 14, 22, 23, 25 and the regimes of Theorem 2 and C.2: cosine rates, averaged over augmentations of one input.
+"""Eq 11, 14, 22, 23, 25 and the regimes of Theorem 2 and C.2: rates of the cosine loss, averaged over augmentations.
 
-M modes; λ any positive numbers; an input's augmentations are ẑ[K, M], and every pair of them is a pair of views.
+There are M modes with any positive λ. One input has the K augmentations ẑ[K, M]; each pair of them is a pair of views.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,14 +30,14 @@ from twofold_papers.verify.numerics import randn
 
 
 def augmented(k: int = 12) -> Iterator[tuple[Tensor, Tensor]]:
-    """λ[M] and ẑ[K, M]; augmentations so small that no component changes its sign."""
+    """λ[M] and ẑ[K, M]. The augmentations are so small that no component changes its sign."""
     for m in (2, 4, 7):
         centre = randn(m).sign() * (0.5 + torch.rand(m, dtype=torch.float64))
         yield 0.2 + torch.rand(m, dtype=torch.float64), centre + 0.4 * torch.rand(k, m, dtype=torch.float64) - 0.2
 
 
 def mean_rate(loss: Loss, eigenvalues: Tensor, z: Tensor) -> Tensor:
-    """dẑ[M]/dt by autograd through the library's loss, in a random basis, averaged over all pairs of augmentations."""
+    """dẑ[M]/dt, averaged over all pairs of augmentations, by autograd through the library's loss in a random basis."""
     basis = orthogonal(len(eigenvalues))
     k = len(z)
     pairs = torch.stack([z.repeat_interleave(k, 0), z.repeat(k, 1)]) @ basis.T
@@ -52,7 +52,7 @@ def without_diagonal(terms: Tensor) -> Tensor:
 
 
 def eq_22(eigenvalues: Tensor, z: Tensor) -> Tensor:
-    """Its second line."""
+    """The second line of eq 22."""
     scaled, unit = length(eigenvalues * z) ** 3, (z / length(z)).mean(0)
     squares, products = (z**2 / scaled).mean(0), torch.einsum("am,ak->mk", z / scaled, z) / len(z)
     rising = eigenvalues**2 * squares * unit[:, None]
@@ -63,7 +63,9 @@ def eq_22(eigenvalues: Tensor, z: Tensor) -> Tensor:
 @claim(
     "isoloss",
     "eq 22",
-    "E[dẑ_m/dt] = λ_m Σ_{k≠m}(λ_k² E[ẑ_k²/‖Dẑ‖³]E[ẑ_m/‖ẑ‖] − λ_mλ_k E[ẑ_mẑ_k/‖Dẑ‖³]E[ẑ_k/‖ẑ‖])",
+    "For the cosine loss, E[dẑ_m/dt] = λ_m Σ_{k≠m}(λ_k² E[ẑ_k²/‖Dẑ‖³]E[ẑ_m/‖ẑ‖] − λ_mλ_k "
+    "E[ẑ_mẑ_k/‖Dẑ‖³]E[ẑ_k/‖ẑ‖]). Checked: the average over pairs of random augmentations, by autograd through "
+    "the library's loss, and this formula",
     tolerance=1e-12,
 )
 def cosine_average() -> Sides:
@@ -71,7 +73,11 @@ def cosine_average() -> Sides:
 
 
 @claim(
-    "isoloss", "eq 22, signs", "the same in χ_m = |ẑ_m|/‖ẑ‖ and γ_m = sign ẑ_m, where no sign changes", tolerance=1e-12
+    "isoloss",
+    "eq 22, signs",
+    "If no component changes its sign, eq 22 can be written with χ_m = |ẑ_m|/‖ẑ‖ and γ_m = sign ẑ_m. Checked: "
+    "the average over pairs of random augmentations, by autograd through the library's loss, and this formula",
+    tolerance=1e-12,
 )
 def cosine_average_in_shares() -> Sides:
     def formula(eigenvalues: Tensor, z: Tensor) -> Tensor:
@@ -88,7 +94,8 @@ def cosine_average_in_shares() -> Sides:
 @claim(
     "isoloss",
     "eq 14, eq 25",
-    "without predictor dẑ_m/dt = Σ_{k≠m}(E[ẑ_k²/‖ẑ‖³]E[ẑ_m/‖ẑ‖] − E[ẑ_mẑ_k/‖ẑ‖³]E[ẑ_k/‖ẑ‖])",
+    "Without a predictor, E[dẑ_m/dt] = Σ_{k≠m}(E[ẑ_k²/‖ẑ‖³]E[ẑ_m/‖ẑ‖] − E[ẑ_mẑ_k/‖ẑ‖³]E[ẑ_k/‖ẑ‖]). Checked: "
+    "the average over pairs of random augmentations, by autograd through the library's loss, and this formula",
     tolerance=1e-12,
 )
 def cosine_no_predictor_average() -> Sides:
@@ -98,7 +105,7 @@ def cosine_no_predictor_average() -> Sides:
 
 
 def target_average(eigenvalues: Tensor, z: Tensor) -> Tensor:
-    """What the target's gradient adds where nothing stops it."""
+    """The term that the gradient of the target adds without stop-gradient."""
     first, second = (z / length(eigenvalues * z)).mean(0), z / length(z) ** 3
     squares, products = (second * z).mean(0), torch.einsum("am,ak->mk", second, z) / len(z)
     return without_diagonal((eigenvalues * first)[:, None] * squares - eigenvalues * first * products)
@@ -107,7 +114,9 @@ def target_average(eigenvalues: Tensor, z: Tensor) -> Tensor:
 @claim(
     "isoloss",
     "C.2, average",
-    "without stop-gradient E[dẑ_m/dt] = eq 22 + Σ_{k≠m}(λ_m E[ẑ_m/‖Dẑ‖]E[ẑ_k²/‖ẑ‖³] − λ_k E[ẑ_k/‖Dẑ‖]E[ẑ_mẑ_k/‖ẑ‖³])",
+    "Without stop-gradient, E[dẑ_m/dt] is eq 22 plus Σ_{k≠m}(λ_m E[ẑ_m/‖Dẑ‖]E[ẑ_k²/‖ẑ‖³] − λ_k "
+    "E[ẑ_k/‖Dẑ‖]E[ẑ_mẑ_k/‖ẑ‖³]). Checked: the average over pairs of random augmentations, by autograd through "
+    "the library's loss, and this formula",
     tolerance=1e-12,
 )
 def cosine_no_stop_average() -> Sides:
@@ -118,7 +127,7 @@ def cosine_no_stop_average() -> Sides:
 
 
 @cosine_no_stop_average.printed(
-    "eq 22 + λ_m Σ_k λ_k(λ_mλ_k E[|ẑ_k|³/‖Dẑ‖³]E[1/‖ẑ‖] − E[|ẑ_k|/‖Dẑ‖³]E[|ẑ_mẑ_k|/‖ẑ‖]) sign ẑ_m"
+    "eq 22 plus λ_m Σ_k λ_k(λ_mλ_k E[|ẑ_k|³/‖Dẑ‖³]E[1/‖ẑ‖] − E[|ẑ_k|/‖Dẑ‖³]E[|ẑ_mẑ_k|/‖ẑ‖]) sign ẑ_m"
 )
 def _() -> Sides:
     def formula(eigenvalues: Tensor, z: Tensor) -> Tensor:
@@ -131,11 +140,11 @@ def _() -> Sides:
     return sides((mean_rate(COSINE_NO_STOP, values, z), formula(values, z)) for values, z in augmented())
 
 
-SMALL = 1e-4  # ε; what is left out is of relative size ε²
+SMALL = 1e-4  # ε; the neglected terms have relative size ε²
 
 
 def dominated() -> Iterator[tuple[Tensor, Tensor]]:
-    """λ_1 much above the others, and ẑ = (±1, ±ε, …, ±ε), without noise."""
+    """λ_1 is much larger than the others, and ẑ = (±1, ±ε, …, ±ε), without noise."""
     for m in (2, 5, 8):
         eigenvalues = torch.cat([torch.tensor([2.0]), 0.1 + 0.5 * torch.rand(m - 1)]).double()
         z = randn(m).sign() * SMALL
@@ -144,7 +153,7 @@ def dominated() -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def dominant_rates(loss: Loss, first: Callable[[Tensor], Tensor], others: Callable[[Tensor], Tensor]) -> Sides:
-    """γ_1 dẑ_1/dt in units of ε², γ_m dẑ_m/dt in units of ε, beside formulas in λ."""
+    """γ_1 dẑ_1/dt in units of ε² and γ_m dẑ_m/dt in units of ε, and formulas for them in λ."""
 
     def case(eigenvalues: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         rate = mean_rate(loss, eigenvalues, z) * z[0].sign() / SMALL
@@ -156,7 +165,9 @@ def dominant_rates(loss: Loss, first: Callable[[Tensor], Tensor], others: Callab
 @claim(
     "isoloss",
     "Theorem 2, dominant",
-    "where λ_1 dominates, mode 1 falls as ε²λ_1Σλ_k(λ_k−λ_1)/λ_1³ and the others rise as ελ_mλ_1(λ_1−λ_m)/λ_1³",
+    "If λ_1 dominates, mode 1 shrinks and the others grow: the rates are ε²λ_1Σλ_k(λ_k−λ_1)/λ_1³ < 0 for mode "
+    "1 and ελ_mλ_1(λ_1−λ_m)/λ_1³ > 0 for the others. Checked: rates by autograd for ẑ = (±1, ±ε, …, ±ε) with "
+    "ε = 1e-4, and these formulas",
     tolerance=1e-6,
 )
 def cosine_dominant() -> Sides:
@@ -170,7 +181,9 @@ def cosine_dominant() -> Sides:
 @claim(
     "isoloss",
     "C.2, dominant",
-    "without stop-gradient mode 1 rises as ε²Σ(1−λ_k/λ_1)² and the others fall as −ε(1−λ_m/λ_1)²: rank is lost",
+    "Without stop-gradient, if λ_1 dominates, mode 1 grows and the others shrink, so rank is lost: the rates "
+    "are ε²Σ(1−λ_k/λ_1)² for mode 1 and −ε(1−λ_m/λ_1)² for the others. Checked: rates by autograd for ẑ = "
+    "(±1, ±ε, …, ±ε) with ε = 1e-4, and these formulas",
     tolerance=1e-6,
 )
 def cosine_no_stop_dominant() -> Sides:
@@ -179,13 +192,13 @@ def cosine_no_stop_dominant() -> Sides:
     )
 
 
-@cosine_no_stop_dominant.printed("dẑ_1/dt ≈ λ_1⁴/λ_1³ and dẑ_m/dt ≈ λ_m²λ_1²/λ_1³: all modes diverge")
+@cosine_no_stop_dominant.printed("dẑ_1/dt ≈ λ_1⁴/λ_1³ and dẑ_m/dt ≈ λ_m²λ_1²/λ_1³, so all modes diverge")
 def _() -> Sides:
     return dominant_rates(COSINE_NO_STOP, lambda v: v[0] / SMALL**2, lambda v: v[1:] ** 2 / v[0] / SMALL)
 
 
 def uniform(scale: float = 0.8) -> Iterator[tuple[Tensor, Tensor]]:
-    """Any λ, and ẑ of equal components but for their signs, without noise."""
+    """Any λ, and ẑ whose components have equal magnitude and random signs, without noise."""
     for m in (2, 5, 8):
         yield 0.5 + torch.rand(m, dtype=torch.float64), scale * randn(m).sign()[None]
 
@@ -193,7 +206,8 @@ def uniform(scale: float = 0.8) -> Iterator[tuple[Tensor, Tensor]]:
 @claim(
     "isoloss",
     "eq 23",
-    "where all |ẑ_m| are equal, dẑ_m/dt = λ_mγ_m E[χ²‖ẑ‖²/‖Dẑ‖³]E[χ] Σ_{k≠m} λ_k(λ_k − λ_m)",
+    "If all |ẑ_m| are equal, dẑ_m/dt = λ_mγ_m E[χ²‖ẑ‖²/‖Dẑ‖³]E[χ] Σ_{k≠m} λ_k(λ_k − λ_m). Checked: the rate "
+    "by autograd without noise, and this formula",
     tolerance=1e-12,
 )
 def cosine_uniform() -> Sides:
@@ -216,7 +230,8 @@ def uniform_no_stop(eigenvalues: Tensor, z: Tensor) -> Tensor:
 @claim(
     "isoloss",
     "C.2, near-uniform",
-    "without stop-gradient, equal |ẑ_m| = c: γ_m dẑ_m/dt = (2λ_m − λ_m²Σλ/Σλ² − Σλ/M)/(c√(MΣλ²)), of sum 0",
+    "Without stop-gradient, if all |ẑ_m| = c, then γ_m dẑ_m/dt = (2λ_m − λ_m²Σλ/Σλ² − Σλ/M)/(c√(MΣλ²)), and "
+    "these rates sum to 0. Checked: the rates by autograd without noise and this formula, and their sum",
     tolerance=1e-12,
 )
 def cosine_no_stop_uniform() -> Sides:
@@ -227,7 +242,7 @@ def cosine_no_stop_uniform() -> Sides:
     return sides(case(values, z) for values, z in uniform())
 
 
-@cosine_no_stop_uniform.printed("γ_m dẑ_m/dt > 0 for all m: divergent dynamics in the near-uniform regime")
+@cosine_no_stop_uniform.printed("γ_m dẑ_m/dt > 0 for all m, so the dynamics diverge in the near-uniform regime")
 def _() -> Sides:
     return sides(
         ((mean_rate(COSINE_NO_STOP, values, z) * z[0].sign(), torch.zeros_like(values)) for values, z in uniform()), ">"
@@ -235,14 +250,14 @@ def _() -> Sides:
 
 
 def eigenvalue_rates(s: Tensor, x: Tensor) -> Tensor:
-    """ds_m/dt of L_cos in the network, ascending with s."""
+    """ds_m/dt of L_cos in the linear network, in ascending order of s."""
     w = weights(s, x.shape[-1], aligned=True)
     basis = torch.linalg.eigh(w @ w.T).eigenvectors
     return 2 * (basis.T @ velocity(COSINE, x, w) @ w.T @ basis).diagonal()
 
 
 def comparable(m: int, spectra: int = 60) -> Iterator[tuple[Tensor, Tensor]]:
-    """λ of comparable size, ascending, with the network's ds/dt for white Gaussian inputs."""
+    """λ of comparable size in ascending order, and ds/dt of the network for white Gaussian inputs."""
     x = balanced_views(6, 15, m)
     for _ in range(spectra):
         s = (0.7 + 0.6 * torch.rand(m, dtype=torch.float64)).sort().values
@@ -254,7 +269,7 @@ def eq_11_sign(s: Tensor) -> Tensor:
 
 
 def samples_agreeing() -> Tensor:
-    """The share of Gaussian samples and modes where ẑ_m and dẑ_m/dt of eq 10, views without noise, agree with eq 11."""
+    """The share of samples and modes for which eq 11 predicts the growth of |ẑ_m| under eq 10, without noise."""
     agree = []
     for _ in range(60):
         s = 0.7 + 0.6 * torch.rand(10, dtype=torch.float64)
@@ -266,14 +281,18 @@ def samples_agreeing() -> Tensor:
 @claim(
     "isoloss",
     "eq 11, samples",
-    "Σ_k λ_k(λ_k − λ_m) tells whether |ẑ_m| grows for more than 80 % of samples and modes of comparable λ, M = 10",
+    "For most samples and modes with comparable λ, the sign of Σ_k λ_k(λ_k − λ_m) decides whether |ẑ_m| "
+    "grows. Checked: it does for more than 80 % of Gaussian samples and modes, M = 10, under eq 10 without "
+    "noise",
     tolerance=0.0,
 )
 def cosine_sample_sign() -> Sides:
     return Sides(samples_agreeing(), 0.8, ">")
 
 
-@cosine_sample_sign.printed("dẑ_m/dt has the sign of ẑ_m or not depending on Σ_k λ_k(λ_k − λ_m): for every sample")
+@cosine_sample_sign.printed(
+    "for every sample, the sign of Σ_k λ_k(λ_k − λ_m) decides whether dẑ_m/dt has the sign of ẑ_m"
+)
 def _() -> Sides:
     return Sides(samples_agreeing(), 1.0)
 
@@ -281,7 +300,8 @@ def _() -> Sides:
 @claim(
     "isoloss",
     "eq 11",
-    "averaged over samples, Σ_k λ_k(λ_k − λ_m) has the sign of ds_m/dt in more than 95 % of modes, M = 10",
+    "Averaged over samples, the sign of Σ_k λ_k(λ_k − λ_m) is the sign of ds_m/dt. Checked: this holds for "
+    "more than 95 % of modes in the linear network, M = 10, 60 random spectra",
     tolerance=0.0,
 )
 def cosine_sign() -> Sides:
@@ -289,25 +309,35 @@ def cosine_sign() -> Sides:
 
 
 @claim(
-    "isoloss", "eq 11, extremes", "the largest eigenvalue falls and the smallest rises, as eq 11 says", tolerance=0.0
+    "isoloss",
+    "eq 11, extremes",
+    "The largest eigenvalue decreases and the smallest increases, as eq 11 says. Checked: both rates in the "
+    "linear network, for M = 2, 5 and 10 and 20 random spectra each",
+    tolerance=0.0,
 )
 def cosine_extremes() -> Sides:
     rates = [rate for m in (2, 5, 10) for _, rate in comparable(m, 20)]
     return Sides(torch.stack([torch.stack([-rate[-1], rate[0]]) for rate in rates]), 0.0, ">")
 
 
-@claim("isoloss", "C.4, sum", "d/dt Σ_m E[ẑ_m²] = 2 E[Σ_m ẑ_m dẑ_m/dt]", tolerance=1e-8)
+@claim(
+    "isoloss",
+    "C.4, sum",
+    "The total power changes at the rate d/dt Σ_m E[ẑ_m²] = 2 E[Σ_m ẑ_m dẑ_m/dt]. Checked: both sides for the "
+    "Euclidean loss in the linear network, the left one by a central difference",
+    tolerance=1e-8,
+)
 def power_rate() -> Sides:
     return Sides(*power_and_radial(2.0))
 
 
-@power_rate.printed("d/dt Σ_m E[ẑ_m²] = E[Σ_m ẑ_m dẑ_m/dt]")
+@power_rate.printed("d/dt Σ_m E[ẑ_m²] = E[Σ_m ẑ_m dẑ_m/dt], without the factor 2")
 def _() -> Sides:
     return Sides(*power_and_radial(1.0))
 
 
 def power_and_radial(factor: float) -> tuple[Tensor, Tensor]:
-    """Of the Euclidean loss, where neither is 0; the left by a central difference, good to its step squared."""
+    """Both sides for the Euclidean loss, for which they are not 0; the left one is a central difference."""
     x, w = white_views(60, 6), weights(torch.linspace(0.2, 2, 4, dtype=torch.float64), 6)
     rate, step = velocity(EUCLIDEAN, x, w), 1e-5
     ahead, behind = (linear(x[0], w + sign * step * rate).square().sum(-1).mean() for sign in (1, -1))
@@ -318,8 +348,10 @@ def power_and_radial(factor: float) -> tuple[Tensor, Tensor]:
 @claim(
     "isoloss",
     "C.4, conservation",
-    "Σ s is conserved by L_cos without predictor, and also with one, and without stop-gradient",
-    tolerance=1e-9,  # Runge–Kutta's own drift over 40 steps of 0.05
+    "The sum of the eigenvalues is constant under L_cos without a predictor; it is also constant with a "
+    "predictor, and without stop-gradient. Checked: Σ s along the gradient flow of the linear network, for "
+    "all three, and with a predictor for α = 1 and 0.5",
+    tolerance=1e-9,  # the drift of Runge–Kutta over 40 steps of 0.05
 )
 def conserved_sum() -> Sides:
     def case(loss: Loss, exponent: float) -> tuple[Tensor, Tensor]:
@@ -334,7 +366,8 @@ def conserved_sum() -> Sides:
 @claim(
     "isoloss",
     "C.2, finite steps",
-    "a step η of gradient descent on any of these adds exactly η²‖∂L/∂W‖² to ‖W‖²: what grows does so by large steps",
+    "A step η of gradient descent on any of these losses adds exactly η²‖∂L/∂W‖² to ‖W‖², so only large steps "
+    "make it grow. Checked: ‖W‖² after steps of 0.1 and 3 for the three losses",
     tolerance=1e-12,
 )
 def growth_of_finite_steps() -> Sides:

@@ -1,4 +1,4 @@
-"""Random pairs of views and their predictor, in its eigenbasis: what the claims on losses are made of."""
+"""Random pairs of views and their predictor, in the predictor's eigenbasis: the cases for the claims on losses."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Case:
 
 
 def cases(noise: float = 0.5) -> Iterator[Case]:
-    """Views of anisotropic embeddings, and the eigenvalues of their correlation by `eigh`, not by the library."""
+    """Views of anisotropic embeddings, with the eigenvalues of their correlation from `eigh`, not from the library."""
     for n, m, exponent in ((7, 2, 1.0), (20, 5, 0.5), (30, 10, 1.0), (30, 6, 2.0)):
         mix = orthogonal(m) * torch.linspace(0.5, 1.5, m, dtype=torch.float64)
         z = torch.stack([randn(n, m)] * 2) @ mix + noise * randn(2, n, m)
@@ -43,20 +43,20 @@ def cases(noise: float = 0.5) -> Iterator[Case]:
 
 
 def gradients(value: Callable[[Tensor, Case], Tensor], case: Case) -> tuple[Tensor, Tensor]:
-    """∂/∂ẑ¹ and ∂/∂ẑ² of each row's own loss, where `value` is the mean over rows."""
+    """∂/∂ẑ¹ and ∂/∂ẑ² of the loss of each row; `value` is the mean of these losses over rows."""
     z = case.z.clone().requires_grad_()
     first, second = torch.autograd.grad(value(z, case), z)[0] * z.shape[1] @ case.basis
     return first, second
 
 
 def gradient(loss: Loss, case: Case) -> Tensor:
-    """∂L/∂ẑ¹[n, M], or where nothing stops it ∂L/∂ẑ¹ + ∂L/∂ẑ², by autograd through the library's loss."""
+    """∂L/∂ẑ¹[n, M] by autograd through the library's loss; without stop-gradient, ∂L/∂ẑ¹ + ∂L/∂ẑ²."""
     first, second = gradients(lambda z, _: loss(z, case.exponent), case)
     return first + second
 
 
 def sides(pairs: Iterable[tuple[Tensor, Tensor]], relation: Relation = "=") -> Sides:
-    """One claim of many instances."""
+    """Both sides of a claim for many instances, as two vectors."""
     left, right = zip(*((a.flatten(), b.flatten()) for a, b in pairs), strict=True)
     return Sides(torch.cat(left), torch.cat(right), relation)
 

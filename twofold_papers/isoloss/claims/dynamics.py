@@ -1,7 +1,7 @@
-"""Eq 9, 12, 13 and 16: the modes of the Euclidean losses, followed in time, without noise in the views and with it.
+"""Eq 9, 12, 13 and 16: how the modes of the Euclidean losses change in time, with and without noise in the views.
 
-The paper averages dẑ¹/dt over augmentations as if ẑ¹ did not share its noise with the input that moves the weights;
-noise of size σ therefore adds terms in σ² to each rate.
+The paper averages dẑ¹/dt over augmentations as if ẑ¹ were independent of the noise in the input that moves the
+weights. It is not, so noise of size σ adds terms in σ² to each rate.
 """
 
 from collections.abc import Callable
@@ -27,19 +27,19 @@ from twofold_papers.isoloss.claims.siamese import (
 from twofold_papers.verify.claim import Sides, claim
 
 STARTS = torch.linspace(0.15, 0.85, 4, dtype=torch.float64)  # s of WWᵀ
-EXPONENTS = (1.0, 0.5)  # the library's square root is an iteration, good to 1e-9; tolerances below allow for it
+EXPONENTS = (1.0, 0.5)  # the library computes the square root by iteration, to 1e-9; the tolerances below allow for it
 NOISES = (0.0, NOISE, 0.5)
 
 
 def modes_in_time(loss: Loss, s: Tensor, exponent: float, time: float) -> tuple[Tensor, Tensor]:
-    """λ at the start and after `time`, views without noise. Steps of 0.01: Runge–Kutta errs by less than 1e-9."""
+    """λ at the start and after `time`, without noise. With steps of 0.01, the error of Runge–Kutta is below 1e-9."""
     x, w = white_views(60, 6, noise=0.0), weights(s, 6)
     path = flow(loss, x, w, step=0.01, steps=round(time / 0.01), exponent=exponent)
     return eigenvalues(x, path[0]) ** exponent, eigenvalues(x, path[-1]) ** exponent
 
 
 def mode_rates(loss: Loss, noise: float, rate: Callable[[Tensor, float], Tensor]) -> tuple[Tensor, Tensor]:
-    """Uᵀ (dW/dt) Wᵀ U of the network, beside diag(rate(λ_m, σ) · s_m): what dẑ_m/dt = rate · ẑ_m makes of it."""
+    """Uᵀ (dW/dt) Wᵀ U of the network, and diag(rate(λ_m, σ) · s_m), which follows from dẑ_m/dt = rate · ẑ_m."""
     x, w = white_views(60, 6, noise), weights(STARTS, 6)
     values, basis = torch.linalg.eigh(w @ w.T)
     return basis.T @ velocity(loss, x, w) @ w.T @ basis, torch.diag(rate((1 + noise**2) * values, noise) * values)
@@ -48,7 +48,8 @@ def mode_rates(loss: Loss, noise: float, rate: Callable[[Tensor, float], Tensor]
 @claim(
     "isoloss",
     "Theorem 1, eq 9",
-    "dẑ_m/dt = λ_m(1 − λ_m)ẑ_m, λ = s^α: in a time t each mode's ln(λ/(1−λ)) − 1/λ grows by 2αt",
+    "Under L_euc, dẑ_m/dt = λ_m(1 − λ_m)ẑ_m with λ = s^α, so ln(λ/(1−λ)) − 1/λ of each mode grows by 2αt in a "
+    "time t. Checked: this growth in the linear network from t = 0 to 1, without noise, for α = 1 and 0.5",
     tolerance=1e-7,
 )
 def euclidean_time_course() -> Sides:
@@ -62,7 +63,13 @@ def euclidean_time_course() -> Sides:
     return sides(case(exponent) for exponent in EXPONENTS)
 
 
-@claim("isoloss", "Theorem 1, samples", "with E[xxᵀ] = I every sample obeys dẑ_m/dt = λ_m(1 − λ_m)ẑ_m", tolerance=1e-8)
+@claim(
+    "isoloss",
+    "Theorem 1, samples",
+    "If E[xxᵀ] = I, every sample obeys dẑ_m/dt = λ_m(1 − λ_m)ẑ_m under L_euc. Checked: the velocity of each "
+    "sample in the linear network and this formula, without noise, for α = 1 and 0.5",
+    tolerance=1e-8,
+)
 def euclidean_samples() -> Sides:
     def case(exponent: float) -> tuple[Tensor, Tensor]:
         x, w = white_views(60, 6, noise=0.0), weights(STARTS, 6)
@@ -76,14 +83,15 @@ def euclidean_samples() -> Sides:
 @claim(
     "isoloss",
     "Theorem 1, noise",
-    "with noise σ in the views the rate is λ_m(1 − (1+σ²)λ_m): the fixed point is λ = 1/(1+σ²)",
+    "With noise σ in the views, the rate under L_euc is λ_m(1 − (1+σ²)λ_m), so the fixed point is λ = "
+    "1/(1+σ²). Checked: the velocity of W in the linear network and this rate, for σ = 0, 0.1 and 0.5",
     tolerance=1e-10,
 )
 def euclidean_noise() -> Sides:
     return sides(mode_rates(EUCLIDEAN, noise, lambda v, n: v * (1 - (1 + n**2) * v)) for noise in NOISES)
 
 
-@euclidean_noise.printed("after the expectation over augmentations the rate is λ_m(1 − λ_m)")
+@euclidean_noise.printed("averaged over augmentations, the rate is λ_m(1 − λ_m)")
 def _() -> Sides:
     return sides(mode_rates(EUCLIDEAN, noise, lambda v, _: v * (1 - v)) for noise in NOISES)
 
@@ -91,7 +99,9 @@ def _() -> Sides:
 @claim(
     "isoloss",
     "eq 12",
-    "without stop-gradient dẑ_m/dt = −(1−λ_m)²ẑ_m: in a time t ln(λ/|1−λ|) + 1/(1−λ) falls by 2αt",
+    "Without stop-gradient, dẑ_m/dt = −(1−λ_m)²ẑ_m, so ln(λ/|1−λ|) + 1/(1−λ) decreases by 2αt in a time t. "
+    "Checked: this decrease in the linear network from t = 0 to 0.5, without noise, from starts below and "
+    "above 1, for α = 1 and 0.5",
     tolerance=1e-7,
 )
 def euclidean_no_stop_time_course() -> Sides:
@@ -107,7 +117,7 @@ def euclidean_no_stop_time_course() -> Sides:
 
 
 def late_without_stop(noise: float) -> Tensor:
-    """s long after a start above 1."""
+    """s at t = 25 after a start above 1."""
     x, w = white_views(60, 6, noise), weights(STARTS[2:] + 1, 6)
     return eigenvalues(x, flow(EUCLIDEAN_NO_STOP, x, w, step=0.1, steps=250)[-1])
 
@@ -115,7 +125,8 @@ def late_without_stop(noise: float) -> Tensor:
 @claim(
     "isoloss",
     "eq 12, limit",
-    "from above, eq 12 stops at λ = 1; only noise in the views carries λ on to 0",
+    "From a start above 1, eq 12 stops at λ = 1; only noise in the views lets λ fall to 0. Checked: at t = "
+    "25, λ is at least 1 without noise and at most 1e-6 with σ = 0.1",
     tolerance=0.0,
 )
 def euclidean_no_stop_from_above() -> Sides:
@@ -123,31 +134,43 @@ def euclidean_no_stop_from_above() -> Sides:
     return sides([(late_without_stop(0.0), torch.ones(2)), (torch.full((2,), 1e-6), fallen)], "≥")
 
 
-@euclidean_no_stop_from_above.printed("eq 12 drives all representations toward zero, with exponentially falling λ")
+@euclidean_no_stop_from_above.printed("eq 12 drives all representations towards zero, and λ decreases exponentially")
 def _() -> Sides:
     return Sides(late_without_stop(0.0), 1e-6, "≤")
 
 
-@claim("isoloss", "eq 12, noise", "with noise σ the rate of eq 12 is −(1 − λ_m)² − σ²(1 + λ_m²)", tolerance=1e-10)
+@claim(
+    "isoloss",
+    "eq 12, noise",
+    "With noise σ in the views, the rate of eq 12 is −(1 − λ_m)² − σ²(1 + λ_m²). Checked: the velocity of W "
+    "in the linear network and this rate, for σ = 0, 0.1 and 0.5",
+    tolerance=1e-10,
+)
 def euclidean_no_stop_noise() -> Sides:
     return sides(
         mode_rates(EUCLIDEAN_NO_STOP, noise, lambda v, n: -((1 - v) ** 2) - n**2 * (1 + v**2)) for noise in NOISES
     )
 
 
-@euclidean_no_stop_noise.printed("after the expectation over augmentations the rate is −(1 − λ_m)²")
+@euclidean_no_stop_noise.printed("averaged over augmentations, the rate is −(1 − λ_m)²")
 def _() -> Sides:
     return sides(mode_rates(EUCLIDEAN_NO_STOP, noise, lambda v, _: -((1 - v) ** 2)) for noise in NOISES)
 
 
-@claim("isoloss", "eq 13", "without predictor dẑ_m/dt = −σ²ẑ_m: 0 only where the views have no noise", tolerance=1e-10)
+@claim(
+    "isoloss",
+    "eq 13",
+    "Without a predictor, dẑ_m/dt = −σ²ẑ_m under L_euc, which is 0 only if the views have no noise. Checked: "
+    "the velocity of W in the linear network and this rate, for σ = 0, 0.1 and 0.5",
+    tolerance=1e-10,
+)
 def euclidean_no_predictor() -> Sides:
     return sides(
         mode_rates(EUCLIDEAN_NO_PREDICTOR, noise, lambda v, n: torch.full_like(v, -(n**2))) for noise in NOISES
     )
 
 
-@euclidean_no_predictor.printed("dẑ_m/dt = 0 in expectation over augmentations")
+@euclidean_no_predictor.printed("dẑ_m/dt = 0, averaged over augmentations")
 def _() -> Sides:
     return sides(mode_rates(EUCLIDEAN_NO_PREDICTOR, noise, lambda v, _: torch.zeros_like(v)) for noise in NOISES)
 
@@ -155,7 +178,8 @@ def _() -> Sides:
 @claim(
     "isoloss",
     "eq 16",
-    "Euclidean IsoLoss: dẑ_m/dt = (1 − λ_m)ẑ_m, so λ(t) = λ₀e^{2αt}/(1 + λ₀(e^{2αt} − 1))",
+    "Under the Euclidean IsoLoss, dẑ_m/dt = (1 − λ_m)ẑ_m, so λ(t) = λ₀e^{2αt}/(1 + λ₀(e^{2αt} − 1)). Checked: "
+    "λ of the linear network at t = 1 and this formula, without noise, for α = 1 and 0.5",
     tolerance=1e-8,
 )
 def euclidean_iso_time_course() -> Sides:
@@ -167,11 +191,17 @@ def euclidean_iso_time_course() -> Sides:
     return sides(case(exponent) for exponent in EXPONENTS)
 
 
-@claim("isoloss", "eq 16, noise", "with noise σ the rate of eq 16 is 1 − (1+σ²)λ_m", tolerance=1e-10)
+@claim(
+    "isoloss",
+    "eq 16, noise",
+    "With noise σ in the views, the rate of eq 16 is 1 − (1+σ²)λ_m. Checked: the velocity of W in the linear "
+    "network and this rate, for σ = 0, 0.1 and 0.5",
+    tolerance=1e-10,
+)
 def euclidean_iso_noise() -> Sides:
     return sides(mode_rates(EUCLIDEAN_ISO, noise, lambda v, n: 1 - (1 + n**2) * v) for noise in NOISES)
 
 
-@euclidean_iso_noise.printed("after the expectation over augmentations the rate is 1 − λ_m")
+@euclidean_iso_noise.printed("averaged over augmentations, the rate is 1 − λ_m")
 def _() -> Sides:
     return sides(mode_rates(EUCLIDEAN_ISO, noise, lambda v, _: 1 - v) for noise in NOISES)

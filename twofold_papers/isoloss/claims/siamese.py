@@ -1,6 +1,7 @@
-"""The paper's linear Siamese network z = Wx, trained by gradient flow on the library's own losses.
+"""The paper's linear Siamese network z = Wx, trained by gradient flow on the library's losses.
 
-n samples, V = 2 views, N inputs, M outputs: x[V, n, N], W[M, N]. s are the eigenvalues of E[zzᵀ], λ = s^α those of W_P.
+There are n samples, V = 2 views, N inputs and M outputs: x[V, n, N], W[M, N]. The eigenvalues of E[zzᵀ] are s, those
+of W_P are λ = s^α.
 """
 
 from collections.abc import Callable
@@ -27,11 +28,11 @@ class Loss:
     isotropic: bool = False
 
     def __call__(self, z: Tensor, exponent: float = 1.0) -> Tensor:
-        """d(W_P z¹, sg(z²)), W_P from the correlation of z[V, n, M]."""
+        """d(W_P z¹, sg(z²)), where W_P is computed from the correlation of z[V, n, M]."""
         return self.of(z, predictor(z, exponent) if self.predictor else None)
 
     def of(self, z: Tensor, matrix: Tensor | None) -> Tensor:
-        """The same with a matrix that is given."""
+        """The loss with a given W_P."""
         if self.isotropic and matrix is not None:
             return objectives.isoloss(z[0], z[1], matrix, distance=self.distance).total
         return objectives.asymmetric(z[0], z[1], matrix, distance=self.distance, stop_gradient=self.stop_gradient).total
@@ -48,7 +49,7 @@ COSINE_ISO = Loss("cosine", isotropic=True)
 
 
 def predictor(z: Tensor, exponent: float) -> Tensor:
-    """W_P = E[zzᵀ]^α of eq 1: without DirectPred's running mean and division by the largest eigenvalue."""
+    """W_P = E[zzᵀ]^α of eq 1, without the running mean and the division by the largest eigenvalue of DirectPred."""
     direct = models.DirectPredictor(z.shape[-1], exponent, momentum=0.0, normalize=False)
     direct.update(z.detach())
     return direct.matrix()
@@ -59,7 +60,7 @@ def orthogonal(n: int) -> Tensor:
 
 
 def white_views(samples: int, inputs: int, noise: float = NOISE) -> Tensor:
-    """x + σε and x + σε' with x, ε, ε' Gaussian draws made white together: E[xxᵀ] = I exactly, not within 1/√n."""
+    """x + σε and x + σε' for Gaussian x, ε, ε' that are whitened together, so that E[xxᵀ] = I exactly."""
     drawn = randn(samples, 3 * inputs)
     root = torch.linalg.cholesky(drawn.T @ drawn / samples)
     x, first, second = torch.linalg.solve_triangular(root, drawn.T, upper=False).T.chunk(3, dim=-1)
@@ -67,10 +68,10 @@ def white_views(samples: int, inputs: int, noise: float = NOISE) -> Tensor:
 
 
 def balanced_views(draws: int, inputs: int, outputs: int, noise: float = NOISE) -> Tensor:
-    """Gaussian draws with their images under reflections of the axes and of the noise, and cyclic shifts of M axes.
+    """Gaussian draws, reflected in the axes and in the noise, and shifted cyclically along the first M axes.
 
-    What isotropic inputs do by symmetry these do exactly: no mode is coupled to another's input, equal eigenvalues have
-    equal rates, and nothing of first order in the noise is left. n = 64 · M · draws, for N up to 15.
+    These inputs have the symmetries of isotropic inputs exactly: no mode is coupled to the input of another, equal
+    eigenvalues have equal rates, and terms of first order in the noise are 0. n = 64 · M · draws, for N up to 15.
     """
     drawn = randn(draws, 3, inputs)  # x and the noise of each view
     shifts = [torch.cat([drawn[..., :outputs].roll(k, -1), drawn[..., outputs:]], -1) for k in range(outputs)]
@@ -85,7 +86,7 @@ def balanced_views(draws: int, inputs: int, outputs: int, noise: float = NOISE) 
 
 
 def weights(s: Tensor, inputs: int, *, aligned: bool = False) -> Tensor:
-    """W[M, N] with WWᵀ of eigenvalues s, in a random basis; `aligned`: its input modes are the first M axes."""
+    """W[M, N] in a random basis, where WWᵀ has the eigenvalues s. `aligned`: the input modes are the first M axes."""
     right = torch.eye(inputs, dtype=s.dtype) if aligned else orthogonal(inputs)
     return orthogonal(len(s)) * s.sqrt() @ right[: len(s)]
 
@@ -99,13 +100,13 @@ def relu(x: Tensor, w: Tensor) -> Tensor:
 
 
 def eigenvalues(x: Tensor, w: Tensor, encode: Encode = linear) -> Tensor:
-    """Of E[zzᵀ] over both views, ascending."""
+    """The eigenvalues of E[zzᵀ] over both views, in ascending order."""
     z = encode(x, w).flatten(0, 1)
     return torch.linalg.eigvalsh(z.T @ z / len(z))
 
 
 def velocity(loss: Loss, x: Tensor, w: Tensor, exponent: float = 1.0, encode: Encode = linear) -> Tensor:
-    """dW/dt = −∂L/∂W, η = 1."""
+    """dW/dt = −∂L/∂W, with η = 1."""
     w = w.detach().requires_grad_()
     return -torch.autograd.grad(loss(encode(x, w), exponent), w)[0]
 
@@ -123,7 +124,7 @@ def spectra(x: Tensor, path: list[Tensor], encode: Encode = linear) -> Tensor:
 
 
 def learnt_predictor(loss: Loss, x: Tensor, w: Tensor, step: float, steps: int) -> list[Tensor]:
-    """[W | W_P] along the flow of both, where the predictor is trained too, from small random weights."""
+    """[W | W_P] along the gradient flow of both; the predictor starts from small random weights."""
     outputs, inputs = w.shape
 
     def rate(both: Tensor) -> Tensor:
