@@ -1,4 +1,5 @@
-"""What only CUDA needs: kernels, streams, graph capture, bf16 weight copies, the fused optimizer.
+"""Code that only CUDA needs: kernels, streams, graph capture, bf16 weight copies, the fused optimizer.
 
-A reader may leave this folder closed: without it a run computes the same, only slower. It knows no Trainer.
+You can read the rest of Twofold without this folder: it changes the speed of a run, not its results. It does not import
+the trainer.
 """

@@ -1,6 +1,6 @@
-"""bfloat16 copies of the weights, made by one kernel: what autocast does with a kernel for each, twice a step.
+"""bfloat16 copies of the weights, all made by one kernel. Autocast uses one kernel for each weight, twice per step.
 
-A compiled step (`train/step.py`) calls the method through `Bf16Weights`, every other one through `NoCopies`.
+A compiled step (`train/step.py`) calls the method through `Bf16Weights`, every other step through `NoCopies`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 
 class Bf16Weights:
-    """Calls a module with copies in place of its convolutions' and linear layers' weights, and brings gradients back.
+    """Call a module with copies of the weights of its convolutions and linear layers, and collect their gradients.
 
-    Numbers are those of autocast, which narrows the same tensors.
+    The results are those of autocast, which casts the same tensors.
     """
 
     def __init__(self, module: nn.Module, networks: Iterable[nn.Module], dtype: torch.dtype):
-        """`networks` are the parts of the module that its `forward` runs."""
+        """`networks` are the parts of the module that its `forward` uses."""
         self.module = module
         run = {part for network in networks for part in network.modules()}
         self.masters: dict[str, nn.Parameter] = {}
@@ -27,13 +27,13 @@ class Bf16Weights:
         self._names = {id(weight): name for name, weight in self.masters.items()}
         self.masters = {
             name: self.masters[name] for name in self._names.values()
-        }  # one name for a weight that two parts use
+        }  # a weight that two parts share has one name
         self.copies = {
             name: torch.empty_like(weight, dtype=dtype).requires_grad_(weight.requires_grad)
             for name, weight in self.masters.items()
         }
         self.trained = [name for name, weight in self.masters.items() if weight.requires_grad]
-        self._written: dict[str, int] = {}  # copies that an optimizer wrote, with the versions of their weights
+        self._written: dict[str, int] = {}  # the weight's version for each copy that an optimizer wrote
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         self.refresh([name for name, weight in self.masters.items() if self._written.get(name) != weight._version])
@@ -41,12 +41,16 @@ class Bf16Weights:
 
     @torch.no_grad()
     def refresh(self, names: Sequence[str]) -> None:
+        """Copy these weights again."""
         if names:
             torch._foreach_copy_([self.copies[name] for name in names], [self.masters[name] for name in names])
 
     @torch.no_grad()
     def collect_gradients(self) -> None:
-        """After a backward pass: add what the copies got to the weights' gradients; an unused weight gets nothing."""
+        """Add the copies' gradients to those of the weights. Call this after a backward pass.
+
+        A weight that was not used gets no gradient.
+        """
         got = {name: self.copies[name].grad for name in self.trained}
         gradients = {name: gradient for name, gradient in got.items() if gradient is not None}
         if not gradients:
@@ -58,27 +62,27 @@ class Bf16Weights:
             self.masters[name].grad = target if before is None else before + target
 
     def copy_of(self, weight: Tensor) -> Tensor | None:
-        """Where the weight's copy lies, and what gradient it got; None if there is no copy."""
+        """The copy of a weight, which also holds its gradient; None if there is no copy."""
         name = self._names.get(id(weight))
         return None if name is None else self.copies[name]
 
     def zero_grad(self) -> None:
-        """A step that was broken off may have left some."""
+        """Delete the copies' gradients, which an interrupted step may have left."""
         for name in self.trained:
             self.copies[name].grad = None
 
     def moved(self) -> None:
-        """An optimizer has moved the trained weights, and written their copies: they are good until torch changes one.
+        """Note that an optimizer's kernels have updated the trained weights and their copies.
 
-        What it does is unknown to torch, and so are the replays of a recording, which repeat it. A recording takes for
-        granted that nobody else changes a trained weight between them.
+        The copies stay valid until PyTorch changes a weight, which increases its version. PyTorch does not see changes
+        by our kernels or by the replays of a CUDA graph. Between replays, nobody else may change a trained weight.
         """
         self.zero_grad()
         self._written = {name: self.masters[name]._version for name in self.trained}
 
 
 class NoCopies:
-    """In place of `Bf16Weights` where the networks compute with their own weights."""
+    """Replaces `Bf16Weights` if the networks compute with their own weights."""
 
     def __init__(self, module: nn.Module):
         self.module = module

@@ -1,7 +1,7 @@
-"""An optimizer's step for all weights at once, in two or three kernels. For CUDA, through Triton.
+"""The optimizer step for all weights, in one to three kernels. CUDA, Triton.
 
-Gradients of narrow copies are read as they are, and the copies are written with the weights: a step that widens the
-ones and narrows the others by kernels of their own moves half as many bytes again.
+The kernels read the bf16 gradients of weight copies directly and write the copies together with the weights. Separate
+kernels for these casts would move half as many bytes again.
 """
 
 import math
@@ -17,11 +17,13 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from twofold.cuda.bf16_weights import Bf16Weights
 from twofold.lars import LARS
 
-BLOCK = 4096  # numbers that one program works on
-COLUMNS = 8  # addresses of weights, gradients, two moments and narrow copies; numbers; weight; is the gradient narrow
-SUMS = 1024  # of blocks that are added at once
-ALIGNED = 16  # bytes: whatever torch has allocated is
-KEPT = 8  # plans of steps that are not recorded
+BLOCK = 4096  # numbers that one program processes
+# Columns of a block: addresses of the weight, the gradient, two moments and the bf16 copy; count of numbers; index of
+# the weight; whether the gradient is bf16.
+COLUMNS = 8
+SUMS = 1024  # block sums that are added at once
+ALIGNED = 16  # bytes; PyTorch aligns every allocation at least like this
+KEPT = 8  # plans that are kept for steps outside a CUDA graph
 MOMENTS = {LARS: ("momentum",), SGD: ("momentum_buffer",), Adam: ("exp_avg", "exp_avg_sq")}
 
 
@@ -32,19 +34,20 @@ def _entry(blocks, column: tl.constexpr):
 
 @triton.jit
 def _float32_block(blocks, column: tl.constexpr):
-    """Where the program's part of a float32 tensor begins."""
+    """The address where this program's block of a float32 tensor begins."""
     return tl.multiple_of(_entry(blocks, column).to(tl.pointer_type(tl.float32)), 16)
 
 
 @triton.jit
 def _bf16_block(blocks, column: tl.constexpr):
-    # 8 bytes of what is more: four numbers a load, as of wide ones, else they would change places between threads.
+    # Aligned to 8 bytes only, so that one load reads four numbers as for float32. Otherwise numbers would have to be
+    # exchanged between threads.
     return tl.multiple_of(_entry(blocks, column).to(tl.pointer_type(tl.bfloat16)), 8)
 
 
 @triton.jit
 def _read(start, at, count, FULL: tl.constexpr):
-    """The numbers from `start` on. Of a full block four at once, which a mask would prevent."""
+    """The numbers from `start` on. A full block needs no mask, so one load reads four numbers."""
     if FULL:
         x = tl.load(start + at)
     else:
@@ -101,7 +104,7 @@ def _rate(rates, weight):
 
 @triton.jit
 def _ratios(spans, settings, rates, sums, total, ratios, SUMS: tl.constexpr):
-    """min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1) of each weight."""
+    """LARS: min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1) for each weight."""
     weight = tl.program_id(0)
     first, count = tl.load(spans + 2 * weight), tl.load(spans + 2 * weight + 1)
     weight_decay, eta = tl.load(settings + 2 * weight), tl.load(settings + 2 * weight + 1)
@@ -139,7 +142,7 @@ def _by_momentum(blocks, settings, rates, ratios, momentum, count, BLOCK: tl.con
 
 @triton.jit
 def _count_step(steps, logarithms, rates, ratios):
-    """Count the step of each weight; what the moments' start at 0 makes of the rate, and of √v."""
+    """Increase the step count of each weight and compute Adam's bias corrections of the learning rate and of √v."""
     weight = tl.program_id(0)
     counter = tl.load(steps + weight).to(tl.pointer_type(tl.float32))
     count = tl.load(counter) + 1
@@ -196,16 +199,16 @@ def _by_moments(
 
 @dataclass(frozen=True)
 class WeightState:
-    """One weight with all that its step reads and writes; tensors that lie in memory as it does."""
+    """One weight and everything that its update reads and writes. All tensors have the memory layout of the weight."""
 
     weight: Tensor
-    slope: Tensor  # the gradient, of the weight or of its copy
+    slope: Tensor  # the gradient of the weight or of its copy
     moments: list[Tensor]
     copy: Tensor | None  # in bfloat16
-    count: Tensor | None  # of its steps, where they matter
+    count: Tensor | None  # number of steps, if the optimizer needs it
     lr: Tensor
     weight_decay: float
-    eta: float  # 0: not adapted
+    eta: float  # LARS's η; 0 means the learning rate is not adapted
 
     def addresses(self) -> tuple[int, ...]:
         first, second = (*(moment.data_ptr() for moment in self.moments), 0)[:2]
@@ -232,10 +235,10 @@ def count_of_blocks(parts: Sequence[WeightState]) -> int:
 
 
 class Plan:
-    """Where the numbers of all weights lie, for programs that look it up."""
+    """Tables on the GPU of where all weights are in memory; each program looks up its block."""
 
     def __init__(self, parts: Sequence[WeightState]):
-        """Room for it, which cannot be asked for while a step is recorded."""
+        """Allocate the tables, which is not possible while a step is recorded."""
         device, weights = parts[0].weight.device, len(parts)
         blocks = count_of_blocks(parts)
         tables = {
@@ -245,8 +248,8 @@ class Plan:
             "steps": ((weights,), torch.int64),
             "rates": ((weights,), torch.int64),
         }
-        self._told = [torch.empty(shape, dtype=dtype, pin_memory=True) for shape, dtype in tables.values()]
-        self._tables = [torch.empty_like(told, device=device) for told in self._told]
+        self._pinned = [torch.empty(shape, dtype=dtype, pin_memory=True) for shape, dtype in tables.values()]
+        self._tables = [torch.empty_like(pinned, device=device) for pinned in self._pinned]
         self.blocks, self.spans, self.settings, self.steps, self.rates = self._tables
         self.sums = torch.empty(2, blocks, device=device)
         self.ratios = torch.ones(weights, 2, device=device)
@@ -254,8 +257,8 @@ class Plan:
     def fits(self, parts: Sequence[WeightState]) -> bool:
         return (count_of_blocks(parts), len(parts)) == (len(self.blocks), len(self.spans))
 
-    def tell(self, parts: Sequence[WeightState]) -> None:
-        """Once, on the current stream."""
+    def fill(self, parts: Sequence[WeightState]) -> None:
+        """Fill the tables on the current stream. Call this once."""
         blocks: list[tuple[int, ...]] = []
         spans: list[tuple[int, int]] = []
         for number, part in enumerate(parts):
@@ -265,26 +268,26 @@ class Plan:
         settings = [(part.weight_decay, part.eta) for part in parts]
         steps = [0 if part.count is None else part.count.data_ptr() for part in parts]
         rates = [part.lr.data_ptr() for part in parts]
-        for told, values in zip(self._told, (blocks, spans, settings, steps, rates), strict=True):
-            told.copy_(torch.tensor(values, dtype=told.dtype))
-        for table, told in zip(self._tables, self._told, strict=True):
-            table.copy_(told, non_blocking=True)
+        for pinned, values in zip(self._pinned, (blocks, spans, settings, steps, rates), strict=True):
+            pinned.copy_(torch.tensor(values, dtype=pinned.dtype))
+        for table, pinned in zip(self._tables, self._pinned, strict=True):
+            table.copy_(pinned, non_blocking=True)
 
 
 class FusedStep:
-    """In place of an optimizer's `step`, for float32 weights on one CUDA device.
+    """Replaces an optimizer's `step` for float32 weights on one GPU.
 
-    Its own takes the first step, which makes the moments, and all where a weight, its moments or its gradient are not
-    such as the kernels know.
+    The optimizer itself makes the first step, which creates the moments. It also makes every step in which the kernels
+    do not support a weight, its moments or its gradient.
     """
 
     def __init__(self, optimizer: Optimizer, copies: Bf16Weights | None):
         self.optimizer, self.copies = optimizer, copies
         self.moments = next((names for kind, names in MOMENTS.items() if isinstance(optimizer, kind)), None)
-        self._plans: dict[tuple[int, ...], Plan] = {}  # by where tensors lie, which is often where they lay before
-        self._spare: list[Plan] = []  # for a recording
-        self._recorded: list[Plan] = []  # which it goes on to read
-        self._side_stream = torch.cuda.Stream()  # to tell a recording's plan at once, and not in every replay
+        self._plans: dict[tuple[int, ...], Plan] = {}  # by the addresses of all tensors, which often stay the same
+        self._spare: list[Plan] = []  # allocated in advance for a recording
+        self._recorded: list[Plan] = []  # read by the replays of a recording
+        self._side_stream = torch.cuda.Stream()  # fills a recording's plan once instead of in every replay
         first = optimizer.param_groups[0]
         self._logarithms: Tensor | None = None
         if "betas" in first:
@@ -306,7 +309,7 @@ class FusedStep:
             self.copies.moved()
 
     def _parts(self) -> list[WeightState]:
-        """One for each weight that has a gradient; none where the kernels are not for all of them."""
+        """The state of each weight that has a gradient; empty if the kernels do not support all of them."""
         parts: list[WeightState] = []
         for group in self.optimizer.param_groups:
             for weight in group["params"]:
@@ -346,11 +349,11 @@ class FusedStep:
     def _plan(self, parts: Sequence[WeightState]) -> Plan:
         if torch.cuda.is_current_stream_capturing():
             if not (self._spare and self._spare[0].fits(parts)):
-                raise RuntimeError("the first steps had gradients for other weights than the recorded one")
+                raise RuntimeError("the recorded step has gradients for other weights than the first steps")
             plan = self._spare.pop()
             self._recorded.append(plan)
             with torch.cuda.stream(self._side_stream):
-                plan.tell(parts)
+                plan.fill(parts)
             return plan
         addresses = tuple(address for part in parts for address in (*part.addresses(), part.lr.data_ptr()))
         if addresses not in self._plans:
@@ -358,16 +361,16 @@ class FusedStep:
             if len(self._plans) == KEPT:
                 self._plans.pop(next(iter(self._plans)))
             self._plans[addresses] = Plan(parts)
-            self._plans[addresses].tell(parts)
+            self._plans[addresses].fill(parts)
         return self._plans[addresses]
 
 
 def simple(weight: Tensor) -> bool:
-    """Whether a weight is float32 that lies in one piece, as the kernels take for granted."""
+    """Whether a weight is float32 and contiguous (also as channels-last), as the kernels require."""
     dense = weight.is_contiguous() or (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last))
     return dense and weight.dtype == torch.float32
 
 
 def same_order(x: Tensor, y: Tensor) -> bool:
-    """Whether the numbers of two tensors of one shape lie in memory in the same order."""
+    """Whether two tensors of the same shape store their numbers in the same order."""
     return all(a == b for size, a, b in zip(x.shape, x.stride(), y.stride(), strict=True) if size > 1)

@@ -1,9 +1,10 @@
-"""BatchNorm, addition and ReLU in as few passes over memory as there can be. For CUDA, through Triton.
+"""BatchNorm, addition and ReLU with as few passes over memory as possible. CUDA, Triton.
 
-Forward reads x for its statistics, then reads it again and writes y. Backward reads the gradient and x for two sums,
-then both again and writes the gradient of x. All arithmetic is float32; tensors keep their type.
+The forward pass reads x for its statistics, then reads x again and writes y. The backward pass reads the gradient and x
+for two sums, then reads both again and writes the gradient of x. All arithmetic is in float32; tensors keep their
+dtype.
 
-V views, R rows (samples and pixels) of each, C channels, P partial sums. A tensor is [V·R, C], channels innermost.
+Shapes: V views, R rows (samples times pixels) of each, C channels, P partial sums. Tensors are [V·R, C], channels-last.
 """
 
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from torch import Tensor
 
 
 class Norm(Protocol):
-    """What a kernel needs of a BatchNorm layer."""
+    """The attributes of a BatchNorm layer that the kernels use."""
 
     relu: bool
     eps: float
@@ -28,16 +29,16 @@ class Norm(Protocol):
     def views(self) -> int: ...
 
 
-PROGRAMS = 264  # two for each multiprocessor of a large GPU; with loads ahead of their use they keep its memory busy
-AHEAD = 3  # tiles
-CHANNELS = 64  # of a tile
-SUM_ROWS, ROWS = 64, 256  # of a tile that is summed over, and of one that is not
-PARTS, FEW = 32, 8  # rows and channels of a tile of partial sums, of which there is little
+PROGRAMS = 264  # two for each multiprocessor of a large GPU; with prefetched loads they keep its memory busy
+AHEAD = 3  # tiles that are loaded before they are used
+CHANNELS = 64  # channels of a tile
+SUM_ROWS, ROWS = 64, 256  # rows of a tile in kernels that sum over rows, and in the others
+PARTS, FEW = 32, 8  # rows and channels of a tile of partial sums
 
 
 @triton.jit
 def _tile(start, end, C, ROWS: tl.constexpr, CHANNELS: tl.constexpr, base):
-    """Where the rows from `start`, and this program's channels, lie in memory; and which of them exist."""
+    """Memory offsets of the rows from `start` and of this program's channels, and a mask of those that exist."""
     row = start + tl.arange(0, ROWS)
     channel = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     at = (base + row).to(tl.int64)[:, None] * C + channel[None, :]
@@ -46,7 +47,7 @@ def _tile(start, end, C, ROWS: tl.constexpr, CHANNELS: tl.constexpr, base):
 
 @triton.jit(do_not_specialize=["P", "span"])
 def _sums(x, partial, R, C, P, span, AHEAD: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr):
-    """Σ(x − k) and Σ(x − k)² with k a value of each channel, so that little is lost when the square is subtracted."""
+    """Σ(x − k) and Σ(x − k)², where k is one value of each channel. This avoids cancellation in the variance."""
     view, part = tl.program_id(0), tl.program_id(1)
     channel = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     k = tl.load(x + view.to(tl.int64) * R * C + channel, channel < C, 0.0).to(tl.float32)
@@ -66,7 +67,7 @@ def _sums(x, partial, R, C, P, span, AHEAD: tl.constexpr, ROWS: tl.constexpr, CH
 
 @triton.jit
 def _total(partial, plane, P, C, channel, view, PARTS: tl.constexpr, CHANNELS: tl.constexpr):
-    """The partial sums of one view, added."""
+    """The sum of the partial sums of one view."""
     total = tl.zeros((PARTS, CHANNELS), tl.float32)
     for start in range(0, P, PARTS):
         part = start + tl.arange(0, PARTS)
@@ -80,7 +81,7 @@ def _statistics(
     x, partial, mean, rstd, running_mean, running_var, tracked, R, C, P, momentum, eps,
     V: tl.constexpr, PARTS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Mean and 1/σ of each view, and the running statistics, moved once for each view."""
+    """Mean and 1/σ of each view. The running statistics are updated once for each view."""
     channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < C
     moving_mean = tl.load(running_mean + channel, inside, 0.0)
@@ -102,7 +103,7 @@ def _statistics(
 
 @triton.jit
 def _coefficients(mean, rstd, weight, bias, C, AFFINE: tl.constexpr, CHANNELS: tl.constexpr):
-    """norm(x) = scale·x + shift for this program's view and channels."""
+    """Mean, scale and shift for this program's view and channels, with norm(x) = scale·x + shift."""
     channel = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < C
     m = tl.load(mean + tl.program_id(0) * C + channel, inside, 0.0)
@@ -135,9 +136,9 @@ def _gradient_sums(
     AFFINE: tl.constexpr, ADD: tl.constexpr, MORE: tl.constexpr, RELU: tl.constexpr, WRITE: tl.constexpr,
     AHEAD: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Σg and Σg(x − mean), g the gradient behind the ReLU; it is written where it is needed again as it is.
+    """Σg and Σg(x − mean), where g is the gradient with respect to the input of the ReLU.
 
-    That is as the gradient of the residual, and where it was added up from two.
+    g is written to memory if it is needed again: as the gradient of the residual, or if it is the sum of two gradients.
     """
     view, part = tl.program_id(0), tl.program_id(1)
     m, scale, shift = _coefficients(mean, rstd, weight, bias, C, AFFINE, CHANNELS)
@@ -210,7 +211,7 @@ def _gradient(
 
 
 class Grid:
-    """How the work on [V·R, C] is divided."""
+    """How the work on a tensor [V·R, C] is divided among programs."""
 
     def __init__(self, x: Tensor, views: int):
         self.V, self.C = views, x.shape[1]
@@ -237,7 +238,7 @@ def channels_last(x: Tensor | None) -> Tensor | None:
 
 
 class FusedNorm(torch.autograd.Function):
-    """y, twice: where it goes two ways, the two gradients are added by the kernel that reads them."""
+    """y twice, for two uses. The kernel that reads the two gradients adds them."""
 
     @staticmethod
     def forward(
@@ -255,7 +256,8 @@ class FusedNorm(torch.autograd.Function):
         _apply[grid.tiles](
             x, residual, y, mean, rstd, weight, bias, R, C, affine, add, relu, ROWS, CHANNELS, num_warps=4
         )
-        # The ReLU's mask is computed again from x; with a residual it is read from y, which is kept for the next layer.
+        # The backward pass computes the mask of the ReLU from x; with a residual from y, which the next layer also
+        # keeps.
         ctx.save_for_backward(x, y if add and relu else None, mean, rstd, weight, bias)
         ctx.grid, ctx.add, ctx.relu = grid, add, relu
         ctx.set_materialize_grads(False)

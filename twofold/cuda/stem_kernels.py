@@ -1,7 +1,7 @@
-"""A 3×3 convolution of few channels as a matrix product, for which libraries have no fast kernel. CUDA, Triton.
+"""A 3×3 convolution with few input channels as a matrix product. Libraries have no fast kernel for it. CUDA, Triton.
 
-Every pixel's neighbourhood becomes a row of 32 numbers, of which 9C are used. Images get no gradient, so there is
-nothing to write for the backward pass: the weights' gradient is a matrix product too.
+The neighbourhood of each pixel becomes a row of 32 numbers, of which 9C are used. The backward pass needs no kernel:
+images need no gradient, and the gradient of the weights is a matrix product too.
 """
 
 import torch
@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-WIDTH = 32  # numbers in a row
+WIDTH = 32  # numbers in a row of the matrix
 ROWS = 128
 
 
@@ -30,7 +30,7 @@ def _neighbourhoods(
 
 
 def applies(conv: nn.Conv2d, x: Tensor) -> bool:
-    """Whether this way is open: 3×3 with stride and padding 1, at most three channels, bfloat16, no gradient for x."""
+    """Whether `stem` supports this case: 3×3, stride and padding 1, at most 3 channels, bfloat16, no gradient for x."""
     return (
         conv.kernel_size == (3, 3)
         and conv.stride == conv.padding == (1, 1)
@@ -42,7 +42,7 @@ def applies(conv: nn.Conv2d, x: Tensor) -> bool:
 
 
 def stem(conv: nn.Conv2d, x: Tensor) -> Tensor:
-    """conv(x), with the channels innermost."""
+    """conv(x) in channels-last memory format."""
     N, C, H, W = x.shape
     rows = torch.empty(N * H * W, WIDTH, dtype=torch.bfloat16, device=x.device)
     _neighbourhoods[(len(rows) // ROWS,)](x, rows, *x.stride(), H, W, C, ROWS, WIDTH)

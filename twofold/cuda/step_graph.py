@@ -1,6 +1,6 @@
-"""The training step as a CUDA graph: the first steps compile their kernels, the next is recorded, then it is replayed.
+"""The training step as a CUDA graph. The first steps run eagerly, the next is recorded, all later ones replay it.
 
-`StepGraph` takes the place of `EagerSteps` (`train/step.py`) in a compiled run.
+`StepGraph` replaces `EagerSteps` (`train/step.py`) in a compiled run.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class Sizes(Protocol):
 
 
 class Batches(Protocol):
-    """What a recording needs of a loader."""
+    """The methods of a loader that `StepGraph` uses."""
 
     @property
     def order(self) -> Sizes: ...
@@ -31,17 +31,17 @@ class Batches(Protocol):
     def fill_on_device(self, step: Tensor, batch: Batch) -> None: ...
 
 
-MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # images, positions, step → views, and small crops
+MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # images, positions, step → views and small crops
 Train = Callable[[Batch, list[Tensor]], None]
-WARM_UP = 3  # steps before the recording: kernels are compiled and chosen, and the optimizer makes its state
+WARM_UP = 3  # steps before the recording: they compile and select kernels and create the optimizer's state
 
 
 class StepGraph:
-    """`graph(step)` trains on the batch of that step, from the fourth time on as a graph.
+    """`graph(step)` trains on the batch of that step; from the fourth call on it replays a CUDA graph.
 
-    The first calls are steps like all others, so nothing has to be undone. While one batch is trained on, the views of
-    the next are made at the same time. Batches of another size are trained on eagerly, and so are all where the step
-    cannot be recorded; `refused` then says why.
+    The first calls are normal training steps, so nothing needs to be undone. While the network trains on one batch, the
+    views of the next are computed on a second stream. A batch of another size is trained on without the graph. If the
+    step cannot be recorded, all batches are, and `refused` gives the reason.
     """
 
     def __init__(self, loader: Batches, make_views: MakeViews, train: Train, clock: Tensor, streams: Streams):
@@ -49,10 +49,10 @@ class StepGraph:
         self.clock, self.streams = clock, streams
         self.recorded: Callable[[], None] | None = None
         self.calls = 0
-        self.ready: int | None = None  # the step whose views are made
+        self.ready: int | None = None  # the step whose views are ready
         self.refused: str | None = None
         self.batch, self.ahead = loader.batch(0), loader.batch(0)
-        self.views: list[Tensor] = []  # where the graph reads them
+        self.views: list[Tensor] = []  # the tensors that the graph reads
 
     def __call__(self, step: int) -> None:
         size = self.loader.order.size
@@ -74,7 +74,7 @@ class StepGraph:
             self.streams.first(self._train_and_look_ahead)
         elif self.calls == WARM_UP:
             if self.streams.waits(self._train_and_look_ahead):
-                self.refused = "something in it waits for the device"
+                self.refused = "an operation in the step waits for the GPU"
         else:
             if self.recorded is None:
                 self._record()

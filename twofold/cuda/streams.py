@@ -1,6 +1,6 @@
-"""What CUDA can do with work besides doing it at once: at the same time as other work, and again from a recording.
+"""CUDA streams, events and graph recording.
 
-`Streams` is for a compiled step, `Event` and `SideStream` are for rows on their way to it (`train/row_slots.py`).
+`Streams` is for a compiled step. `Event` and `SideStream` are for copying classifier rows (`train/row_slots.py`).
 """
 
 import warnings
@@ -11,32 +11,32 @@ import torch
 
 
 class Streams:
-    """What CUDA can do with work besides doing it at once: at the same time as other work, and from a recording."""
+    """Run work on a second stream, and record a step as a CUDA graph."""
 
     def __init__(self, device: torch.device):
         self.side = torch.cuda.Stream(device)
-        self.own = torch.cuda.Stream(device)  # of recordings; cuBLAS keeps 32 MiB for each stream that it has seen
+        self.own = torch.cuda.Stream(device)  # for recordings; only one, because cuBLAS keeps 32 MiB for each stream
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """Run what is in the block on a second stream; what it reads must be kept until `join`."""
+        """Run this context on a second stream. Keep the tensors that it reads until `join`."""
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
             yield
 
     def join(self) -> None:
-        """Wait, on the device, for the work on the side stream."""
+        """Make the current stream wait for the second one. The host does not wait."""
         torch.cuda.current_stream().wait_stream(self.side)
 
     def first(self, step: Callable[[], None]) -> None:
-        """On the stream of recordings: autograd remembers where a parameter was first used."""
+        """Run a step on the stream for recordings, because autograd remembers on which stream a parameter was used."""
         self.own.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.own):
             step()
         torch.cuda.current_stream().wait_stream(self.own)
 
     def waits(self, step: Callable[[], None]) -> bool:
-        """Take a step, and say whether the host waited for the device in it, which no recording can repeat."""
+        """Run a step and return whether the host waited for the GPU in it, which a CUDA graph cannot do."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
@@ -49,9 +49,9 @@ class Streams:
         )
 
     def record(self, step: Callable[[], None]) -> Callable[[], None]:
-        """The step as a graph, not yet run; an error where something in it waits for the device."""
+        """Record the step as a CUDA graph without running it. Raises `CannotRecord` if the step waits for the GPU."""
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # what the first steps used: a graph has memory of its own
+        torch.cuda.empty_cache()  # frees the memory of the first steps; a graph has its own memory
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self.own, capture_error_mode="thread_local"):
@@ -59,12 +59,12 @@ class Streams:
         except RuntimeError as error:
             torch.cuda.synchronize()
             raise CannotRecord(str(error).splitlines()[0]) from None
-        torch.cuda.synchronize()  # for work on other streams, which is no part of the recording
+        torch.cuda.synchronize()  # for work on other streams, which is not part of the recording
         return graph.replay
 
 
 class NoStreams:
-    """In place of `Streams` where work is done in the order in which it is asked for."""
+    """Replaces `Streams` where all work runs in order on one stream."""
 
     def side_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -73,11 +73,11 @@ class NoStreams:
 
 
 class CannotRecord(Exception):
-    """Something in the step cannot be repeated from a recording."""
+    """The step cannot be recorded as a CUDA graph."""
 
 
 class Event:
-    """In the work of a CUDA stream. Other devices do what they are asked for at once."""
+    """A CUDA event. On other devices it does nothing, because they run all work at once."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -88,23 +88,25 @@ class Event:
             self.event.record(torch.cuda.current_stream(self.device))
 
     def hold_back(self) -> None:
-        """Let the current stream wait for it."""
+        """Make the current stream wait for the event."""
         if self.event is not None:
             torch.cuda.current_stream(self.device).wait_event(self.event)
 
     def wait(self) -> None:
+        """Make the host wait for the event."""
         if self.event is not None:
             self.event.synchronize()
 
 
 class SideStream:
-    """A CUDA stream in addition to that of the computation."""
+    """A second CUDA stream, in addition to the one that trains."""
 
     def __init__(self, device: torch.device):
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @contextmanager
     def after(self, event: Event) -> Iterator[None]:
+        """Run this context on the second stream, after the event."""
         with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
             event.hold_back()
             yield

@@ -1,4 +1,4 @@
-"""A laboratory of small networks: what an objective does to the eigenvalues of the embeddings."""
+"""Simulation of small networks: how an objective changes the eigenvalues of the embeddings."""
 
 from twofold.theory.simulate import Trajectory, simulate
 

@@ -1,6 +1,6 @@
-"""A small laboratory: what an objective does to the eigenvalues of the embeddings, for any small network.
+"""Simulate how an objective changes the eigenvalues of the embeddings of a small network.
 
-V views, N samples, D dimensions of the embedding, T recorded steps.
+Shapes: V views, N samples, D dimensions of the embedding, T recorded steps.
 """
 
 import copy
@@ -21,12 +21,24 @@ Data = Tensor | Callable[[int], Tensor]
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What was seen before the first step, at the recorded steps, and after the last."""
+    """Result of `simulate`: the loss and spectrum before the first step, at the recorded steps, and after the last.
 
-    steps: Tensor  # int64 [T]
-    losses: Tensor  # [T]
-    eigenvalues: Tensor  # [T, D], descending: of the covariance of the rows of all views, over V·N
-    predictor_eigenvalues: Tensor | None = None  # [T, D], descending: of a predictor in closed form
+    Attributes
+    ----------
+    steps : int64 Tensor [T]
+        Number of steps done.
+    losses : Tensor [T]
+        The loss.
+    eigenvalues : Tensor [T, D]
+        Eigenvalues, descending, of the covariance of the embeddings of all views (divided by V·N).
+    predictor_eigenvalues : Tensor [T, D] or None
+        Eigenvalues, descending, of the matrix of a DirectPredictor.
+    """
+
+    steps: Tensor
+    losses: Tensor
+    eigenvalues: Tensor
+    predictor_eigenvalues: Tensor | None = None
 
 
 def simulate(
@@ -43,35 +55,63 @@ def simulate(
 ) -> Trajectory:
     """Train a copy of `network` and record the spectrum of its embeddings.
 
-    `objective` is called with z[V, N, D] and gives LossTerms or a scalar. `data` are views [V, N, ...], the same at
-    every step, or a function of the step that gives them. The network itself is left as it was, so that several
-    objectives can start alike.
+    The network itself does not change, so several objectives can start from the same weights.
 
-    With a `predictor` each view predicts the next one, and the objective is called with (z, target, matrix) where it is
-    a DirectPredictor, which is updated before it is used, and else with (predictor(z), target), where it is trained
-    too; whatever stops the gradient is the objective's. The predictor is used in place, so that `before_step(step)` can
-    read and change it.
+    Parameters
+    ----------
+    objective : callable
+        Called with the embeddings z[V, N, D]; returns LossTerms or a scalar. With a predictor, each view predicts the
+        next one, and the objective is called with (z, target, matrix) for a DirectPredictor, otherwise with
+        (predictor(z), target). The objective decides whether to stop the gradient of the target.
+    network : nn.Module
+        Maps one view [N, ...] to embeddings [N, D].
+    data : Tensor [V, N, ...] or callable
+        The views, or a function of the step that returns them.
+    steps : int
+        Number of training steps.
+    lr : float
+        Learning rate.
+    optimizer : callable
+        A class of `torch.optim`, except LBFGS.
+    predictor : nn.Module, optional
+        Trained with the network. A DirectPredictor is instead updated before each use. It is changed in place.
+    before_step : callable, optional
+        Called with the number of each step, also after the last; may read or change the predictor.
+    every : int
+        Record every `every`-th step.
+
+    Returns
+    -------
+    Trajectory
+
+    Examples
+    --------
+    >>> data = torch.randn(256, 20) + 0.1 * torch.randn(2, 256, 20)
+    >>> trajectory = simulate(frossl, nn.Linear(20, 5), data, steps=200, lr=0.02)
+    >>> trajectory.eigenvalues[-1]  # [5]
     """
     if steps < 1 or every < 1:
-        raise TwofoldError(f"simulate got steps={steps} and every={every}: give 1 or more of each")
+        raise TwofoldError(f"simulate got steps={steps} and every={every}: both must be at least 1")
     network = copy.deepcopy(network)
     trained = [*network.parameters(), *(predictor.parameters() if predictor is not None else ())]
     descent = optimizer(trained, lr=lr)
-    seen: list[_Seen] = []
+    records: list[_Record] = []
     for step in range(steps + 1):
         if before_step is not None:
             before_step(step)
         z = _embedded(network, data(step) if callable(data) else data)
         total = _loss(objective, z, predictor)
         if not torch.isfinite(total):
-            raise TwofoldError(f"the loss is {total.item()} at step {step}: use an lr below {lr:g}, or start smaller")
+            raise TwofoldError(
+                f"the loss is {total.item()} at step {step}: use an lr below {lr:g}, or smaller initial weights"
+            )
         if step % every == 0 or step == steps:
-            seen.append(_see(step, total, z, predictor))
+            records.append(_record(step, total, z, predictor))
         if step < steps:
             descent.zero_grad()
             total.backward()
             descent.step()
-    recorded, losses, spectra, matrices = zip(*seen, strict=True)
+    recorded, losses, spectra, matrices = zip(*records, strict=True)
     return Trajectory(
         torch.tensor(recorded),
         torch.stack(losses),
@@ -80,15 +120,15 @@ def simulate(
     )
 
 
-_Seen = tuple[int, Tensor, Tensor, Tensor | None]
+_Record = tuple[int, Tensor, Tensor, Tensor | None]
 
 
 def _embedded(network: nn.Module, views: Tensor) -> Tensor:
     if views.dim() < 3 or len(views) < 2:
         raise TwofoldError(f"data have shape {list(views.shape)}: give [views, samples, ...] with two views or more")
-    z = torch.stack([network(view) for view in views])  # one at a time, as in training: BatchNorm sees one view
+    z = torch.stack([network(view) for view in views])  # one view at a time: BatchNorm then treats views separately
     if z.dim() != 3:
-        raise TwofoldError(f"the network gives embeddings of shape {list(z.shape[1:])}: they must be [samples, dim]")
+        raise TwofoldError(f"the network returned embeddings of shape {list(z.shape[1:])}: return [samples, dim]")
     return z
 
 
@@ -107,7 +147,7 @@ def _total(made: LossTerms | Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _see(step: int, total: Tensor, z: Tensor, predictor: nn.Module | None) -> _Seen:
+def _record(step: int, total: Tensor, z: Tensor, predictor: nn.Module | None) -> _Record:
     rows = centred(z.detach().double().flatten(0, 1))
     spectrum = _eigenvalues(rows.T @ rows / len(rows)).clamp_min(0)
     matrix = predictor.matrix() if isinstance(predictor, DirectPredictor) else None
