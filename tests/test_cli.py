@@ -104,7 +104,7 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--method", "SimSIAM2"], "did you mean 'simsiam'?"),
         (
             ["optimizer=adam", "momentum=0.5"],
-            "momentum has no effect with optimizer=adam: leave it out, or set optimizer",
+            "momentum has no effect with optimizer=adam: leave it out, or change optimizer",
         ),
         (["--method", "dino", "lars_eta=0.1"], "lars_eta has no effect with optimizer=adamw"),
         (["restart_epochs=3"], "restart_epochs has no effect with schedule=cosine"),

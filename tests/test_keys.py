@@ -1,4 +1,4 @@
-"""Keys are read from the annotations of keyword parameters, which may be types or text."""
+"""Keys come from the annotations of keyword parameters, which may be types or text."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def wrapped(*arguments: Any, **values: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [textual, real, wrapped])
-def test_types_of_keywords_are_read_whether_they_are_text_or_not(function: Callable[..., Any]) -> None:
+def test_annotations_may_be_types_or_text(function: Callable[..., Any]) -> None:
     assert keyword_hints(function) == {"tau": Positive, "widths": Widths | None}
     assert {key.name: key.default for key in parameter_keys(function).values()} == {"tau": 0.5, "widths": (8, 4)}
 
 
-def test_a_type_of_a_keyword_that_nobody_knows_is_an_error() -> None:
+def test_an_unknown_annotation_is_an_error() -> None:
     def mine(parts: Any, *, tau: Unknown = 1.0) -> None: ...
 
     with pytest.raises(NameError, match="Unknown"):
@@ -52,7 +52,7 @@ def test_a_type_of_a_keyword_that_nobody_knows_is_an_error() -> None:
         (torch.device("cuda:1"), str, "cuda:1"),
     ],
 )
-def test_values_of_numpy_and_torch_are_read_as_pythons(value: Any, hint: Any, expected: Any) -> None:
+def test_values_from_numpy_and_torch_become_python_values(value: Any, hint: Any, expected: Any) -> None:
     found = coerce(value, hint)
     assert found == expected
     assert type(found) is type(expected)

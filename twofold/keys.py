@@ -1,7 +1,7 @@
-"""What can be set, and how a value is read: types with bounds, keys, and text to Python and back.
+"""Keys: what a user can set, with type, bounds, default and help text, and how a value is read from text.
 
-A key is declared by its annotation; `Annotated` carries the help text and the bounds, for fields of a configuration and
-for a method's parameters alike.
+The annotation of a field of a configuration, or of a method's parameter, declares a key. `Annotated` holds its bounds
+and its help text.
 """
 
 import dataclasses
@@ -20,10 +20,12 @@ from twofold.types import is_of
 
 @dataclass(frozen=True)
 class Bounds:
+    """The range of a number, or of each number in a tuple."""
+
     low: float = -math.inf
     high: float = math.inf
-    above: bool = False  # low itself is not allowed
-    below: bool = False  # nor is high
+    above: bool = False  # exclude `low`
+    below: bool = False  # exclude `high`
 
     def __str__(self) -> str:
         if self.below:
@@ -51,7 +53,7 @@ Widths = tuple[Count, ...]
 
 @dataclass(frozen=True)
 class Key:
-    """One thing that can be set: its name on the command line, type with bounds, default and help."""
+    """A key: its name on the command line, its type with bounds, its default and its help text."""
 
     name: str
     hint: Any
@@ -68,6 +70,7 @@ def _key(name: str, hint: Any, default: Any) -> Key:
 
 
 def section_keys(section: type, prefix: str = "") -> Schema:
+    """The keys of a dataclass of a configuration; those of a nested dataclass have its name and a dot as a prefix."""
     hints = typing.get_type_hints(section, include_extras=True)
     keys: Schema = {}
     for item in dataclasses.fields(section):
@@ -80,10 +83,10 @@ def section_keys(section: type, prefix: str = "") -> Schema:
 
 
 def keyword_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of the keyword-only parameters, bounds and help texts included.
+    """The types of the keyword-only parameters, with bounds and help texts.
 
-    Types of other parameters and of what is returned are not looked up. In the catalog they are names that only a type
-    checker imports, since their modules need torch.
+    Types of other parameters and of the returned value are not evaluated. In the catalog, only a type checker imports
+    these names, because their modules need torch.
     """
     annotations = inspect.get_annotations(function)
     parameters = inspect.signature(function).parameters.values()
@@ -99,7 +102,7 @@ def keyword_hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def parameter_keys(function: Callable[..., Any]) -> Schema:
-    """A method's keyword-only parameters are its keys; annotation and default are the schema. A section has many."""
+    """The keys of a method: its keyword-only parameters. A section such as `graph` has several keys."""
     hints = keyword_hints(function)
     keys: Schema = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -113,9 +116,9 @@ def parameter_keys(function: Callable[..., Any]) -> Schema:
             keys |= section_keys(hints[name], f"{name}.")
         elif not is_readable(hints[name]):
             raise TwofoldError(
-                f"{function.__name__}'s '{name}' is a key, and no command line can give it as "
-                f"{inspect.formatannotation(hints[name])}: use bool, int, float, str, a Literal, or several as in "
-                "tuple[float, ...]"
+                f"{function.__name__}'s '{name}' is a key, but the command line cannot read the type "
+                f"{inspect.formatannotation(hints[name])}: use bool, int, float, str, a Literal, or a tuple of them "
+                "such as tuple[float, ...]"
             )
         else:
             keys[name] = _key(name, hints[name], _checked_default(function, name, parameter.default, hints[name]))
@@ -123,18 +126,18 @@ def parameter_keys(function: Callable[..., Any]) -> Schema:
 
 
 def _checked_default(function: Callable[..., Any], name: str, default: Any, hint: Any) -> Any:
-    """As the type that it is annotated with: a run writes it down, and must be able to read it again."""
+    """The default as the type of its annotation, because a run saves it and must be able to load it."""
     try:
         return coerce(default, hint)
     except ValueError:
-        remedy = "add '| None' to its type, as in float | None = None" if default is None else "change one of the two"
+        remedy = "add '| None' to its type, as in float | None = None" if default is None else "change type or default"
         raise TwofoldError(
-            f"{function.__name__}'s '{name}' is {shown(default)} by default, and that is not {describe(hint)}: {remedy}"
+            f"{function.__name__}'s '{name}' has the default {shown(default)}, which is not {describe(hint)}: {remedy}"
         ) from None
 
 
 def describe(hint: Any) -> str:
-    """A type as a user would say it."""
+    """A type in plain words, such as "a number above 0"."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         bounds = [str(extra) for extra in arguments[1:] if isinstance(extra, Bounds)]
@@ -151,7 +154,7 @@ def describe(hint: Any) -> str:
 
 
 def is_readable(hint: Any) -> bool:
-    """Whether `coerce` has a way to read it."""
+    """Whether `coerce` can read values of this type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return is_readable(arguments[0])
@@ -161,7 +164,7 @@ def is_readable(hint: Any) -> bool:
 
 
 def coerce(value: Any, hint: Any) -> Any:
-    """`value`, given as text, JSON or Python, as the type `hint`; ValueError where it is not one."""
+    """Convert a value, given as text, JSON or Python, to the type `hint`; raise ValueError if that is not possible."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     value = _of_python(value)
     if origin is Annotated:
@@ -178,7 +181,9 @@ def coerce(value: Any, hint: Any) -> Any:
                 return choice
         raise ValueError(value)
     if origin in (typing.Union, types.UnionType):
-        for argument in sorted(arguments, key=lambda each: each is not type(None)):  # else none would be a text
+        for argument in sorted(
+            arguments, key=lambda each: each is not type(None)
+        ):  # first None, because "none" is also a text
             try:
                 return coerce(value, argument)
             except ValueError:
@@ -215,7 +220,7 @@ def coerce(value: Any, hint: Any) -> Any:
             raise ValueError(value) from error
         if not math.isfinite(number) or (hint is int and number != int(number)):
             raise ValueError(value)
-        # int(str) keeps every digit of a large seed, which float would not.
+        # int(str) keeps every digit of a large seed, while float does not.
         return (
             (int(value) if not isinstance(value, str) or value.strip("+-").isdigit() else int(number))
             if (hint is int)
@@ -227,7 +232,7 @@ def coerce(value: Any, hint: Any) -> Any:
         if not isinstance(value, (str, os.PathLike)):
             raise ValueError(value)
         return os.fspath(value)
-    raise TypeError(f"no way to read {hint} from a command line")
+    raise TypeError(f"values of the type {hint} cannot be read")
 
 
 def _of_python(value: Any) -> Any:
@@ -235,7 +240,7 @@ def _of_python(value: Any) -> Any:
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:
-    """As `coerce`; the error is for users."""
+    """Convert a value as `coerce` does; the error is a message for users."""
     try:
         return coerce(value, hint)
     except ValueError:
@@ -243,7 +248,7 @@ def checked(name: str, value: Any, hint: Any) -> Any:
 
 
 def parse_overrides(words: typing.Iterable[str]) -> dict[str, str]:
-    """`["epochs=3", "augment.flip=0"]` → dict. A key given twice is refused: one of the two would be lost."""
+    """Convert `["epochs=3", "augment.flip=0"]` to a dictionary; a key that is given twice is an error."""
     values: dict[str, str] = {}
     for word in words:
         name, _, value = word.partition("=")
@@ -254,7 +259,7 @@ def parse_overrides(words: typing.Iterable[str]) -> dict[str, str]:
 
 
 def shown(value: Any) -> str:
-    """A value as it would be typed on the command line."""
+    """A value as a user types it on the command line."""
     value = _of_python(value)
     if isinstance(value, (tuple, list)):
         return ",".join(shown(part) for part in value)

@@ -1,9 +1,9 @@
-"""What follows from the size of images."""
+"""Defaults that depend on the size of the images."""
 
 from twofold.config.image_size import default_encoder_keys, default_image_size
 
 
-def test_natural_size_and_network() -> None:
+def test_default_image_size_and_encoder_follow_the_size_of_the_images() -> None:
     sides = (3, 8, 28, 32, 47, 64, 70, 81, 100, 127, 145, 200, 500, 4000)
     assert [default_image_size(side) for side in sides] == [3, 8, 28, 32, 47, 64, 64, 96, 96, 128, 160, 224, 224, 224]
     assert default_encoder_keys(19) == {"stem": "small", "encoder": "conv"}

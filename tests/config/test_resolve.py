@@ -1,4 +1,4 @@
-"""Keys, layers, refusals, and the way through a file and back."""
+"""Keys, layers, errors for bad values, and writing and reading a configuration."""
 
 import dataclasses
 import json
@@ -68,12 +68,12 @@ def test_coerce(text: object, hint: object, value: object) -> None:
         ("0.5,1.5", tuple[Annotated[float, Bounds(0, 1)], ...]),
     ],
 )
-def test_coerce_refuses(text: object, hint: object) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 — callers make the message
+def test_coerce_raises_value_error_for_unreadable_values(text: object, hint: object) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 — the caller writes the message
         coerce(text, hint)
 
 
-def test_later_layers_win_and_are_remembered() -> None:
+def test_later_layers_override_earlier_ones_and_origin_names_the_layer() -> None:
     layers = {
         "method": {"lr": 0.3, "epochs": 5},
         "data": {"epochs": 6},
@@ -94,37 +94,37 @@ def test_later_layers_win_and_are_remembered() -> None:
         ({"epochs": "many"}, "epochs=many is not a whole number"),
         ({"optimizer": "sdg"}, "is not sgd or adam or adamw or lars"),
         ({"augment.flip": "1.5"}, "from 0 to 1"),
-        ({"augment.crop_scale": "0.9,0.1"}, "the first is larger"),
+        ({"augment.crop_scale": "0.9,0.1"}, "the first value must not be larger"),
         ({"augment.crop_scale": "0,1"}, "above 0"),
         ({"augment.blur": "0,0.1,0.2"}, "3 values for 2 views"),
         ({"epochs": np.zeros((2, 1))}, "epochs=0,0 is not a whole number"),
     ],
 )
-def test_refusals_name_key_value_and_rule(given: dict[str, str], message: str) -> None:
+def test_errors_name_the_key_the_value_and_the_rule(given: dict[str, str], message: str) -> None:
     with pytest.raises(TwofoldError, match=None) as error:
         resolve(RUN_KEYS, {"user": given})
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_key_given_twice_is_refused() -> None:
+def test_a_key_given_twice_is_an_error() -> None:
     with pytest.raises(TwofoldError, match="twice"):
         parse_overrides(["epochs=1", "epochs=2"])
 
 
-def test_value_may_hold_an_equals_sign() -> None:
+def test_a_value_may_contain_an_equals_sign() -> None:
     assert parse_overrides(["data=a=b"]) == {"data": "a=b"}
 
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
-def test_method_keys_do_not_hide_run_keys(method: str) -> None:
+def test_method_keys_have_other_names_than_run_keys(method: str) -> None:
     parameters = keys.parameter_keys(CATALOG[method].build)
     assert not set(parameters) & set(RUN_KEYS)
     assert all(key.default is not dataclasses.MISSING for key in parameters.values())
 
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
-def test_recipe_is_valid_and_survives_a_file(method: str) -> None:
+def test_recipe_is_valid_and_unchanged_after_saving_and_loading(method: str) -> None:
     parameters = resolve(schema(method), {}).parameters
     recipe = CATALOG[method].recipe_for(parameters)
     resolved = resolve(schema(method), {"method": recipe, "user": {"method": method, "seed": 7}})
@@ -138,7 +138,7 @@ def test_recipe_is_valid_and_survives_a_file(method: str) -> None:
     lr=st.floats(1e-6, 10, allow_nan=False),
     rule=st.sampled_from(["linear", "sqrt", "none"]),
 )
-def test_scaled_learning_rate(batch: int, lr: float, rule: str) -> None:
+def test_scaled_learning_rate_follows_lr_scaling(batch: int, lr: float, rule: str) -> None:
     resolved = resolve(RUN_KEYS, {"user": {"batch_size": batch, "lr": lr, "lr_scaling": rule}})
     expected = {"linear": lr * batch / 256, "sqrt": lr * (batch / 256) ** 0.5, "none": lr}[rule]
     assert resolved.scaled_lr == pytest.approx(expected, rel=1e-12)
@@ -147,12 +147,12 @@ def test_scaled_learning_rate(batch: int, lr: float, rule: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": 99, "values": {"method": "frossl"}, "origin": {}}', "\x00"]
 )
-def test_foreign_configuration_is_refused(text: str) -> None:
+def test_text_that_is_not_a_configuration_is_an_error(text: str) -> None:
     with pytest.raises(TwofoldError):
         load(text, schema_of_run)
 
 
-def test_flat_covers_every_key() -> None:
+def test_flat_contains_every_key() -> None:
     resolved = resolve(schema("simclr"), {"user": {"temperature": 0.7}})
     assert set(flat(resolved)) == set(schema("simclr"))
     assert flat(resolved)["temperature"] == 0.7

@@ -1,4 +1,7 @@
-"""What can be set for a run, and how values are resolved, saved and read. Knows no data and no machine."""
+"""The configuration of a run: its keys, and how values are resolved, saved and loaded.
+
+This package knows nothing about data or the machine.
+"""
 
 from twofold.config.resolve import refuse_unread, resolve
 from twofold.config.saved import dump, load

@@ -1,6 +1,6 @@
-"""Lays layers of values over each other: checks every key and value, and remembers which layer set it.
+"""Resolves layers of values into a configuration: checks each key and value, and records which layer set it.
 
-Layers are plain dicts of dotted keys. `refuse_unread` is for commands: a key that was asked for must do something.
+Layers are plain dictionaries of dotted keys, such as `{"augment.flip": 0.5}`.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,24 @@ from typing import Any
 from twofold.config.sections import RUN_KEYS, SECTIONS, Config, Graph, flat
 from twofold.errors import TwofoldError, nearest
 from twofold.keys import Schema, checked, shown
+from twofold.text import plural
 
 
 def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Lay the layers over the defaults, later ones on top; check every key and value; remember who set what."""
+    """Apply the layers to the defaults of the schema.
+
+    Parameters
+    ----------
+    schema : Schema
+        The keys that are allowed.
+    layers : mapping
+        Dictionaries of dotted keys by the name of the layer; a later layer overrides an earlier one.
+
+    Returns
+    -------
+    Config
+        `origin` has the name of the layer that set each key.
+    """
     values = {name: key.default for name, key in schema.items()}
     origin: dict[str, str] = {}
     for layer, given in layers.items():
@@ -46,20 +60,21 @@ def _check(config: Config) -> None:
     for name in ("crop_scale", "crop_ratio", "scale", "blur_sigma", "local_scale", "extra_scale"):
         low, high = getattr(config.augment, name) or (1.0, 1.0)
         if low > high:
-            raise TwofoldError(f"augment.{name}={low:g},{high:g}: the first is larger than the second")
+            raise TwofoldError(f"augment.{name}={low:g},{high:g}: the first value must not be larger than the second")
     for name in ("crop_scale", "local_scale", "extra_scale"):
         if (getattr(config.augment, name) or (1.0, 1.0))[0] <= 0:
-            raise TwofoldError(f"augment.{name} must be above 0: a crop without pixels has nothing to show")
+            raise TwofoldError(f"augment.{name} must be above 0, because a crop of size 0 has no pixels")
     for name in ("flip", "jitter", "grayscale", "blur", "extra_blur", "solarize"):
         value = getattr(config.augment, name)
-        # A shorter list is repeated: 0,0.2 is BYOL's pair of views, for any number of them.
+        # A shorter list is repeated: 0,0.2 alternates between two values, as in BYOL, for any number of views.
         asked = config.origin.get(f"augment.{name}") == "user"
         if asked and isinstance(value, tuple) and len(value) > config.views:
-            raise TwofoldError(f"augment.{name} has {len(value)} values for {config.views} views")
+            views = plural(config.views, "view")
+            raise TwofoldError(f"augment.{name} has {len(value)} values for {views}: give at most one for each view")
 
 
 def refuse_unread(config: Config) -> None:
-    """A key that was asked for must do something: these depend on another."""
+    """Raise an error if the user set a key that has no effect, because it depends on the value of another key."""
     read = {
         "momentum": ("optimizer", config.optimizer in ("sgd", "lars")),
         "betas": ("optimizer", config.optimizer in ("adam", "adamw")),
@@ -75,9 +90,9 @@ def refuse_unread(config: Config) -> None:
             "graph.balance": ("graph.source", graph.source not in ("views", "neighbours")),
         }
     values = flat(config)
-    for name, (other, does) in read.items():
+    for name, (other, has_effect) in read.items():
         default = RUN_KEYS[name].default if name in RUN_KEYS else getattr(Graph(), name.partition(".")[2])
-        if config.origin.get(name) == "user" and not does and values[name] != default:
+        if config.origin.get(name) == "user" and not has_effect and values[name] != default:
             raise TwofoldError(
-                f"{name} has no effect with {other}={shown(values[other])}: leave it out, or set {other}"
+                f"{name} has no effect with {other}={shown(values[other])}: leave it out, or change {other}"
             )

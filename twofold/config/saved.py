@@ -1,4 +1,4 @@
-"""A configuration as the JSON text of a run's config.json, and back."""
+"""Writes a configuration as the JSON text of a run's config.json, and reads it."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ FORMAT = 1
 
 
 def dump(config: Config) -> str:
-    """JSON text: every key with its value and the layer that set it, and what was derived from them."""
+    """JSON text with the value of every key, the layer that set it, and the learning rate that follows."""
     record = {
         "format": FORMAT,
         "values": flat(config),
@@ -25,7 +25,7 @@ def dump(config: Config) -> str:
 
 
 def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Config:
-    """The configuration that `dump` wrote; `schema_of(method, values)` gives its keys."""
+    """The configuration that `dump` wrote. `schema_of(method, values)` returns its keys."""
     try:
         record = json.loads(text)
         version, values, origin = record["format"], record["values"], record["origin"]
@@ -35,9 +35,9 @@ def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Co
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise TwofoldError(f"this is not a configuration that Twofold wrote ({str(error)[:200]!r})") from None
     if version != FORMAT:
-        raise TwofoldError(f"this run has format {version}, and this version of Twofold reads format {FORMAT}")
+        raise TwofoldError(f"this run has format {version}, but this version of Twofold reads format {FORMAT}")
     keys = schema_of(method, values)
-    if keys is RUN_KEYS:  # a method that is not known here
+    if keys is RUN_KEYS:  # the method is not registered
         values = {name: value for name, value in values.items() if name in keys}
     config = resolve(keys, {"saved": values})
     return dataclasses.replace(config, origin=origin)

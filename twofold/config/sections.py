@@ -1,6 +1,6 @@
-"""The keys of a run, as dataclasses with types, bounds, help and defaults.
+"""The keys of a run, as dataclasses with types, bounds, help texts and defaults.
 
-Every default is written once: as a field below, or in the signature of a method's function (methods/catalog).
+Each default is written once: as a field here, or in the signature of a method's function (`methods/catalog`).
 """
 
 import dataclasses
@@ -23,141 +23,184 @@ from twofold.keys import (
 
 @dataclass(frozen=True)
 class Augment:
-    """Random changes of the images, drawn for each sample and view. `PerView`: one value, or one for each view."""
+    """Random changes of the images, drawn for each image and view. `PerView` means one value, or one for each view."""
 
     crop_scale: Annotated[
-        tuple[Probability, Probability], "area of the crop, as a part of the image; 1,1 with ratio 1,1: none"
+        tuple[Probability, Probability],
+        "smallest and largest area of the crop, as a part of the image; no crops if this and crop_ratio are 1,1",
     ] = (0.2, 1.0)
-    crop_ratio: Annotated[tuple[Positive, Positive], "width of the crop over its height"] = (3 / 4, 4 / 3)
+    crop_ratio: Annotated[tuple[Positive, Positive], "smallest and largest ratio of width to height of the crop"] = (
+        3 / 4,
+        4 / 3,
+    )
     interpolation: Annotated[
-        Literal["bilinear", "bicubic"], "how crops are resized: torchvision's default, or sharper, as solo-learn has it"
+        Literal["bilinear", "bicubic"],
+        "interpolation of resized crops: bilinear as in torchvision, or bicubic (sharper) as in solo-learn",
     ] = "bilinear"
-    flip: Annotated[PerView, "probability of a mirror image, left and right swapped"] = 0.5
-    rotate: Annotated[float, Bounds(0, 180), "largest rotation in degrees"] = 0.0
-    shear: Annotated[float, Bounds(0, 80), "largest shear in degrees"] = 0.0
-    shift: Annotated[Probability, "largest shift, as a part of the image's side"] = 0.0
-    scale: Annotated[tuple[Positive, Positive], "zoom factor"] = (1.0, 1.0)
-    jitter: Annotated[PerView, "probability of colour jitter; of more than 3 channels the first 3 have colour"] = 0.8
-    brightness: Annotated[NonNegative, "strength: factor from 1-s to 1+s"] = 0.4
-    contrast: Annotated[NonNegative, "strength: factor from 1-s to 1+s"] = 0.4
-    saturation: Annotated[NonNegative, "strength: factor from 1-s to 1+s"] = 0.2
-    hue: Annotated[float, Bounds(0, 0.5), "largest turn of the hue, of a full circle"] = 0.1
-    grayscale: Annotated[PerView, "probability of dropping colour"] = 0.2
+    flip: Annotated[PerView, "probability of a horizontal flip"] = 0.5
+    rotate: Annotated[float, Bounds(0, 180), "largest rotation, in degrees"] = 0.0
+    shear: Annotated[float, Bounds(0, 80), "largest shear, in degrees"] = 0.0
+    shift: Annotated[Probability, "largest shift, as a part of the side of the image"] = 0.0
+    scale: Annotated[tuple[Positive, Positive], "smallest and largest zoom factor"] = (1.0, 1.0)
+    jitter: Annotated[PerView, "probability of colour jitter, which changes at most the first three channels"] = 0.8
+    brightness: Annotated[NonNegative, "strength s: brightness factor from 1-s to 1+s"] = 0.4
+    contrast: Annotated[NonNegative, "strength s: contrast factor from 1-s to 1+s"] = 0.4
+    saturation: Annotated[NonNegative, "strength s: saturation factor from 1-s to 1+s"] = 0.2
+    hue: Annotated[float, Bounds(0, 0.5), "largest shift of the hue, as a part of the full colour circle"] = 0.1
+    grayscale: Annotated[PerView, "probability of converting to greyscale"] = 0.2
     blur: Annotated[PerView, "probability of Gaussian blur"] = 0.0
-    blur_sigma: Annotated[tuple[Positive, Positive], "its standard deviation in pixels"] = (0.1, 2.0)
-    solarize: Annotated[PerView, "probability of inverting the pixels brighter than one half"] = 0.0
-    noise: Annotated[Probability, "standard deviation of Gaussian pixel noise (images are 0 to 1)"] = 0.0
+    blur_sigma: Annotated[
+        tuple[Positive, Positive], "smallest and largest standard deviation of the blur, in pixels"
+    ] = (0.1, 2.0)
+    solarize: Annotated[PerView, "probability of solarisation, which inverts pixels brighter than 0.5"] = 0.0
+    noise: Annotated[Probability, "standard deviation of Gaussian pixel noise, for pixels from 0 to 1"] = 0.0
     extra_scale: Annotated[
         tuple[Probability, Probability] | None,
-        "area of a crop of their own, not mirrored, for channels after the third; none: cropped with the first three",
+        "area range of a separate crop, without flip, for channels after the third; none: the same crop as "
+        "the first three channels",
     ] = None
-    extra_blur: Annotated[PerView, "probability of blur for those channels, where extra_scale is set"] = 0.0
-    local_views: Annotated[int, Bounds(0), "small crops of each image beside its views (multi-crop)"] = 0
-    local_size: Annotated[Count | None, "side of the small crops; none: half of image_size"] = None
-    local_scale: Annotated[tuple[Probability, Probability], "area of the small crops, as a part of the image"] = (
-        0.05,
-        0.4,
-    )
+    extra_blur: Annotated[PerView, "probability of blur for channels after the third, if extra_scale is set"] = 0.0
+    local_views: Annotated[
+        int, Bounds(0), "number of small crops of each image, in addition to its views (multi-crop)"
+    ] = 0
+    local_size: Annotated[Count | None, "side of the small crops, in pixels; none: half of image_size"] = None
+    local_scale: Annotated[
+        tuple[Probability, Probability], "smallest and largest area of the small crops, as a part of the image"
+    ] = (0.05, 0.4)
 
     @property
     def crops(self) -> bool:
-        """Whether views are cut out of their images."""
+        """Whether views are random crops of their images."""
         return not self.crop_scale == self.crop_ratio == (1, 1)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What is known of which images belong together; a section of the methods that train on such a graph."""
+    """Which images belong together; a section of the relational methods."""
 
     source: Annotated[
         str,
-        "views (each image with itself), labels, groups (of the list of images), neighbours, or a CSV file of "
-        "groups: file name or index, group",
+        "which images are related: views (views of one image only), labels, groups (column 'group' of an image list), "
+        "neighbours, or a CSV file with rows of file name or index, group",
     ] = "views"
-    labelled_fraction: Annotated[Probability, "part of the labels that is used, with source labels"] = 1.0
-    neighbours: Annotated[Count, "nearest images, by pixels, that count as related, with source neighbours"] = 5
-    balance: Annotated[bool, "weigh classes or groups against their size, with labels or a file"] = False
+    labelled_fraction: Annotated[Probability, "part of the labels to use, with source=labels"] = 1.0
+    neighbours: Annotated[
+        Count, "number of nearest images (by pixels) that an image is related to, with source=neighbours"
+    ] = 5
+    balance: Annotated[bool, "give small classes or groups more weight, with source=labels, groups or a file"] = False
 
 
 @dataclass(frozen=True)
 class Head:
-    """Where the rows of a head with one for each image are, and how those move that a step does not use."""
+    """Where the per-image classifier keeps its rows, and how rows that a step does not use are updated."""
 
     path: Annotated[
         str | None,
-        "folder for the rows; none: in memory, or in the run folder if they are too many or several processes train",
+        "folder for the classifier rows; none: in memory, or in the run folder if there are many rows or several "
+        "processes",
     ] = None
     update: Annotated[
-        Literal["exact", "multistep"], "as the optimizer would on the whole head, or the paper's epoch at once"
+        Literal["exact", "multistep"],
+        "how rows outside the batch are updated: exact (as by the optimizer at every step), or multistep (the paper's "
+        "way, one epoch at a time)",
     ] = "exact"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    seconds: Annotated[NonNegative, "time between checkpoints; 0: after every step"] = 60.0
-    keep: Annotated[Count, "checkpoints kept, newest first"] = 2
+    """When the trainer writes a checkpoint, and how many it keeps."""
+
+    seconds: Annotated[NonNegative, "seconds between checkpoints; 0: after every step"] = 60.0
+    keep: Annotated[Count, "number of newest checkpoints to keep"] = 2
 
 
 @dataclass(frozen=True)
 class Config:
-    """All that decides a run. `parameters` are the method's own; `origin` says which layer set each key."""
+    """The configuration of a run.
 
-    data: Annotated[str, "a name (digits, cifar10, ...), a folder, a .csv/.txt list, .tar shards, a .npy/.npz file"] = (
-        "digits"
-    )
-    data_dir: Annotated[str, "folder with the standard files of the sets that have a name"] = "data"
-    class_list: Annotated[str | None, "a text file of class names: only these classes of a folder are used"] = None
-    download: Annotated[bool, "fetch missing standard files (checksums are verified)"] = False
+    Attributes
+    ----------
+    parameters : mapping
+        The method's own parameters.
+    origin : mapping
+        The layer that set each key, such as `user` or `method`. A key that is missing has its default.
+
+    All other attributes are keys; `twofold methods NAME` explains them.
+    """
+
+    data: Annotated[
+        str,
+        "named dataset (digits, cifar10, ...), folder, .csv or .txt list, .tar shards, or .npy or .npz file",
+    ] = "digits"
+    data_dir: Annotated[str, "folder with the files of named datasets"] = "data"
+    class_list: Annotated[str | None, "text file with class names; only these classes of a folder are used"] = None
+    download: Annotated[bool, "download missing files of named datasets, and verify their checksums"] = False
     test_fraction: Annotated[
-        float, Bounds(0, 0.9), "part held out for evaluation, where there are labels and no test set"
+        float, Bounds(0, 0.9), "part of the images to hold out for evaluation, if there are labels but no test set"
     ] = 0.2
-    image_size: Annotated[Annotated[int, Bounds(1, 4096)] | None, "side of the square images the network sees"] = None
-    channels: Annotated[Count | None, "1: grey, 3: colour; of other images as many as they have"] = None
+    image_size: Annotated[
+        Annotated[int, Bounds(1, 4096)] | None,
+        "side of the square input images, in pixels; none: chosen from the data",
+    ] = None
+    channels: Annotated[
+        Count | None,
+        "number of channels: 1 (grey), 3 (colour), or as many as the images have; none: chosen from the data",
+    ] = None
 
-    method: Annotated[str, "see `twofold methods`"] = "frossl"
-    views: Annotated[Count, "augmented views of each image in a step"] = 2
-    encoder: Annotated[str, "resnet18, resnet34, resnet50, conv (for tiny images), or timm:NAME"] = "resnet18"
+    method: Annotated[str, "name of the method; `twofold methods` lists all"] = "frossl"
+    views: Annotated[Count, "number of augmented views of each image per step"] = 2
+    encoder: Annotated[str, "encoder: resnet18, resnet34, resnet50, conv (for tiny images), or timm:NAME"] = "resnet18"
     stem: Annotated[
         Literal["small", "small-padded", "small-pool", "large"],
-        "ResNet's first layers: 3x3, 3x3 with two pixels around the image, 3x3 with max-pool, 7x7 with max-pool",
+        "first layers of a ResNet: 3x3 (small), 3x3 with two pixels of padding (small-padded), 3x3 with max-pool "
+        "(small-pool), or 7x7 with max-pool (large)",
     ] = "small"
 
     init: Annotated[
-        str | None, "weights to start from: a run, a .safetensors file, or timm:NAME for its pretrained ones"
+        str | None, "initial weights: a run, a .safetensors file, or timm:NAME for pretrained weights; none: random"
     ] = None
 
-    epochs: Annotated[int, Bounds(1, 10**7), "passes over the images"] = 100
-    batch_size: Annotated[int, Bounds(2), "images in a step, over all devices"] = 256
+    epochs: Annotated[int, Bounds(1, 10**7), "number of passes over the training images"] = 100
+    batch_size: Annotated[int, Bounds(2), "images per step, over all processes"] = 256
     pieces: Annotated[
-        Count, "parts in which a batch passes the network, to need less memory; the objective sees all of it"
+        Count, "number of micro-batches that a batch is split into to save memory; the loss is that of the whole batch"
     ] = 1
-    drop_last: Annotated[bool, "leave out the short batch at the end of an epoch"] = True
-    seed: Annotated[int, Bounds(0, 2**63 - 1), "of weights, order and augmentation"] = 0
-    optimizer: Annotated[Literal["sgd", "adam", "adamw", "lars"], "how weights are moved"] = "sgd"
-    lr: Annotated[Positive, "learning rate, as stated for a batch of 256"] = 0.1
-    lr_scaling: Annotated[Literal["linear", "sqrt", "none"], "how lr follows batch_size / 256"] = "linear"
-    momentum: Annotated[Momentum, "of sgd and lars"] = 0.9
-    betas: Annotated[tuple[Momentum, Momentum], "of adam and adamw"] = (0.9, 0.999)
-    weight_decay: Annotated[NonNegative, "not on biases and norms, unless decay_all"] = 1e-4
-    decay_all: Annotated[bool, "weight decay also on biases and norms"] = False
-    lars_eta: Annotated[Positive, "LARS trust coefficient"] = 0.02
-    clip: Annotated[NonNegative, "largest gradient norm; 0: no clipping"] = 0.0
-    schedule: Annotated[Literal["cosine", "constant", "restarts"], "of the learning rate, after the warm-up"] = "cosine"
-    warmup_epochs: Annotated[NonNegative, "epochs of linear warm-up"] = 10.0
-    restart_epochs: Annotated[Positive, "length of a cycle of schedule=restarts"] = 15.0
-    online_lr: Annotated[Positive, "learning rate of the online probe (SGD, gradient-isolated)"] = 0.1
+    drop_last: Annotated[bool, "drop the last, incomplete batch of an epoch"] = True
+    seed: Annotated[int, Bounds(0, 2**63 - 1), "seed of the weights, the order of images, and the augmentation"] = 0
+    optimizer: Annotated[Literal["sgd", "adam", "adamw", "lars"], "optimizer that updates the weights"] = "sgd"
+    lr: Annotated[Positive, "learning rate at batch size 256; lr_scaling adapts it to batch_size"] = 0.1
+    lr_scaling: Annotated[Literal["linear", "sqrt", "none"], "how the learning rate scales with batch_size / 256"] = (
+        "linear"
+    )
+    momentum: Annotated[Momentum, "momentum of sgd and lars"] = 0.9
+    betas: Annotated[tuple[Momentum, Momentum], "betas of adam and adamw"] = (0.9, 0.999)
+    weight_decay: Annotated[NonNegative, "weight decay; biases and norms have none unless decay_all=true"] = 1e-4
+    decay_all: Annotated[bool, "apply weight decay to biases and norms, too"] = False
+    lars_eta: Annotated[Positive, "trust coefficient of lars"] = 0.02
+    clip: Annotated[NonNegative, "largest norm of the gradient; 0: no clipping"] = 0.0
+    schedule: Annotated[
+        Literal["cosine", "constant", "restarts"], "schedule of the learning rate after the warm-up"
+    ] = "cosine"
+    warmup_epochs: Annotated[NonNegative, "epochs of linear warm-up of the learning rate"] = 10.0
+    restart_epochs: Annotated[Positive, "epochs per cycle, with schedule=restarts"] = 15.0
+    online_lr: Annotated[
+        Positive,
+        "learning rate of the online probe (SGD; sends the encoder no gradient)",
+    ] = 0.1
 
-    map_points: Annotated[int, Bounds(0, 5000), "images on the map of the report; 0: no map"] = 1000
+    map_points: Annotated[int, Bounds(0, 5000), "number of images on the map of the report; 0: no map"] = 1000
     log: Annotated[
-        tuple[Literal["tensorboard", "wandb"], ...] | None, "where metrics are also sent, beside metrics.jsonl"
+        tuple[Literal["tensorboard", "wandb"], ...] | None, "where to send metrics in addition to metrics.jsonl"
     ] = None
 
-    device: Annotated[str, "auto, cpu, cuda, cuda:1, mps"] = "auto"
+    device: Annotated[str, "device: auto, cpu, cuda, cuda:1, mps, ..."] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bf16"],
-        "auto: bf16 autocast (and TF32 products in the objective) on CUDA, else float32",
+        "precision: float32, bf16 (autocast), or auto, which is bf16 and TF32 in the objective on CUDA, else float32",
     ] = "auto"
-    compile: Annotated[bool | None, "the step as one CUDA graph; none: on CUDA, from 2,000 steps on"] = None
+    compile: Annotated[
+        bool | None, "run each step as one CUDA graph; none: on CUDA, if the run has 2,000 steps or more"
+    ] = None
     augment: Augment = field(default_factory=Augment)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -165,7 +208,7 @@ class Config:
 
     @property
     def scaled_lr(self) -> float:
-        """The learning rate as used, at the top of its schedule."""
+        """The learning rate after scaling, at the peak of its schedule."""
         ratio = self.batch_size / 256
         return self.lr * {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[self.lr_scaling]
 
@@ -177,7 +220,7 @@ SECTIONS: dict[str, type] = {"augment": Augment, "checkpoint": Checkpoint, "grap
 
 
 def flat(config: Config) -> dict[str, Any]:
-    """The dotted keys of a configuration and their values, method parameters included."""
+    """The dotted keys of a configuration and their values, including the method's parameters."""
     values: dict[str, Any] = {}
     for name in RUN_KEYS:
         section, dot, rest = name.partition(".")
