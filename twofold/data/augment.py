@@ -1,17 +1,19 @@
-"""Random views of a batch, made on its device, with every parameter drawn for each sample and view.
+"""Make random views of a batch on its device. Each sample and view has random parameters of its own.
 
-The trainer makes an `Augmenter`, whose `eval_transform` prepares images for evaluation. To add an augmentation, write
-one function at the end of this module, among the others in the order in which they are applied, decorate it with
-`@operation`, and give `Augment` in config/sections.py a key of its name, the probability.
+The trainer makes an `Augmenter`, whose `eval_transform` prepares images for evaluation. To add an augmentation, write a
+function at the end of this module, decorate it with `@operation`, and add a key of its name to `Augment` in
+config/sections.py: the probability. The operations are applied in the order in which they are defined.
 
-A draw is a hash of (seed, step, position, view, purpose), so a view does not depend on the rest of the batch. Nothing
-here asks the host for a value or has a shape that depends on one, so a CUDA graph can capture it. What the
-configuration turns off is left out when the Augmenter is made, and costs nothing.
+A random draw is a hash of (seed, step, position, view, purpose), so a view does not depend on the rest of the batch. No
+code here copies a value to the host or has a data-dependent shape, so a CUDA graph can capture it. Operations that the
+configuration disables are removed when the Augmenter is made and cost nothing.
 
-Of images with more than three channels the first three are taken for red, green and blue: jitter, grayscale and
-solarize change those alone. The channels after them share crop, flip, blur and noise with them, or are changed apart.
+If images have more than three channels, the first three are treated as red, green and blue. Jitter, grayscale and
+solarize change only those. The other channels share the other operations with them, or, with
+`augment.extra_scale`, have random parameters of their own.
 
-N images, V views of each, B = V·N (view by view), C channels, H×W the stored size, S the side of the views.
+In shapes, N is the number of images, V the number of views of each, B = V·N (view by view), C the number of channels,
+H×W the stored size, and S the side of the views.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,24 +27,32 @@ from twofold.config import Augment
 from twofold.data import colour, resample
 from twofold.keys import PerView
 
-RGB = len(colour.LUMA)  # red, green and blue, which are the first channels where there are as many
+RGB = len(colour.LUMA)  # the number of colour channels
 Draws = dict[str, Tensor]  # purpose → [V, N], uniform in [0, 1); "noise" → keys [V, N, C·S·S]
 
 
 @dataclass(frozen=True)
 class EvalTransform:
-    """Images as evaluation sees them: whole, `image_size` wide and high, normalised by `mean` and `std` `[C]`."""
+    """Prepares images for evaluation: resizes the uncropped image and normalises it.
+
+    Parameters
+    ----------
+    image_size
+        The side S of the result.
+    mean, std
+        Mean and standard deviation of each channel `[C]`, for pixels from 0 to 1.
+    """
 
     image_size: int
-    mean: Tensor  # of pixels from 0 to 1
+    mean: Tensor
     std: Tensor
 
     def __call__(self, images: Tensor) -> Tensor:
-        """uint8 `[N, C, H, W]` → float32 `[N, C, S, S]`."""
+        """Turn uint8 images `[N, C, H, W]` into float32 `[N, C, S, S]`."""
         return self.normalise(resample.resize(images, self.image_size) / 255)
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """Pixels from 0 to 1, `[..., C, S, S]`."""
+        """Normalise pixels from 0 to 1, `[..., C, S, S]`."""
         return (pixels - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)
 
     def to(self, device: torch.device | str) -> "EvalTransform":
@@ -50,7 +60,25 @@ class EvalTransform:
 
 
 class Augmenter:
-    """`augmenter(images, position, step)` makes the views that the network sees; `plain(images)` is for evaluation."""
+    """Makes the random views of training: `augmenter(images, position, step)`.
+
+    Parameters
+    ----------
+    augment
+        The configuration of the augmentation.
+    views
+        The number V of views.
+    image_size
+        The side S of the views.
+    mean, std
+        Mean and standard deviation of each channel `[C]`, for pixels from 0 to 1, on the device of the images.
+    seed
+        The seed of the random draws.
+    first_view
+        The number of the first view.
+    is_extra
+        Whether the images are the channels that follow the colours. They have random draws of their own.
+    """
 
     def __init__(
         self,
@@ -64,10 +92,6 @@ class Augmenter:
         first_view: int = 0,
         is_extra: bool = False,
     ) -> None:
-        """`mean` and `std` `[C]` lie where the images will be (see `to`). `first_view` is the number of the first.
-
-        `is_extra`: these are channels that come after the colours of images; they have draws of their own.
-        """
         self.augment, self.image_size, self.seed = augment, image_size, seed
         self.first_view, self.is_extra = first_view, is_extra
         self.eval_transform = EvalTransform(image_size, mean.to(torch.float32), std.to(torch.float32))
@@ -78,25 +102,25 @@ class Augmenter:
         names = ("brightness", "contrast", "saturation", "hue") if self.has_colour else ("brightness", "contrast")
         self.jittered = tuple(name for name in names if getattr(augment, name) > 0)
         possible = [operation for operation in OPERATIONS if operation.is_possible(self)]
-        # Mirroring is part of the crop, and costs nothing there.
+        # Flipping is part of the crop, where it costs nothing.
         chances = {"flip": augment.flip} | {
             operation.name: getattr(augment, operation.name) for operation in possible if operation.has_chance
         }
         every = {name: per_view(value, first_view + views)[first_view:] for name, value in chances.items()}
         device = mean.device
         self.chance = {name: torch.tensor([p], device=device).float().T for name, p in every.items() if any(p)}
-        # What is left out is not computed, and nothing is drawn for it.
+        # Operations with probability 0 are not computed, and no random numbers are drawn for them.
         self.operations = tuple(
             operation for operation in possible if operation.name in self.chance or not operation.has_chance
         )
         self.drawn = self._purposes()
         prefix = "augment.extra" if is_extra else "augment"
-        # Hashed here: a compiler cannot look into the hash of a text.
+        # The purposes are hashed here, because torch.compile cannot trace the hash of a string.
         hashes = [counter.purpose(f"{prefix}.{name}") for name in self.drawn]
         self.noise = counter.purpose(f"{prefix}.noise")
         self.purpose = torch.tensor(hashes, dtype=torch.int64, device=device).view(-1, 1, 1)
         self.view = torch.arange(first_view, first_view + views, device=device).view(-1, 1)
-        # Kept, not made where it is used: a compiler would count it in 32 bits, and the hash needs 64.
+        # Stored as a tensor: torch.compile would compute a local range in 32 bits, and the hash needs 64.
         self.element = torch.arange(channels * image_size**2 if augment.noise > 0 else 0, device=device)
 
     def to(self, device: torch.device | str) -> "Augmenter":
@@ -113,7 +137,7 @@ class Augmenter:
         )
 
     def small_crops(self) -> "Augmenter | None":
-        """An Augmenter for the small crops of multi-crop, numbered after these views; None where there are none."""
+        """Return the Augmenter of the small crops of multi-crop, whose view numbers follow these, or None."""
         if self.augment.local_views == 0:
             return None
         return Augmenter(
@@ -127,14 +151,21 @@ class Augmenter:
         )
 
     def __call__(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
-        """Normalised views, float32 `[V, N, C, S, S]`, of uint8 images `[N, C, H, W]`.
+        """Make normalised views, float32 `[V, N, C, S, S]`.
 
-        `position` `[N]` is the place of each in the global batch, `step` `[]` the number of the training step.
+        Parameters
+        ----------
+        images
+            uint8 `[N, C, H, W]`.
+        position
+            The position of each image in the global batch, int64 `[N]`.
+        step
+            The number of the training step, int64 `[]`.
         """
         return self.eval_transform.normalise(self.pixels(images, position, step))
 
     def pixels(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
-        """The same views before normalisation, from 0 to 1."""
+        """Make the same views without normalisation: pixels from 0 to 1."""
         if self.extra is None:
             return self._pixels(images, position, step)
         first = self._pixels(images[:, :RGB], position, step)
@@ -148,7 +179,7 @@ class Augmenter:
         return x.view(len(self.view), *images.shape[:2], self.image_size, self.image_size).clamp(0, 1)
 
     def _applied(self, operation: "Operation", x: Tensor, draws: Draws) -> Tensor:
-        """To the channels that have colour alone where the operation is of colours; to all where none have."""
+        """Apply an operation. A colour operation changes only the colour channels, if there are any."""
         if not operation.of_colours or x.shape[1] == self.colour_channels:
             return operation.apply(self, x, draws)
         changed = operation.apply(self, x[:, : self.colour_channels], draws)
@@ -193,11 +224,11 @@ class Augmenter:
         return draws
 
     def chosen(self, name: str, draws: Draws) -> Tensor:
-        """Which views the operation changes, bool `[V, N]`."""
+        """Return which views the operation changes, bool `[V, N]`."""
         return draws[name] < self.chance[name]
 
     def _cropped(self, images: Tensor, draws: Draws) -> Tensor:
-        """Crop, resize and mirror: `[B, C, S, S]`, still from 0 to 255."""
+        """Crop, resize and flip: `[B, C, S, S]` with pixels from 0 to 255."""
         if not self.augment.crops:
             x = resample.resize(images, self.image_size).repeat(len(self.view), 1, 1, 1)
             if "flip" in self.chance:
@@ -221,30 +252,30 @@ class Augmenter:
         rows = resample.axis_weights(top.T, (top + crop_height).T, height, self.image_size, kernel)
         columns = resample.axis_weights(first.T, last.T, width, self.image_size, kernel)
         x = resample.separable(images, rows, columns).flatten(0, 1)
-        return x if kernel == "bilinear" else x.clamp(0, 255)  # a cubic overshoots at edges
+        return x if kernel == "bilinear" else x.clamp(0, 255)  # bicubic interpolation overshoots at edges
 
 
 def per_view(value: PerView, views: int) -> tuple[float, ...]:
-    """One value for each view; a list shorter than the views starts again."""
+    """Return one value for each view. A tuple that is shorter than the number of views is repeated."""
     listed = value if isinstance(value, tuple) else (value,)
     return tuple(listed[view % len(listed)] for view in range(views))
 
 
 def uniform_between(low: float, high: float, draw: Tensor) -> Tensor:
-    """A uniform draw from [0, 1) brought to [low, high)."""
+    """Scale a uniform draw from [0, 1) to [low, high)."""
     return low + (high - low) * draw
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One augmentation of views that are cropped already."""
+    """One augmentation of cropped views."""
 
     name: str
-    apply: Callable[[Augmenter, Tensor, Draws], Tensor]  # float32 [B, C, S, S] from 0 to 1 → the same, changed
-    has_chance: bool  # the configuration has a probability under this name; `chosen` says whom it met
-    of_colours: bool  # only of channels that have colour, where some have
+    apply: Callable[[Augmenter, Tensor, Draws], Tensor]  # maps float32 [B, C, S, S] from 0 to 1 to the same shape
+    has_chance: bool  # whether the configuration has a probability of this name; `chosen` returns the drawn views
+    of_colours: bool  # whether it changes only the colour channels, if there are any
     is_possible: Callable[[Augmenter], bool]
-    draws: Callable[[Augmenter], Sequence[str]]  # purposes of further draws
+    draws: Callable[[Augmenter], Sequence[str]]  # the purposes of further random draws
 
 
 OPERATIONS: list[Operation] = []  # in the order in which they are applied
@@ -325,5 +356,5 @@ def _solarize(views: Augmenter, x: Tensor, draws: Draws) -> Tensor:
 
 @operation("noise", has_chance=False, is_possible=lambda views: views.augment.noise > 0)
 def _noise(views: Augmenter, x: Tensor, draws: Draws) -> Tensor:
-    # Its draws are keys, of which every pixel has one: `_draw` makes them.
+    # draws["noise"] contains one hash key for each pixel (see `_draw`).
     return x + views.augment.noise * counter.normal(draws["noise"]).view_as(x)

@@ -1,7 +1,8 @@
-"""Colour of a batch in which every sample has parameters of its own: what `data/augment.py` does to colours.
+"""Colour operations of `data/augment.py` on a batch, with separate parameters for each sample.
 
-Images are float32 `[B, C, H, W]` from 0 to 1, parameters `[B]`. Saturation, hue and dropping colour need red, green and
-blue; with another number of channels there are only brightness and contrast, and grey is the mean over channels.
+Images are float32 `[B, C, H, W]` from 0 to 1, and parameters are `[B]`. Saturation, hue and grayscale need red, green
+and blue channels. For another number of channels, only brightness and contrast exist, and grey is the mean over the
+channels.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def luma(images: Tensor) -> Tensor:
-    """Grey `[B, 1, H, W]`; of colour images as Pillow's "L"."""
+    """Return the grey image `[B, 1, H, W]`. RGB images are weighted as in Pillow's mode "L"."""
     if images.shape[1] != len(LUMA):
         return images.mean(1, keepdim=True)
     red, green, blue = images.split(1, dim=1)
@@ -21,7 +22,7 @@ def luma(images: Tensor) -> Tensor:
 
 
 def turn_hue(images: Tensor, turn: Tensor) -> Tensor:
-    """Turn the hue of HSV by `turn` of a full circle; value and saturation stay."""
+    """Rotate the hue of HSV by `turn`, in units of a full circle. Value and saturation do not change."""
     red, green, blue = images.split(1, dim=1)
     value = images.amax(1, keepdim=True)
     chroma = value - images.amin(1, keepdim=True)
@@ -29,22 +30,31 @@ def turn_hue(images: Tensor, turn: Tensor) -> Tensor:
     difference = torch.where(most_red, green - blue, torch.where(most_green, blue - red, red - green))
     corner = torch.where(most_red, 0.0, torch.where(most_green, 2.0, 4.0))
     hue = corner + difference / torch.where(chroma > 0, chroma, 1.0) + 6 * turn.view(-1, 1, 1, 1)
-    # A channel is at its top within 1/6 of a circle of its own hue, and 5, 3, 1 bring red, green, blue to that place.
+    # A channel is at its maximum within 1/6 of a circle around its own hue. The offsets 5, 3, 1 of red, green and blue
+    # align these maxima.
     channel = torch.arange(5, 0, -2, device=images.device).view(1, 3, 1, 1)
     k = torch.remainder(channel + hue, 6)
     return value - chroma * torch.minimum(k, 4 - k).clamp(0, 1)
 
 
 def jitter(images: Tensor, factors: Mapping[str, Tensor], order: Mapping[str, Tensor]) -> Tensor:
-    """Change brightness, contrast, saturation (factors; 1: no change) and hue (part of a circle; 0: no change).
+    """Change brightness, contrast, saturation and hue, in a separate order for each sample.
 
-    Only what `factors` names is done, for each sample from the least to the largest value of `order`.
+    Parameters
+    ----------
+    images
+        float32 `[B, 3, H, W]`, or any number of channels if `factors` contains only brightness and contrast.
+    factors
+        The factor `[B]` of each operation by its name; 1 changes nothing. For hue, it is a rotation in units of a full
+        circle; 0 changes nothing. Operations that are missing here are skipped.
+    order
+        A value `[B]` for each operation. In each sample, the operation with the smallest value comes first.
     """
     blends = {name: factor for name, factor in factors.items() if name != "hue"}
     if "hue" not in factors:
         return _blend_all(images, blends, order)
-    # Hue takes the most time, and its place among the rest differs by sample. It is computed once: first what comes
-    # before it in each sample, then hue, then the others.
+    # Hue is the slowest operation, and its rank differs between samples. To compute it once, first apply the operations
+    # that precede it in each sample, then hue, then the others.
     early = {name: order[name] < order["hue"] for name in blends}
     before = {name: torch.where(early[name], factor, 1.0) for name, factor in blends.items()}
     after = {name: torch.where(early[name], 1.0, factor) for name, factor in blends.items()}
@@ -63,7 +73,10 @@ def _blend_all(images: Tensor, factors: Mapping[str, Tensor], order: Mapping[str
 
 
 def _blend(x: Tensor, factors: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> Tensor:
-    """clamp(f·x + (1-f)·other), `other` black, the mean grey, or the grey image, as `here` says for each sample."""
+    """Return clamp(f·x + (1-f)·other). For each sample, `here` selects the operation, and with it `other`.
+
+    `other` is black for brightness, the mean grey for contrast, and the grey image for saturation.
+    """
     factor = torch.ones_like(next(iter(factors.values())))
     for name, value in factors.items():
         factor = torch.where(here[name], value, factor)
@@ -71,16 +84,17 @@ def _blend(x: Tensor, factors: Mapping[str, Tensor], here: Mapping[str, Tensor])
     if "contrast" in factors or "saturation" in factors:
         grey = luma(x)
         if "contrast" in factors:
-            # Rows first: a sum over one whole image may be split between threads when the batch is that image alone.
+            # Sum over rows first: if the batch is a single image, torch may split one sum over all pixels between
+            # threads, and the result would depend on the batch size.
             other = torch.where(here["contrast"], grey.mean(3, keepdim=True).mean(2, keepdim=True), other)
         if "saturation" in factors:
             other = torch.where(here["saturation"], grey, other)
-    # lerp, since it leaves x as it is, to the last bit, where the factor is 1.
+    # lerp returns x exactly, to the last bit, where the factor is 1.
     return torch.lerp(other, x, factor).clamp(0, 1)
 
 
 def _ranks(order: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """How many come before each; of two equal values the first named comes first."""
+    """Return the rank of each operation in its sample. For equal values, the operation that is named first wins."""
     names = list(order)
     return {
         name: sum(
@@ -95,10 +109,10 @@ def _ranks(order: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def grayscale(images: Tensor, apply: Tensor) -> Tensor:
-    """Colour images where `apply` `[B]`, as three equal channels."""
+    """Replace the images where `apply` `[B]` is true by their grey image, with three equal channels."""
     return torch.where(apply.view(-1, 1, 1, 1), luma(images), images)
 
 
 def solarize(images: Tensor, apply: Tensor) -> Tensor:
-    """Invert the pixels of one half and brighter, where `apply` `[B]`."""
+    """Invert all pixels of at least 0.5 in the images where `apply` `[B]` is true."""
     return torch.where(apply.view(-1, 1, 1, 1) & (images >= 0.5), 1 - images, images)

@@ -1,7 +1,8 @@
-"""Batches as a function of (seed, step): nothing is kept between steps, so a run continues from any of them.
+"""Batches as a function of (seed, step). There is no state between steps, so a run can resume at any step.
 
-The trainer makes a `Loader` of its training images and asks it for the batch of each step; `cuda/step_graph.py` has it
-fill tensors of its own. `BatchOrder` alone says which rows a step has, also for the report and the rows of a head.
+The trainer makes a `Loader` of its training images and requests the batch of each step. `cuda/step_graph.py` lets the
+`Loader` fill tensors of a CUDA graph. `BatchOrder` determines the rows of each step; the report and the per-image
+classifier also use it.
 """
 
 import copy
@@ -19,7 +20,7 @@ from twofold.types import Batch
 
 
 def suggested_batch_size(images: int) -> int:
-    """The largest power of two that is at most half the images, and at least 2: two steps or more in an epoch."""
+    """Return the largest power of two that gives at least two steps per epoch; it is at least 2."""
     return max(2, 2 ** ((images // 2).bit_length() - 1)) if images >= 2 else 2
 
 
@@ -30,11 +31,25 @@ def refuse_large_batch(batch_size: int, images: int) -> None:
         )
 
 
-Share = Callable[[int, torch.device], Tensor]  # the size of a batch, a device → the positions wanted of it, there
+Share = Callable[[int, torch.device], Tensor]  # (size of a batch, device) → positions of this process's samples
 
 
 class BatchOrder:
-    """Which rows make the batch of a step, for samples with these stable indices `[n]`; with `share`, which of them."""
+    """The rows of the batch of each step.
+
+    Parameters
+    ----------
+    index
+        The stable indices of the samples, int64 [n].
+    batch_size
+        The number of samples in a batch, over all processes.
+    seed
+        The seed of the order.
+    drop_last
+        Whether to drop a last batch that is smaller than the others. A last batch of one sample is always dropped.
+    share
+        Selects the samples of this process. None selects all.
+    """
 
     def __init__(
         self, index: Tensor, *, batch_size: int, seed: int, drop_last: bool, share: Share | None = None
@@ -47,13 +62,13 @@ class BatchOrder:
         self._current: tuple[int, Tensor] | None = None
 
     def on_host(self) -> "BatchOrder":
-        """The same order, of whole batches; its rows are known without asking the device."""
+        """Return the same order on the host, for complete batches of all processes."""
         other = copy.copy(self)
         other.index, other._current, other.share = self.index.cpu(), None, None
         return other
 
     def permutation(self, epoch: int) -> Tensor:
-        """The epoch's permutation of the rows, int64 [n]; kept for the current epoch."""
+        """Return the epoch's permutation of the rows, int64 [n]. It is cached for the current epoch."""
         current = self._current
         if current is None or current[0] != epoch:
             current = epoch, counter.permutation(counter.key(self.seed, epoch, self.index, "order"))
@@ -61,32 +76,32 @@ class BatchOrder:
         return current[1]
 
     def rows(self, step: int) -> Tensor:
-        """The rows of the step's batch that are wanted here, int64 [N]."""
+        """Return the rows of this process in the step's batch, int64 [N]."""
         epoch, place = divmod(step, self.steps_per_epoch)
         start = place * self.batch_size
         rows = self.permutation(epoch)[start : start + self.batch_size]
         return rows if self.share is None else rows.index_select(0, self.positions(step, self.index.device))
 
     def positions(self, step: int, device: torch.device) -> Tensor:
-        """Where the step's rows stand in its batch."""
+        """Return the positions of these rows in the step's batch, int64 [N]."""
         size = self.batch_size_of(step)
         return torch.arange(size, device=device) if self.share is None else self.share(size, device)
 
     def size(self, step: int) -> int:
-        """How many rows the step has here."""
+        """Return the number of rows of this process in the step's batch."""
         size = self.batch_size_of(step)
         return size if self.share is None else len(self.share(size, self.index.device))
 
     def batch_size_of(self, step: int) -> int:
-        """How many rows the whole batch of the step has, whoever takes them."""
+        """Return the number of rows in the step's batch over all processes."""
         last = (step + 1) % self.steps_per_epoch == 0
         return self.last_batch_size if last else self.batch_size
 
 
 class Loader:
-    """`batch(step)` is the same whenever and wherever it is asked for. A last batch of one image is left out.
+    """Makes the batches of an `ImageStore`. `batch(step)` always returns the same batch for the same step.
 
-    Where the images are not on the store's device, the batches of the next steps are made ready in the background.
+    If the images are not on the store's device, the batches of the next steps are prefetched in the background.
     """
 
     def __init__(
@@ -98,7 +113,7 @@ class Loader:
         self.order = BatchOrder(index, batch_size=batch_size, seed=seed, drop_last=drop_last, share=share)
         self.steps_per_epoch = self.order.steps_per_epoch
         self.last_batch_size = self.order.last_batch_size
-        self._rows: Tensor | None = None  # an epoch's, at an address that a recorded step has been given
+        self._rows: Tensor | None = None  # the epoch's permutation, at a fixed address that a CUDA graph has recorded
         self._epoch: int | None = None
         self._prefetcher: Prefetcher | None = None
         if needs_prefetch(store):
@@ -106,11 +121,11 @@ class Loader:
 
     @property
     def on_device(self) -> bool:
-        """Whether the device can find a batch by itself: `set_epoch_of` the step, then `fill_on_device`."""
+        """Whether `fill_on_device` works, after `set_epoch_of`."""
         return self._prefetcher is None and self.order.share is None
 
     def set_epoch_of(self, step: int) -> None:
-        """Let `fill_on_device` find the batches of the step's epoch."""
+        """Prepare `fill_on_device` for the epoch of this step."""
         epoch = step // self.steps_per_epoch
         if self._epoch != epoch:
             rows = self.order.permutation(epoch)
@@ -118,13 +133,13 @@ class Loader:
             self._epoch = epoch
 
     def fill_on_device(self, step: Tensor, batch: Batch) -> None:
-        """`fill` with the full batch of a step that only the device knows; for a short one, with anything."""
-        assert self._rows is not None, "turn to the epoch first"
+        """Like `fill`, for a step number that is only on the device. A short batch is filled with arbitrary images."""
+        assert self._rows is not None, "call set_epoch_of first"
         place = step.remainder(self.steps_per_epoch) * self.order.batch_size + batch.position
         self._copy_rows(self._rows.index_select(0, place.clamp(max=len(self._rows) - 1)), batch)
 
     def batch(self, step: int) -> Batch:
-        """The step's batch in tensors of its own."""
+        """Return the step's batch in new tensors."""
         store, size = self.store, self.order.size(step)
         batch = Batch(
             images=torch.empty((size, *store.images.shape[1:]), dtype=torch.uint8, device=store.device),
@@ -136,9 +151,9 @@ class Loader:
         return batch
 
     def fill(self, step: int, batch: Batch) -> None:
-        """Write the step's images, index and labels into the tensors of `batch`, such as those a CUDA graph reads.
+        """Write the step's images, index and labels to the tensors of `batch`, for example those of a CUDA graph.
 
-        The device is never waited for, except where images travel to it and it is some steps behind.
+        The host waits for the device only if images are copied to it and it is several steps behind.
         """
         size = self.order.size(step)
         if len(batch.images) != size:
@@ -161,5 +176,5 @@ class Loader:
 
 
 def needs_prefetch(store: ImageStore) -> bool:
-    """Whether batches go to another device than the images are on, so that it pays to send them ahead of time."""
+    """Whether the images are on another device than the batches, so that prefetching saves time."""
     return store.images.device.type != store.device.type

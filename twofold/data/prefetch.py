@@ -1,11 +1,10 @@
-"""Batches of images that stay in host memory, gathered and sent to the GPU before they are asked for.
+"""Prefetch batches of images from host memory to the GPU.
 
-The `Loader` makes a `Prefetcher` where the images do not fit on the device. A thread gathers the rows of the next steps
-into a few slots of pinned memory that are used over and over. It knows nothing of the GPU: the caller's thread sends
-what is gathered, on a stream of its own, so that neither the end of a process nor the capture of a CUDA graph meets a
-call from another thread.
+The `Loader` makes a `Prefetcher` if the images do not fit on the device. A thread gathers the rows of the next steps
+into a few reused slots of pinned memory. It makes no CUDA calls: the caller's thread sends the gathered images, on a
+separate stream. So no CUDA call of another thread can disturb the exit of the process or the capture of a CUDA graph.
 
-N samples in a batch, C channels, H height, W width.
+In shapes, N is the number of samples in a batch, C the number of channels, H the height and W the width.
 """
 
 import threading
@@ -20,27 +19,27 @@ from torch import Tensor
 from twofold.data.gather import gather_rows
 
 DEPTH = 2  # batches ahead of the one in use
-JOIN_SECONDS = 10  # for a read that does not return, from a disk that went away, an ending process waits no longer
+JOIN_SECONDS = 10  # how long an exiting process waits for the thread, which a lost disk may block forever
 
 Place = TypeVar("Place")
 
 
 class Lookahead(Generic[Place]):
-    """Calls `work(step, place)` in a thread for one step after the other, as long as a place is free.
+    """Calls `work(step, place)` in a thread for each following step as long as a place is free.
 
-    An error of `work` is kept with its place, and raised when that is taken; then restart. The thread ends with this
-    object or with the process.
+    An error of `work` is raised when its place is taken. Call `restart` after an error. The thread ends together with
+    this object or with the process.
     """
 
     def __init__(self, work: Callable[[int, Place], None], places: Sequence[Place]) -> None:
         self._state = _SharedState(tuple(places))
-        # The thread knows the state and not this object, which could otherwise never be dropped.
+        # The thread refers to the state but not to this object, which could otherwise never be freed.
         self.thread = threading.Thread(target=self._state.serve, args=(work,), name="twofold-prefetch", daemon=True)
         self.close = weakref.finalize(self, _stop_thread, self._state, self.thread)
         self.thread.start()
 
     def restart(self, step: int) -> None:
-        """Go on from this step, with all places free again but the one that the thread is busy with."""
+        """Continue from this step. All places become free except the one that the thread is working on."""
         state = self._state
         with state.changed:
             state.round += 1
@@ -50,12 +49,12 @@ class Lookahead(Generic[Place]):
             state.changed.notify_all()
 
     def ready(self) -> bool:
-        """Whether `take` would return at once, and without an error."""
+        """Whether `take` would return immediately and without an error."""
         with self._state.changed:
             return bool(self._state.done) and self._state.done[0][1] is None
 
     def take(self) -> Place:
-        """The place of the next step, which is the caller's until it is given back."""
+        """Return the place of the next step. It belongs to the caller until `give_back`."""
         state = self._state
         with state.changed:
             state.changed.wait_for(lambda: state.done)
@@ -71,16 +70,16 @@ class Lookahead(Generic[Place]):
 
 
 class _SharedState(Generic[Place]):
-    """What the thread and its owner share; every access holds `changed`."""
+    """The state that the thread and its owner share. Every access must hold `changed`."""
 
     def __init__(self, places: tuple[Place, ...]) -> None:
         self.changed = threading.Condition()
         self.places = places
         self.free: list[Place] = []
-        self.busy: Place | None = None  # what the thread is working on
+        self.busy: Place | None = None  # the place that the thread is working on
         self.done: deque[tuple[Place, BaseException | None]] = deque()
         self.next = 0
-        self.round = 0  # the number of restarts: a result of an earlier round is of no use
+        self.round = 0  # the number of restarts; results of earlier rounds are discarded
         self.closed = False
 
     def serve(self, work: Callable[[int, Place], None]) -> None:
@@ -94,7 +93,7 @@ class _SharedState(Generic[Place]):
             error: BaseException | None = None
             try:
                 work(step, place)
-            except BaseException as caught:  # whatever it is, the one who waits has to hear of it
+            except BaseException as caught:  # any error must reach the thread that waits for the result
                 error = caught
             with self.changed:
                 self.busy = None
@@ -109,17 +108,17 @@ def _stop_thread(state: _SharedState[Place], thread: threading.Thread) -> None:
     with state.changed:
         state.closed = True
         state.changed.notify_all()
-    if thread is not threading.current_thread():  # a garbage collection may run in any thread
+    if thread is not threading.current_thread():  # garbage collection may run in any thread
         thread.join(JOIN_SECONDS)
 
 
 class BatchSlot:
-    """Memory for one batch on the host, and how it gets to a device that copies in the order in which it is asked."""
+    """Host memory for one batch. This base class is for devices that need no separate copy."""
 
     def __init__(self, batch_size: int, image_shape: Sequence[int], *, pinned: bool = False) -> None:
         self.images_NCHW = torch.empty((batch_size, *image_shape), dtype=torch.uint8, pin_memory=pinned)
         self.rows_N = torch.empty(batch_size, dtype=torch.int64, pin_memory=pinned)
-        self.size = 0  # of the batch that is in it: the last of an epoch may be short
+        self.size = 0  # the size of the current batch; the last of an epoch may be short
 
     def gather_batch(self, images: Tensor, rows: Tensor) -> None:
         self.size = len(rows)
@@ -127,21 +126,21 @@ class BatchSlot:
         gather_rows(images, rows, self.images_NCHW[: self.size])
 
     def send(self) -> None:
-        """Begin to copy to the device what was gathered."""
+        """Start to copy the gathered batch to the device."""
 
     def receive(self) -> tuple[Tensor, Tensor]:
-        """Images and rows, for work that is asked for next, until `consumed`."""
+        """Return images and rows. They are valid for work that is queued before the call of `consumed`."""
         return self.images_NCHW[: self.size], self.rows_N[: self.size]
 
     def consumed(self) -> None:
-        """All work that reads what was received has been asked for."""
+        """State that all work that reads the received tensors is queued."""
 
     def wait(self) -> None:
-        """Until the host memory may be written to again."""
+        """Wait until the host memory may be overwritten."""
 
 
 class CudaBatchSlot(BatchSlot):
-    """With a copy on the device, made on a stream of its own, while the computation runs."""
+    """A slot with a copy on the GPU. The copy runs on a separate stream and overlaps with the computation."""
 
     def __init__(
         self, batch_size: int, image_shape: Sequence[int], device: torch.device, stream: torch.cuda.Stream
@@ -167,7 +166,7 @@ class CudaBatchSlot(BatchSlot):
         consumer = torch.cuda.current_stream(self.device)
         consumer.wait_event(self.arrival)
         for tensor in (self.device_images_NCHW, self.device_rows_N):
-            tensor.record_stream(consumer)  # else its memory could go to others while it is read, if this is dropped
+            tensor.record_stream(consumer)  # if this slot is freed, its memory is not reused while work still reads it
         return self.device_images_NCHW[: self.size], self.device_rows_N[: self.size]
 
     def consumed(self) -> None:
@@ -178,10 +177,10 @@ class CudaBatchSlot(BatchSlot):
 
 
 class Prefetcher:
-    """Takes the images of one step after the other to a device, with those of the next steps on their way."""
+    """Copies the images of one step after another to a device, and prefetches those of the next steps."""
 
     def __init__(self, images: Tensor, rows: Callable[[int], Tensor], batch_size: int, device: torch.device) -> None:
-        """`rows(step)` are the step's rows of `images`, both in host memory; it is called from a thread."""
+        """`rows(step)` returns the step's rows of `images`, both in host memory. It is called from a thread."""
         shape = images.shape[1:]
         self._slots: list[BatchSlot]
         if device.type == "cuda":
@@ -189,17 +188,17 @@ class Prefetcher:
             self._slots = [CudaBatchSlot(batch_size, shape, device, stream) for _ in range(DEPTH + 1)]
         else:
             self._slots = [BatchSlot(batch_size, shape) for _ in range(DEPTH + 1)]
-        self._next: int | None = None  # the step that is expected
-        self._sent: deque[BatchSlot] = deque()  # the next steps, in their order
-        self._used: BatchSlot | None = None  # of the step before, perhaps still on its way
+        self._next: int | None = None  # the expected next step
+        self._sent: deque[BatchSlot] = deque()  # the slots of the next steps, in order
+        self._used: BatchSlot | None = None  # the slot of the previous step, whose copy may still be running
         self.lookahead = Lookahead(lambda step, slot: slot.gather_batch(images, rows(step)), self._slots)
 
     def fill(self, step: int, images_NCHW: Tensor) -> Tensor:
-        """Write the step's images into a tensor on the device, and return its rows `[N]`, on the device too.
+        """Write the step's images to a tensor on the device, and return its rows `[N]` on the device.
 
-        The host waits where the images have not been gathered, and for a device that is some steps behind.
+        The host waits if the images are not gathered yet, or if the device is several steps behind.
         """
-        expected, self._next = self._next, None  # after an error or an interruption, begin anew
+        expected, self._next = self._next, None  # after an error or an interrupt, the next call restarts
         if step != expected:
             self._restart(step)
         elif self._used is not None:

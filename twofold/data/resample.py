@@ -1,11 +1,12 @@
-"""Geometry of a batch in which every sample has parameters of its own: crop, resize, mirror, affine maps and blur.
+"""Geometric operations on a batch, with separate parameters for each sample: crop, resize, flip, affine maps and blur.
 
-`data/augment.py` makes the views with these, reports resize images, and `EvalTransform` images for evaluation.
+`data/augment.py` uses them for views and evaluation, and reports use them to resize images.
 
-Crop, resize, mirror and blur are linear along rows and along columns, so each is a pair of small matrices for each
-sample, applied by two batched matrix products. Rotation and shear are not separable and sample the image once.
+Crop, resize, flip and blur are separable: each is a pair of small matrices for each sample, one for rows and one for
+columns, applied by two batched matrix products. Rotation and shear are not separable and use `grid_sample`.
 
-N images, V views of each, B = V·N, C channels, H×W the stored size, S the side of the result.
+In shapes, N is the number of images, V the number of views of each, B = V·N, C the number of channels, H×W the stored
+size, and S the side of the result.
 """
 
 import math
@@ -27,10 +28,26 @@ def crop_boxes(
     scale: tuple[float, float],
     ratios: tuple[float, float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Random crops of whole pixels (top, left, height, width) `[...]` from uniform draws in [0, 1).
+    """Compute random crops with integer pixel coordinates.
 
-    `area` and `ratio` are `[attempts, ...]`: the first attempt that fits inside the image is taken; where none does,
-    the largest central crop whose ratio is allowed. The area is uniform in `scale`, the ratio log-uniform.
+    Parameters
+    ----------
+    area, ratio
+        Uniform draws in [0, 1), `[attempts, ...]`. The first attempt that fits into the image is used. If none fits,
+        the result is the largest central crop with an allowed ratio.
+    top, left
+        Uniform draws in [0, 1), `[...]`, for the position of the crop.
+    size
+        Height and width of the image.
+    scale
+        The range of the crop's area as a share of the image, sampled uniformly.
+    ratios
+        The range of width / height, sampled log-uniformly.
+
+    Returns
+    -------
+    tuple of Tensor
+        Top, left, height and width `[...]`.
     """
     height, width = size
     pixels = (scale[0] + (scale[1] - scale[0]) * area) * (height * width)
@@ -46,7 +63,7 @@ def crop_boxes(
     central_height = max(1, min(height, round(width / nearest_ratio)))
     crop_width = torch.where(found, crop_width.gather(0, first)[0], float(central_width))
     crop_height = torch.where(found, crop_height.gather(0, first)[0], float(central_height))
-    # A draw has 24 bits and is below 1, so its product with n is below n in float32 too: the crop stays inside.
+    # A draw has 24 bits and is below 1, so its product with n is below n in float32 too, and the crop stays inside.
     crop_top = torch.where(found, torch.floor(top * (height - crop_height + 1)), float((height - central_height) // 2))
     crop_left = torch.where(found, torch.floor(left * (width - crop_width + 1)), float((width - central_width) // 2))
     return crop_top, crop_left, crop_height, crop_width
@@ -57,7 +74,7 @@ def triangle(distance: Tensor) -> Tensor:
 
 
 def cubic(distance: Tensor) -> Tensor:
-    """Keys' kernel with a = -1/2, Pillow's BICUBIC: sharper than the triangle, and negative from 1 to 2."""
+    """Keys' cubic kernel with a = -1/2, as in Pillow's BICUBIC. It is negative from 1 to 2."""
     x = distance.abs()
     inner = (1.5 * x - 2.5) * x * x + 1
     outer = ((-0.5 * x + 2.5) * x - 4) * x + 2
@@ -68,10 +85,10 @@ KERNELS = {"bilinear": triangle, "bicubic": cubic}
 
 
 def axis_weights(first: Tensor, last: Tensor, size: int, out: int, interpolation: str = "bilinear") -> Tensor:
-    """Pillow's antialiased resize along one axis of `size` pixels: `[..., out, size]`, rows sum to 1.
+    """Return the matrices of Pillow's antialiased resize along one axis, `[..., out, size]`. Their rows sum to 1.
 
-    `first` and `last` `[...]` bound the interval that becomes `out` pixels; with `last < first` it comes out mirrored.
-    As in `Image.resize(box=...)`, pixels outside the interval, but inside the image, enter at its ends.
+    The interval from `first` to `last` `[...]` of an axis with `size` pixels becomes `out` pixels. If `last < first`,
+    the result is mirrored. As in `Image.resize(box=...)`, pixels just outside the interval contribute at its ends.
     """
     scale = (last - first)[..., None] / out
     centre = first[..., None] + scale * (torch.arange(out, device=first.device) + 0.5)
@@ -82,19 +99,20 @@ def axis_weights(first: Tensor, last: Tensor, size: int, out: int, interpolation
 
 
 def full_axis_weights(size: int, out: int, device: torch.device) -> Tensor:
-    """`axis_weights` `[out, size]` of the whole axis."""
+    """Return the `axis_weights` `[out, size]` that resize the full axis."""
     return axis_weights(torch.zeros((), device=device), torch.full((), float(size), device=device), size, out)
 
 
 def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """rows · image · columnsᵀ for every view: images `[N, C, H, W]`, rows `[N, V, S, H]`, columns `[N, V, S, W]`.
+    """Compute rows · image · columnsᵀ for each view.
 
-    Returns float32 `[V, N, C, S, S]`. The views of an image share one product, so that the image is not copied V times.
+    Images are `[N, C, H, W]`, rows `[N, V, S, H]`, columns `[N, V, S, W]`, and the result is float32 `[V, N, C, S, S]`.
+    The views of an image share one product, so the image is not copied V times.
     """
     n, v, s, h = rows.shape
     c, w = images.shape[1], images.shape[3]
     x = images.transpose(1, 2).to(torch.float32, memory_format=torch.contiguous_format).reshape(n, h, c * w)
-    # Autocast would do the products in bfloat16, which has no room for the 256 levels of a pixel.
+    # Autocast would compute the products in bfloat16, which cannot represent the 256 levels of a pixel.
     with torch.autocast(images.device.type, enabled=False):
         x = torch.bmm(rows.reshape(n, v * s, h), x)
         x = torch.bmm(x.view(n * v, s * c, w), columns.reshape(n * v, -1, w).transpose(1, 2))
@@ -102,7 +120,7 @@ def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def resize(images: Tensor, out: int) -> Tensor:
-    """The whole images `[N, C, H, W]` as `[N, C, out, out]` float32, antialiased bilinear."""
+    """Resize images `[N, C, H, W]` to float32 `[N, C, out, out]`, with antialiased bilinear interpolation."""
     height, width = images.shape[2:]
     if height == out and width == out:
         return images.to(torch.float32)
@@ -112,37 +130,49 @@ def resize(images: Tensor, out: int) -> Tensor:
 
 
 def affine(images: Tensor, degrees: Tensor, shear: Tensor, zoom: Tensor, right: Tensor, down: Tensor) -> Tensor:
-    """Zoom, then shear along x, then rotate, about the centre, then shift; bilinear, black outside.
+    """Zoom, shear along x and rotate about the centre, in this order, and then shift.
 
-    images `[B, C, S, S]`, parameters `[B]`: `degrees` counter-clockwise, `shear` in degrees, `zoom` > 1 enlarges,
-    `right` and `down` in parts of the side. What matters is the inverse: where an output pixel comes from.
+    The interpolation is bilinear, and pixels outside the image are black.
+
+    Parameters
+    ----------
+    images
+        `[B, C, S, S]`.
+    degrees
+        The counter-clockwise rotation in degrees, `[B]`.
+    shear
+        The shear angle in degrees, `[B]`.
+    zoom
+        The scale, `[B]`; above 1 enlarges.
+    right, down
+        The shift as a share of the side, `[B]`.
     """
     b, _, side, _ = images.shape
     angle, slant = torch.deg2rad(degrees), torch.tan(torch.deg2rad(shear))
     cos, sin = torch.cos(angle) / zoom, torch.sin(angle) / zoom
-    # Coordinates from -1 to 1, as grid_sample has them.
+    # Coordinates from -1 to 1, as grid_sample expects. The inverse map finds the source of each output pixel.
     place = (2 * torch.arange(side, device=images.device) + 1) / side - 1
     x = (place - 2 * right[:, None])[:, None, :]
     y = (place - 2 * down[:, None])[:, :, None]
     cos, sin, slant = (value.view(b, 1, 1) for value in (cos, sin, slant))
     source_x = (cos - slant * sin) * x - (sin + slant * cos) * y
     source_y = sin * x + cos * y
-    grid = torch.stack(
-        [source_x, source_y], dim=1
-    )  # innermost, where grid_sample has them, they would be slow to write
+    # grid_sample expects the coordinates in the last dimension, where writing them would be slow.
+    grid = torch.stack([source_x, source_y], dim=1)
     return F.grid_sample(images, grid.movedim(1, -1), mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 def gaussian_weights(sigma: Tensor, size: int, largest_sigma: float) -> Tensor:
-    """Gaussian blur along one axis as matrices `[B, size, size]`, mirrored at the border pixel; sigma `[B]`, in pixels.
+    """Return the matrices `[B, size, size]` of a Gaussian blur along one axis, which mirrors at the border pixel.
 
-    The kernel reaches 4 `largest_sigma` (at most size - 1) for every sample, so its shape does not depend on `sigma`.
+    `sigma` `[B]` is in pixels. For each sample, the kernel reaches 4 `largest_sigma` (at most size - 1), so its shape
+    does not depend on `sigma`.
     """
     radius = min(math.ceil(4 * largest_sigma), size - 1)
     distance = torch.arange(radius + 1, device=sigma.device)
     kernel = torch.exp(-0.5 * (distance / sigma[:, None]) ** 2)
     kernel = kernel / (2 * kernel.sum(1, keepdim=True) - 1)
-    kernel = F.pad(kernel, (0, 1))  # the last entry stands for every distance out of reach
+    kernel = F.pad(kernel, (0, 1))  # the last entry, 0, is for all larger distances
 
     pixel = torch.arange(size, device=sigma.device)
     out, source = pixel[:, None], pixel[None, :]
@@ -154,6 +184,6 @@ def gaussian_weights(sigma: Tensor, size: int, largest_sigma: float) -> Tensor:
 
 
 def blur(images: Tensor, sigma: Tensor, largest_sigma: float) -> Tensor:
-    """Gaussian blur of images `[B, C, S, S]`, with a `sigma` `[B]` for each."""
+    """Blur images `[B, C, S, S]` by a Gaussian with a separate `sigma` `[B]` for each."""
     weights = gaussian_weights(sigma, images.shape[-1], largest_sigma)[:, None]
     return separable(images, weights, weights)[0]

@@ -113,7 +113,7 @@ def test_groups_of_the_list_are_a_graph(desk: Path) -> None:
     store = load_data(open_source(path), image_size=8, channels=3, test_fraction=0).train
     assert group_numbers(Graph(source="groups"), store).tolist() == [0, -1, 0, 1]
     bare = load_data(open_source(desk / "scans"), image_size=8, channels=3, test_fraction=0).train
-    with pytest.raises(TwofoldError, match="column called group"):
+    with pytest.raises(TwofoldError, match="a column 'group'"):
         group_numbers(Graph(source="groups"), bare)
 
 
