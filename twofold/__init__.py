@@ -1,4 +1,12 @@
-"""Twofold: self-supervised learning of image representations."""
+"""Twofold: self-supervised learning of image representations.
+
+Examples
+--------
+>>> import twofold
+>>> run = twofold.pretrain("photos/", method="simclr", epochs=100)  # doctest: +SKIP
+>>> twofold.probe(run)["rows"][0]["top1"]  # doctest: +SKIP
+>>> encoder = twofold.load_encoder(run)  # doctest: +SKIP
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
     from twofold.verbs.resume import resume
     from twofold.verbs.search import search
 
-# Where the names are that are no verb; a verb is a module of twofold.verbs with a function of its own name.
+# The modules of the names that are not verbs. A verb is a function in the module of twofold.verbs with the same name.
 _HOMES = {
     "Config": "config",
     "Run": "runs.run",
@@ -49,7 +57,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Late, so that `import twofold` and `twofold --help` do not wait for torch.
+    # Imported on first use, so that `import twofold` and `twofold --help` do not wait for torch.
     if name == "methods":
         return import_module("twofold.methods")
     if name in __all__:

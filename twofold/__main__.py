@@ -1,11 +1,13 @@
-"""`python -m twofold` is `twofold`."""
+"""The program: `twofold` and `python -m twofold`."""
 
 import signal
 
 
 def main() -> None:
-    # Ctrl-C just ends the program, until there is something to say: an import cut short raises errors of any kind.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as in the background
+    # During the imports, Ctrl-C ends the program without a message: an interrupted import can raise any error.
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # otherwise SIGINT is ignored, as for background jobs
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from twofold.cli import main as run
 

@@ -64,7 +64,7 @@ def test_diagnose_takes_a_run_and_an_array(run: twofold.Run, tmp_path: Path) -> 
     of_file = twofold.diagnose(tmp_path / "rows.npy")["measures"]
     assert twofold.diagnose(rows)["measures"] == of_file
     assert twofold.diagnose(torch.from_numpy(rows))["measures"] == of_file
-    with pytest.raises(TwofoldError, match="the array holds int64 of shape 3x2"):
+    with pytest.raises(TwofoldError, match="the array contains int64 of shape 3x2"):
         twofold.diagnose(np.ones((3, 2), np.int64))
     with pytest.raises(TwofoldError, match="leave them out"):
         twofold.diagnose(rows, "digits")
@@ -121,7 +121,7 @@ def test_diagnose_sees_a_low_rank_of_equal_directions(rows: int, rank: int, dime
 def test_diagnose_says_which_eigenvalues_a_condition_number_is_of(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", rows_of_rank(6, 6))
     result = CliRunner().invoke(app, ["diagnose", str(tmp_path / "z.npy")], catch_exceptions=False)
-    assert "first eigenvalue over the 14th, or the last" in " ".join(result.stdout.split())
+    assert "first eigenvalue divided by the 14th" in " ".join(result.stdout.split())
 
 
 def test_diagnose_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
@@ -189,15 +189,15 @@ def test_diagnose_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["nowhere.npy"], "there is no file or run nowhere.npy"),
         (["RUN/encoder.safetensors"], "give DATA"),
-        (["plain.npy"], "embeddings are floats"),
+        (["plain.npy"], "embeddings must be floats"),
         (
             ["notes.txt"],
             "diagnose cannot read notes.txt: give a .npy, .npz, .csv, .parquet or .safetensors",
         ),
-        (["people.csv"], "people.csv cannot be read: a table of embeddings has columns f0, f1, …"),
-        (["cut.csv"], "cut.csv cannot be read: line 3 has 2 cells, and the heading 3"),
+        (["people.csv"], "people.csv cannot be read: there are no columns f0, f1, …"),
+        (["cut.csv"], "cut.csv cannot be read: line 3 has 2 cells, but the header has 3"),
         (["words.csv"], "words.csv cannot be read: could not convert string to float: 'x'"),
-        (["one.csv"], "embeddings are floats [rows, dimensions], two rows or more"),
+        (["one.csv"], "embeddings must be floats of shape [rows, dimensions] with at least two rows"),
     ],
 )
 def test_refusals(

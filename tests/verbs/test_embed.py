@@ -146,7 +146,7 @@ def test_without_pyarrow_it_says_what_to_install(desk: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("name", ["features.txt", "no/features.npz", "features"])
 def test_other_endings_and_missing_folders_are_refused_first(desk: Path, name: str) -> None:
-    with pytest.raises(twofold.TwofoldError, match=r"written as .npz, .parquet, .csv .*a folder that exists"):
+    with pytest.raises(twofold.TwofoldError, match=r"give a .npz, .parquet or .csv file in a folder that exists"):
         twofold.embed(desk / "run", "nowhere", desk / name)
 
 
@@ -208,5 +208,5 @@ def test_a_run_of_a_method_that_is_not_registered_here_is_good_for_all_but_train
     assert twofold.resume(run.path).path == run.path  # it is finished
     for name in ("results.json", "encoder.safetensors"):
         (run.path / name).unlink()
-    with pytest.raises(TwofoldError, match="trained with 'mine', a method that is not registered here: import"):
+    with pytest.raises(TwofoldError, match="trained with 'mine', a method that is not registered here: in Python, import"):
         twofold.resume(run.path)

@@ -18,7 +18,7 @@ def test_other_parquet_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     for columns in ({"age": [1, 2]}, {"features": [1.0, 2.0]}, {"features": [[1.0], [1.0, 2.0]]}):
         parquet.write_table(arrow.table(columns), path)
-        with pytest.raises(twofold.TwofoldError, match="cannot be read: embeddings are a column of lists"):
+        with pytest.raises(twofold.TwofoldError, match="cannot be read: there is no column 'features' with lists"):
             diagnose(path)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(twofold.TwofoldError, match="cannot be read"):

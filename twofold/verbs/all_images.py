@@ -40,9 +40,8 @@ def read_all_images(run: Path, config: Config, data: Any, display: Display) -> D
     read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display, rest=True)
     if read.skipped:
         first = read.skipped[0]
-        display.say(
-            f"{plural(len(read.skipped), 'image')} could not be read and are skipped, such as {first.path}: {first.reason}"
-        )
+        count = plural(len(read.skipped), "image")
+        display.say(f"{count} could not be read and are skipped; the first is {first.path}: {first.reason}")
     return read
 
 

@@ -133,9 +133,7 @@ def encoder_features(
     """Return the features `[images, dimensions]` of an encoder. `name` is what errors call it."""
     find_images = cache(partial(images_for, what, name, data))
     encoder = open_encoder(what, lambda: find_images()[0], module=module, image_size=image_size)
-    encoder = replace(
-        encoder, autocast=nullcontext
-    )  # spectra are computed from float32 features, at any precision of the run
+    encoder = replace(encoder, autocast=nullcontext)  # the spectrum is computed from float32 features for every run
     images = read_images(encoder, *find_images(), display)
     with display.stage("computing features", len(images)) as stage:
         return encoder.features(images, progress=stage)

@@ -34,9 +34,8 @@ def write_duplicates(path: Path, groups: Duplicates) -> Path:
     refuse_unwritable_groups(path)
     text = {".json": as_json, ".csv": as_csv, ".txt": as_text}[path.suffix](groups)
     with files.writing(path):
-        write_atomically(
-            path, text.encode("utf-8", "backslashreplace").decode()
-        )  # file names may have bytes that are not UTF-8
+        # File names may have bytes that are not UTF-8.
+        write_atomically(path, text.encode("utf-8", "backslashreplace").decode())
     return path
 
 

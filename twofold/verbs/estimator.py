@@ -1,6 +1,7 @@
-"""`Twofold`: pretraining as a transformer of scikit-learn.
+"""`Twofold`: pretraining as a scikit-learn transformer.
 
-n images, H height, W width, C channels, K feature dimension.
+In shapes, n is the number of images, H the height, W the width, C the number of channels, and K the dimension of the
+features.
 """
 
 import copy
@@ -34,34 +35,61 @@ from twofold.runs.weights import load_encoder
 from twofold.verbs.pretrain import pretrain
 
 ALLOWED = {"allow_nd": True, "ensure_non_negative": True}
-SET_ELSEWHERE = {  # keys of the run that overrides must not hold
+SET_ELSEWHERE = {  # keys that overrides must not contain, with the reason
     "data": "the images are X",
-    "method": "it is a parameter of its own",
-    "epochs": "it is a parameter of its own",
-    "seed": "it is random_state",
+    "method": "use the parameter method",
+    "epochs": "use the parameter epochs",
+    "seed": "use the parameter random_state",
 }
 
 
 class InvalidInput(TwofoldError, ValueError):
-    """What scikit-learn expects of an estimator that refuses its input."""
+    """A `TwofoldError` that is also a `ValueError`, which scikit-learn expects for invalid input."""
 
 
 class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Learns features of images without labels; `transform` gives them.
+    """A scikit-learn transformer that learns features of images without labels.
 
-    X are images [n, H, W], [n, H, W, C] or [n, C, H, W], uint8 or float from 0 to 1; or rows of pixels [n, H·W·C], with
-    their `image_shape` (for square grey images it is known).
+    `fit` trains an encoder and `transform` returns the features of images. `X` has images `[n, H, W]`, `[n, H, W, C]`
+    or `[n, C, H, W]`, uint8 or floats from 0 to 1, or rows of pixels `[n, H·W·C]`.
 
-    method        see `twofold.methods()`
-    epochs        passes over the images
-    image_shape   (H, W), (H, W, C) or (C, H, W) of the rows of a two-dimensional X
-    overrides     further keys of the run, such as {"batch_size": 128, "augment.flip": 0}; "encoder" may be a module
-    random_state  of weights, order and augmentation; a number gives the same features again
-    out           a folder in which every fit leaves its run, with report and checkpoints; None: nothing is left
-    verbose       whether progress is shown
+    Parameters
+    ----------
+    method : str
+        The name of the method. `twofold.methods()` lists all names.
+    epochs : int
+        The number of passes over the images.
+    image_shape : tuple of int, optional
+        The shape `(H, W)`, `(H, W, C)` or `(C, H, W)` of an image, if `X` has rows of pixels. Not needed for square
+        grey images.
+    overrides : Mapping, optional
+        Further settings by key, such as `{"batch_size": 128, "augment.flip": 0}`. `"encoder"` may be a module.
+    random_state : int, RandomState or None
+        The seed of weights, order and augmentation. An int gives the same features in every call.
+    out : str or Path, optional
+        A folder in which every `fit` leaves its run folder, with report and checkpoints. By default nothing is kept.
+    verbose : bool
+        Print progress.
 
-    After `fit`: `encoder_` (a module with `.preprocess`), `config_`, `metrics_` (the values of the run's log points),
-    `n_features_in_`, and `run_` where there is `out`.
+    Attributes
+    ----------
+    encoder_ : nn.Module
+        The trained encoder, with `.preprocess`.
+    config_ : Config
+        The configuration of the run.
+    metrics_ : list of dict
+        The metrics during training, such as the loss.
+    n_features_in_ : int
+        The number of features of `X`, as scikit-learn counts them.
+    run_ : Run
+        The run, only if `out` is given.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> model = make_pipeline(twofold.Twofold(epochs=20), LogisticRegression())  # doctest: +SKIP
+    >>> model.fit(images, labels).score(test_images, test_labels)  # doctest: +SKIP
     """
 
     def __init__(
@@ -83,32 +111,32 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.out = out
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 — labels are for others in a pipeline
-        """Train on all images; `y` is not looked at."""
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 — other steps of a pipeline use the labels
+        """Train an encoder on all images. `y` is ignored."""
         checks: dict[str, Any] = {**ALLOWED, "ensure_min_samples": 2, "ensure_min_features": 2}
         X = check_array(as_array(X), **checks, estimator=self, input_name="X")
         with tempfile.TemporaryDirectory(prefix="twofold-") as aside, value_errors():
             find(self.method)
             if self.method == "supervised":
                 raise TwofoldError(
-                    "supervised needs labels, and Twofold does not look at y: "
+                    "method='supervised' needs labels, and this estimator ignores y: "
                     "call twofold.pretrain((X, y), method='supervised')"
                 )
             if self.overrides is not None and not isinstance(self.overrides, Mapping):
                 raise TwofoldError(
-                    f"overrides are a {type(self.overrides).__name__}: give keys and their values, such as "
+                    f"overrides is a {type(self.overrides).__name__}: give a dict of settings, such as "
                     '{"batch_size": 128}'
                 )
             for key, place in SET_ELSEWHERE.items():
                 if key in (self.overrides or {}):
-                    raise TwofoldError(f"overrides hold '{key}': {place}, so leave it out there")
+                    raise TwofoldError(f"overrides contains '{key}': leave it out, {place}")
             images = self._images(X)
             keys = {"epochs": self.epochs, "seed": self._seed(), **(self.overrides or {})}
             module = keys.pop("encoder", None)
             run = pretrain(
                 {"data": images, **keys},
                 method=self.method,
-                encoder=copy.deepcopy(module),  # a parameter stays as it was given
+                encoder=copy.deepcopy(module),  # scikit-learn forbids that fit changes a parameter
                 out=Numbered(Path(aside if self.out is None else self.out), self.method),
                 quiet=not self.verbose,
             )
@@ -117,26 +145,26 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             preprocess = preprocess_of(encoder)
             width = feature_dimension(encoder, preprocess.channels, preprocess.image_size)
             config, metrics = run.config, run.metrics
-        # All at once: where anything above fails, an earlier fit stays whole.
+        # Set together at the end: if anything above fails, the state of an earlier fit stays intact.
         validate_data(self, X, skip_check_array=True)
         self.encoder_, self.config_, self.metrics_ = encoder, config, metrics
         self._shape_in, self._n_features_out = X.shape[1:], width
-        self.__dict__.pop("run_", None)  # of an earlier fit
+        self.__dict__.pop("run_", None)  # remove the run of an earlier fit
         if self.out is not None:
             self.run_ = run
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Features, float32 [n, K]."""
+        """Return the features of images, float32 `[n, K]`."""
         check_is_fitted(self)
         X = as_array(X)
         fitted_on_rows = len(self._shape_in) == 1
         if X.ndim == 2 and not fitted_on_rows and self.image_shape is None:
             raise InvalidInput(
-                f"X has rows of {X.shape[1]} pixels, and this was fitted on images of shape {self._shape_in}: "
-                "give images, or the shape of an image as image_shape"
+                f"X has rows of {X.shape[1]} pixels, but the estimator was fitted on images of shape {self._shape_in}: "
+                "give images, or set image_shape"
             )
-        # Images may be of another size than those of `fit`: they are all cut and resized. Rows of pixels may not.
+        # Images may have another size than those of `fit`, since all are cropped and resized. Rows of pixels may not.
         of_one_length = X.ndim <= 2 and fitted_on_rows
         X = validate_data(self, X, reset=False, **ALLOWED) if of_one_length else check_array(X, **ALLOWED)
         with value_errors():
@@ -145,10 +173,11 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         channels = {preprocess.channels, pixels.channels}
         if len(channels) > 1 and not channels <= {1, 3}:
             raise InvalidInput(
-                f"X has images of {pixels.channels} channels, and this was fitted on images of {preprocess.channels}"
+                f"X has images with {pixels.channels} channels, but the estimator was fitted on images with "
+                f"{preprocess.channels}"
             )
         rows = np.arange(len(pixels))
-        # As training images were: cut and resized to bytes, so that an image has one set of features.
+        # Cropped and resized to uint8 as in training, so that an image always has the same features.
         decoded = pixels.decode(rows, preprocess.image_size, preprocess.channels, "", None)
         encoder = Encoder.on_device(
             self.encoder_, preprocess, choose_device(self.config_.device), self.config_.precision
@@ -157,13 +186,16 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return features.cpu().numpy()
 
     def _images(self, X: np.ndarray) -> np.ndarray:
+        """Return `X` as images, with rows of pixels reshaped."""
         if X.ndim > 2:
             return X
         side = math.isqrt(X.shape[1])
         shape = (side, side) if self.image_shape is None else checked_shape(self.image_shape)
         if math.prod(shape) != X.shape[1]:
-            remedy = "give the shape of an image as image_shape" if self.image_shape is None else "they do not fit"
-            raise TwofoldError(f"X has rows of {X.shape[1]} pixels, and an image of shape {shape} has others: {remedy}")
+            advice = "set image_shape" if self.image_shape is None else "change image_shape"
+            raise TwofoldError(
+                f"X has rows of {X.shape[1]} pixels, but an image of shape {shape} has {math.prod(shape)}: {advice}"
+            )
         return X.reshape(len(X), *(shape if len(shape) == 3 else (*shape, 1)))
 
     def _seed(self) -> int:
@@ -180,6 +212,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
 
 def checked_shape(given: Any) -> tuple[int, ...]:
+    """Return `image_shape` as a tuple of two or three whole numbers."""
     try:
         shape = tuple(operator.index(side) for side in given)
     except TypeError:
@@ -190,28 +223,26 @@ def checked_shape(given: Any) -> tuple[int, ...]:
 
 
 def as_array(X: Any) -> Any:
-    """What has no dimensions of its own, such as a list of pictures, as an array."""
+    """Return lists, such as lists of Pillow images, and tensors as arrays."""
     if hasattr(X, "ndim"):
         return to_numpy(X)
     if isinstance(X, (list, tuple)) and X and all(isinstance(item, Image.Image) for item in X):
         return stacked(X)
     if isinstance(X, (str, Path)) or (isinstance(X, (list, tuple)) and X and isinstance(X[0], (str, Path))):
-        raise InvalidInput(
-            "X is a path, or some of them: give pixels, or train with twofold.pretrain, which takes paths"
-        )
+        raise InvalidInput("X contains paths: give pixels, or use twofold.pretrain, which accepts paths")
     return np.asarray(X)
 
 
 def stacked(pictures: Sequence[Image.Image]) -> np.ndarray:
-    """uint8 [n, H, W] or [n, H, W, 3], as files of such pictures are read."""
+    """Return Pillow images as uint8 `[n, H, W]` or `[n, H, W, 3]`, decoded like image files."""
     try:
         images = [to_grey_or_rgb(picture) for picture in pictures]
     except Unreadable as error:
-        raise InvalidInput(f"X has a picture that cannot be used: {error}") from None
+        raise InvalidInput(f"an image in X cannot be used: {error}") from None
     sizes = sorted({image.size for image in images})
     if len(sizes) > 1:
         raise InvalidInput(
-            f"X has pictures of {sizes[0]} and of {sizes[-1]} pixels: bring them to one size by resize()"
+            f"X has images of different sizes, such as {sizes[0]} and {sizes[-1]}: resize them to one size"
         )
     mode = "L" if all(image.mode == "L" for image in images) else "RGB"
     return np.stack([np.asarray(image.convert(mode)) for image in images])
@@ -219,6 +250,7 @@ def stacked(pictures: Sequence[Image.Image]) -> np.ndarray:
 
 @contextmanager
 def value_errors() -> Iterator[None]:
+    """Turn errors of Twofold into `ValueError`, as scikit-learn expects."""
     try:
         yield
     except TwofoldError as error:

@@ -1,4 +1,4 @@
-"""`export`: the encoder as a file for other programs, and beside it a JSON file that says how to load and feed it."""
+"""`export`: write the encoder for other programs, with a JSON file that states how to load it and prepare images."""
 
 import json
 import logging
@@ -20,15 +20,36 @@ from twofold.runs.weights import load_encoder, read_encoder
 from twofold.verbs.export_formats import FORMATS, Encode, Exported
 from twofold.version import __version__
 
-TOLERANCE = 1e-4  # how far a written encoder may be from the one in memory, of features of size 1
+TOLERANCE = 1e-4  # the largest allowed difference of features, relative to the largest feature (at least 1)
 
 
 def export(
     run: str | Path | Run, format: str, out: str | Path | None = None, *, encoder: nn.Module | None = None
 ) -> Path:
-    """Write a run's encoder as `safetensors`, `torchscript` or `onnx`, read it again, and compare its features.
+    """Export the encoder of a run for use without Twofold.
 
-    `encoder` is needed where the run trained a module of your own.
+    Twofold reads the file again and verifies that its features agree to 1e-4. ONNX files are verified only if
+    onnxruntime is installed.
+
+    Parameters
+    ----------
+    run : str, Path or Run
+        A finished run.
+    format : {"safetensors", "torchscript", "onnx"}
+        The file format.
+    out : str or Path, optional
+        The file to write, by default `encoder.safetensors`, `.pt` or `.onnx` in the run folder.
+    encoder : nn.Module, optional
+        A module of the same class, if the run trained your own module.
+
+    Returns
+    -------
+    Path
+        The file. A JSON file with the same name and `.json` states how to load it and how to prepare images.
+
+    Examples
+    --------
+    >>> twofold.export("runs/frossl-photos-1", "onnx", "encoder.onnx")  # doctest: +SKIP
     """
     if format not in FORMATS:
         raise TwofoldError(f"unknown format '{format}'{nearest(format, list(FORMATS))}")
@@ -37,13 +58,13 @@ def export(
     config = Run(path).config
     network = load_encoder(path, encoder=encoder)
     preprocess: Any = network.preprocess
-    del network.preprocess  # it is for people; the file is for tensors
+    del network.preprocess  # the exported network takes tensors only
     size = (preprocess.channels, preprocess.image_size, preprocess.image_size)
     example = torch.randn(2, *size, generator=torch.Generator().manual_seed(0))
     exported = Exported(network, read_encoder(path)[1], example)
     out = path / f"encoder{how.ending}" if out is None else Path(out)
     if not out.resolve().parent.is_dir() or out.is_dir():
-        raise TwofoldError(f"--out {out}: give the name of a file, in a folder that exists")
+        raise TwofoldError(f"--out {out}: give the name of a file in a folder that exists")
     refuse_unwritable(out)
     with writing(out), atomic(out, durable=True) as aside, quiet_torch():
         how.write(exported, aside)
@@ -72,20 +93,21 @@ def export(
 
 
 def sidecar(out: Path) -> Path:
+    """Return the path of the JSON file for an exported encoder."""
     return out.with_name(f"{out.name}.json")
 
 
 def preprocessing(description: dict[str, Any]) -> dict[str, Any]:
-    """In the order in which it is done; `pillow` are the lines that give the very pixels of training."""
+    """Return the steps of the preprocessing in order. The lines in `pillow` give exactly the pixels of training."""
     size, channels = description["image_size"], description["channels"]
     return {
-        "orientation": "upright: EXIF is applied; transparent parts are white",
-        "depth": "8 bits: of 16 bits (value + 128) // 257, of floats from 0 to 1 the nearest to 255 times the value",
+        "orientation": "upright: the EXIF orientation is applied; transparent pixels become white",
+        "depth": "8 bits: 16-bit values become (value + 128) // 257, floats from 0 to 1 become round(255 * value)",
         "channels": {1: "grey", 3: "RGB"}.get(channels, f"{channels}, as in training"),
-        "crop": "the middle square, as wide as the shorter side: the box of the resize, not cut out before",
+        "crop": "the central square with the length of the shorter side; it is the box of the resize, not cropped before",
         "resize": [size, size],
         "interpolation": "bilinear, antialiased: Pillow's resize with Image.Resampling.BILINEAR, "
-        f"box=(left, top, left + side, top + side) and reducing_gap={REDUCING_GAP}; others give slightly other pixels",
+        f"box=(left, top, left + side, top + side) and reducing_gap={REDUCING_GAP}; others give different pixels",
         "pillow": opening(size, channels) + resizing(size),
         "scale": "divide by 255",
         "mean": description["mean"],
@@ -94,14 +116,14 @@ def preprocessing(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def opening(size: int, channels: int) -> list[str]:
-    """Lines that make an upright image of 8 bits, of a file at `path`, or of one channel of an array."""
+    """Return lines of Python that open the file at `path`, or one channel of an array, as an upright 8-bit image."""
     if channels not in (1, 3):
-        return ["from PIL import Image", "image = Image.fromarray(channel)  # uint8 [H, W], each channel by itself"]
+        return ["from PIL import Image", "image = Image.fromarray(channel)  # uint8 [H, W], one channel at a time"]
     return [
         "import numpy as np",
         "from PIL import Image, ImageOps",
         "image = Image.open(path)",
-        f"image.draft(None, ({REDUCING_GAP * size}, {REDUCING_GAP * size}))  # large JPEG files are decoded smaller",
+        f"image.draft(None, ({REDUCING_GAP * size}, {REDUCING_GAP * size}))  # decodes large JPEG files smaller",
         "image = ImageOps.exif_transpose(image)",
         "if image.mode.startswith('I'):  # 16 bits",
         "    wide = np.asarray(image).astype('int32')",
@@ -116,6 +138,7 @@ def opening(size: int, channels: int) -> list[str]:
 
 
 def resizing(size: int) -> list[str]:
+    """Return lines of Python that crop the central square of an image and resize it."""
     return [
         "side = min(image.size)",
         "left, top = (image.width - side) // 2, (image.height - side) // 2",
@@ -125,7 +148,7 @@ def resizing(size: int) -> list[str]:
 
 
 def largest_difference(encoder: nn.Module, written: Encode | None, example: Tensor) -> float | None:
-    """The largest difference in features, for batches of two sizes; None where the file cannot be run here."""
+    """Return the largest difference in features for batches of two sizes, or None if the file cannot be run here."""
     if written is None:
         return None
     difference, scale = 0.0, 1.0
@@ -135,13 +158,13 @@ def largest_difference(encoder: nn.Module, written: Encode | None, example: Tens
             scale = max(scale, expected.abs().max().item())
             difference = max(difference, (written(images) - expected).abs().max().item())
     if not difference <= TOLERANCE * scale:
-        raise TwofoldError(f"the written encoder gives other features (by {difference:g}), and was not kept")
+        raise TwofoldError(f"the features of the exported encoder differ by {difference:g}: the file was deleted")
     return difference
 
 
 @contextmanager
 def quiet_torch() -> Iterator[None]:
-    """torch speaks of its own plans for these formats, and of libraries that the encoder does not use."""
+    """Silence torch's notices on deprecations and on libraries that the encoder does not use."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

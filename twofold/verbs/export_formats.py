@@ -1,6 +1,6 @@
-"""The formats that an encoder is exported in: how each is written, read again, and loaded by others.
+"""The export formats: how each is written, read again for verification, and loaded without Twofold.
 
-Images [N, C, S, S], normalised → features [N, K].
+An exported encoder maps normalised images `[N, C, S, S]` to features `[N, K]`.
 """
 
 import copy
@@ -19,12 +19,12 @@ from twofold.models.encoders import STEMS, TIMM
 from twofold.runs.weights import save_encoder
 
 Encode = Callable[[Tensor], Tensor]
-Lines = dict[str, list[str]]  # library → lines of Python that make `encoder` of the file
+Lines = dict[str, list[str]]  # library → lines of Python that load the file as `encoder`
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What is written: the encoder, what it takes to build it again, and an example of its inputs [2, C, S, S]."""
+    """The encoder to export, the description to build it again, and example images `[2, C, S, S]`."""
 
     encoder: nn.Module
     description: dict[str, Any]
@@ -33,9 +33,11 @@ class Exported:
 
 @dataclass(frozen=True)
 class Format:
+    """An export format."""
+
     ending: str
     write: Callable[[Exported, Path], None]
-    read: Callable[[Exported, Path], Encode | None]  # None where it cannot be run here
+    read: Callable[[Exported, Path], Encode | None]  # None if it cannot be run here
     how_to_load: Callable[[Exported, str], Lines]
 
 
@@ -50,7 +52,7 @@ def read_safetensors(exported: Exported, path: Path) -> Encode:
 
 
 def load_safetensors(exported: Exported, name: str) -> Lines:
-    """For each library that has this network. The classifier there (fc) is left out: we have none."""
+    """Return lines for each library that has this network. They replace its classifier (fc): encoders have none."""
     kind, channels = exported.description["encoder"], exported.description["channels"]
     weights = [
         "from safetensors.torch import load_file",
@@ -72,7 +74,7 @@ def load_safetensors(exported: Exported, name: str) -> Lines:
 
 
 def stem_lines(stem: str, channels: int) -> list[str]:
-    """What makes a library's ResNet one with our first layers; nothing for `large` and colour, which is theirs."""
+    """Return lines that give a library's ResNet the stem of ours. None are needed for `large` with 3 channels."""
     side, stride, padding, pooled = STEMS[stem]
     convolution = f"encoder.conv1 = torch.nn.Conv2d({channels}, 64, {side}, {stride}, {padding}, bias=False)"
     lines = [] if stem == "large" and channels == 3 else [convolution]
@@ -80,12 +82,12 @@ def stem_lines(stem: str, channels: int) -> list[str]:
 
 
 def write_torchscript(exported: Exported, path: Path) -> None:
-    buffer = io.BytesIO()  # torch's own writing to a full disk ends the process
+    buffer = io.BytesIO()  # torch ends the process if it writes to a full disk
     torch.jit.save(torch.jit.trace(exported.encoder, exported.example), buffer)
     path.write_bytes(buffer.getvalue())
 
 
-def read_torchscript(exported: Exported, path: Path) -> Encode:  # noqa: ARG001 — the file is all it takes
+def read_torchscript(exported: Exported, path: Path) -> Encode:  # noqa: ARG001 — the file is complete
     return torch.jit.load(path)
 
 
@@ -99,8 +101,7 @@ def write_onnx(exported: Exported, path: Path) -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise TwofoldError(
-            f"the format onnx needs onnx and onnxscript, which cannot be imported here ({error}): "
-            f"{how_to_install('onnx')}"
+            f"export to ONNX needs onnx and onnxscript, which cannot be imported ({error}): {how_to_install('onnx')}"
         ) from None
     torch.onnx.export(
         exported.encoder,

@@ -1,8 +1,7 @@
-"""Files of features: written block by block with what is known of their images (.npz, .csv, .parquet), and read.
+"""Files of features: .npz, .csv and .parquet, with index, split, label and file name of each image.
 
-`embed` writes them; `diagnose` reads them, and arrays of other programs (.npy, .npz).
-
-n images, K feature dimension.
+`embed` writes them block by block. `diagnose` reads them, and also arrays of other programs (.npy, .npz). In shapes, n
+is the number of images and K the dimension of the features.
 """
 
 import csv
@@ -22,25 +21,26 @@ from twofold.data.store import readonly_tensor
 from twofold.errors import TwofoldError, how_to_install
 from twofold.files import refuse_unwritable
 
-ARRAY_NAMES = ("features", "embeddings", "z", "x", "arr_0")  # in a .npz file, the first that is there
-ROWS = 4096  # of a column that is turned into an array at a time
+# Names of the array in a .npz file; the first one that exists is read.
+ARRAY_NAMES = ("features", "embeddings", "z", "x", "arr_0")
+ROWS = 4096  # rows of a column that are converted to an array at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """What is known of n images; a column that is None is not written."""
+    """Columns that describe n images. A column that is None is not written."""
 
-    index: np.ndarray  # int64 [n], numbers in the source
+    index: np.ndarray  # int64 [n], number of the image in the source
     held_out: np.ndarray  # bool [n]: in the test split
     labels: np.ndarray | None  # int64 [n], −1 where unknown
-    files: list[str] | None  # "" where there is none
+    files: list[str] | None  # "" if there is none
     classes: tuple[str, ...] | None
 
     def __len__(self) -> int:
         return len(self.index)
 
     def row(self, number: int) -> dict[str, Any]:
-        """One image, in words."""
+        """Return one image as a dict of column names and values."""
         known: dict[str, Any] = {} if self.files is None else {"file": self.files[number]}
         known |= {"index": int(self.index[number]), "split": "test" if self.held_out[number] else "train"}
         if self.labels is not None:
@@ -54,7 +54,7 @@ Writer = Callable[[Path, Catalogue, Blocks], None]
 
 
 def write_npz(path: Path, images: Catalogue, blocks: Blocks) -> None:
-    """As `numpy.savez` would, without ever holding a whole column of features or names."""
+    """Write the same file as `numpy.savez`, without holding a complete column of features or names in memory."""
     first = next(blocks)
     count = len(images)
     splits = (np.where(part, "test", "train") for part in _parts(images.held_out))
@@ -73,7 +73,7 @@ def write_npz(path: Path, images: Catalogue, blocks: Blocks) -> None:
         columns["files"] = (text, (count,), (np.array(part, text) for part in _parts(images.files)))
     with zipfile.ZipFile(path, "w") as archive:
         for name, (dtype, shape, parts) in columns.items():
-            # Its size is not known to the archive when it begins, so room is made for more than 4 GiB.
+            # The archive does not know the size of the member in advance, so it must allow for more than 4 GiB.
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 _write_header(member, dtype, shape)
                 for part in parts:
@@ -81,8 +81,8 @@ def write_npz(path: Path, images: Catalogue, blocks: Blocks) -> None:
 
 
 def write_csv(path: Path, images: Catalogue, blocks: Blocks) -> None:
-    """A line for each image: what is known of it, then f0, f1, …, in as many digits as a float32 has."""
-    # File names are bytes; one that is no UTF-8 would make the whole table unreadable to other programs.
+    """Write a line for each image: its description, then the features f0, f1, … with all digits of a float32."""
+    # A file name that is not UTF-8 would make the table unreadable for other programs.
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = csv.writer(file)
         number = 0
@@ -95,7 +95,7 @@ def write_csv(path: Path, images: Catalogue, blocks: Blocks) -> None:
 
 
 def write_parquet(path: Path, images: Catalogue, blocks: Blocks) -> None:
-    """A row group for each block; the features are one column, of lists of K numbers."""
+    """Write a row group for each block. The features are one column with lists of K numbers."""
     arrow, parquet = _pyarrow()
     writer = None
     done = 0
@@ -118,12 +118,9 @@ WRITERS: dict[str, Writer] = {".npz": write_npz, ".parquet": write_parquet, ".cs
 
 
 def writer_for(out: Path) -> Writer:
-    """Refuses what cannot be written before any work is done."""
+    """Return the function that writes the file. Refuse a file that cannot be written, before any work is done."""
     if out.suffix not in WRITERS or not out.resolve().parent.is_dir() or out.is_dir():
-        raise TwofoldError(
-            f"--out {out}: embeddings are written as {', '.join(WRITERS)} (by the name's ending), "
-            "into a folder that exists"
-        )
+        raise TwofoldError(f"--out {out}: give a .npz, .parquet or .csv file in a folder that exists")
     refuse_unwritable(out)
     if out.suffix == ".parquet":
         _pyarrow()
@@ -131,29 +128,29 @@ def writer_for(out: Path) -> Writer:
 
 
 def read_csv(path: Path) -> np.ndarray:
-    """The features of a table as `write_csv` makes it, float32 [n, K]; ValueError where a line is not complete."""
+    """Return the features `[n, K]` of a table that `write_csv` wrote. Raise ValueError if a line is incomplete."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file)
         heading = next(reader, [])
         columns = [place for place, name in enumerate(heading) if re.fullmatch(r"f\d+", name)]
         if not columns:
-            raise ValueError("a table of embeddings has columns f0, f1, …, as `twofold embed` writes them")
+            raise ValueError("there are no columns f0, f1, …, such as twofold embed writes")
         rows = []
         for row in reader:
             if len(row) != len(heading):
-                raise ValueError(f"line {reader.line_num} has {len(row)} cells, and the heading {len(heading)}")
+                raise ValueError(f"line {reader.line_num} has {len(row)} cells, but the header has {len(heading)}")
             rows.append(np.array([row[place] for place in columns], np.float32))
     return np.array(rows, np.float32).reshape(-1, len(columns))
 
 
 def read_parquet(path: Path) -> np.ndarray:
-    """The features of a table as `write_parquet` makes it, [n, K]."""
+    """Return the features `[n, K]` of a table that `write_parquet` wrote."""
     arrow, parquet = _pyarrow()
     try:
         file = parquet.ParquetFile(path)
         kinds = {column.name: column.type for column in file.schema_arrow}
         if not arrow.types.is_fixed_size_list(kinds.get("features", arrow.null())):
-            raise ValueError("embeddings are a column of lists called features, as `twofold embed` writes it")
+            raise ValueError("there is no column 'features' with lists of one length, such as twofold embed writes")
         column = file.read(columns=["features"])["features"].combine_chunks()
         return column.flatten().to_numpy(zero_copy_only=False).reshape(-1, kinds["features"].list_size)
     except arrow.ArrowException as error:
@@ -161,7 +158,7 @@ def read_parquet(path: Path) -> np.ndarray:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Of a .npy file, mapped, or of a .npz file."""
+    """Return the array of a .npy file (memory-mapped) or of a .npz file."""
     content = np.load(path, mmap_mode="r", allow_pickle=False)
     if isinstance(content, np.ndarray):
         return content
@@ -169,8 +166,8 @@ def read_array(path: Path) -> np.ndarray:
         key = next((key for key in ARRAY_NAMES if key in content.files), None)
         if key is None:
             raise TwofoldError(
-                f"{path} holds {', '.join(content.files) or 'nothing'}: "
-                f"save embeddings under one of {', '.join(ARRAY_NAMES)}"
+                f"{path} contains no embeddings but {', '.join(content.files) or 'nothing'}: "
+                f"name the array one of {', '.join(ARRAY_NAMES)}"
             )
         return content[key]
 
@@ -184,22 +181,22 @@ READERS: dict[str, Callable[[Path], np.ndarray]] = {
 
 
 def read_features(path: Path) -> Tensor:
-    """Rows of numbers [n, K]; a .npy file stays where it is."""
+    """Read features `[n, K]` from a file. A .npy file is memory-mapped, not loaded."""
     try:
         content = READERS[path.suffix](path)
     except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
-        text = "it holds no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
+        text = "it does not contain an array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
         raise TwofoldError(f"{path} cannot be read: {text}") from None
     return as_embeddings(str(path), content)
 
 
 def as_embeddings(where: str, content: np.ndarray) -> Tensor:
-    """The array as a tensor, without a copy. Refuses what cannot be rows of features."""
+    """Return the array as a tensor without a copy. Refuse an array that cannot be features `[rows, dimensions]`."""
     if content.ndim != 2 or content.dtype.kind != "f" or len(content) < 2:
         shape = "x".join(map(str, content.shape))
         raise TwofoldError(
-            f"{where} holds {content.dtype} of shape {shape}: "
-            "embeddings are floats [rows, dimensions], two rows or more"
+            f"{where} contains {content.dtype} of shape {shape}: "
+            "embeddings must be floats of shape [rows, dimensions] with at least two rows"
         )
     return readonly_tensor(content)
 
@@ -210,14 +207,14 @@ def _pyarrow() -> tuple[Any, Any]:
         from pyarrow import parquet
     except ImportError as error:
         raise TwofoldError(
-            f".parquet needs pyarrow, which cannot be imported here ({error}): "
+            f".parquet needs pyarrow, which cannot be imported ({error}): "
             f"{how_to_install('parquet')}, or choose .npz or .csv"
         ) from None
     return pyarrow, parquet
 
 
 def _valid(value: Any) -> Any:
-    """Parquet's text is UTF-8 without exception; file names need not be."""
+    """Escape bytes that are not UTF-8 in file names, because Parquet allows UTF-8 only."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 

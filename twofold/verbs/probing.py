@@ -94,9 +94,9 @@ def load_probe_data(
             + (f" ({source.remark})" if source.remark else "")
         )
     images = len(splits.train) + len(splits.test)
-    if seen := trained_on(path, splits.test):
+    if reused := trained_on(path, splits.test):
         display.say(
-            f"{seen:,} of the {len(splits.test):,} test images were used for training, so the accuracies are too high"
+            f"{reused:,} of the {len(splits.test):,} test images were used for training, so the accuracies are too high"
         )
     networks, preprocess = networks_of(path, config, read.train, layer, encoder)
     device = choose_device("auto")
@@ -107,7 +107,7 @@ def load_probe_data(
         with display.stage(f"computing features ({name})", images) as stage:
             found[name] = features_of_both(opened, train, test, stage)
     found["raw pixels"] = (pixels(train), pixels(test))
-    return ProbeData(read.name, splits, found, seen)
+    return ProbeData(read.name, splits, found, reused)
 
 
 def missing_of(data: Data) -> str:
