@@ -1,15 +1,19 @@
-# `make demo` and `make test` set everything up by themselves; the rest is for development.
+# Each target creates .venv first, if it is not there.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Two processes of one thread each, a file of tests at a time: what is made once for a file stays with it.
+# Two processes of one thread each. The tests of a file run in one process, since they share fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-full lint format clean
+.PHONY: demo docs test test-full lint format clean
 
 demo: $(STAMP)
 	$(BIN)/twofold pretrain
+
+# The site is build/docs/index.html. Warnings are errors.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs
 
 test: lint
 	$(PYTEST) -m "not full"

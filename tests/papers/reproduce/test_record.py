@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import twofold
+from generators import paths, results
 from running import small
 from twofold.methods import CATALOG
 from twofold_papers.reproduce.record import read_records, record_name, steady_rate, wall_clock
@@ -30,7 +31,6 @@ def script(path: str) -> ModuleType:
 
 
 recording = script("records/record.py")
-generate = script("docs/generate.py")
 
 
 def record(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> None:
@@ -115,7 +115,7 @@ def rows(page: str, title: str) -> list[list[str]]:
     lines = page.split(f"## {title}\n")[1].split("\n## ")[0].splitlines()
     table = [line for line in lines if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    assert {len(row) for row in cells} == {11}
+    assert {len(row) for row in cells} == {12}
     return cells[2:]
 
 
@@ -135,16 +135,18 @@ def test_results_have_a_row_for_every_method_and_lose_no_record(
     runs = {"simclr-30": old, "simclr-30-seed7": new, "simclr-30-lr-1-seed7": new, "byol-9": old}
     for name, kept in (runs | {"simclr-30-seed8": earlier}).items():
         (tmp_path / f"cifar10-{name}.json").write_text(json.dumps(kept))
-    monkeypatch.setattr(generate, "RECORDS", tmp_path)
-    page = generate.results_page()
+    monkeypatch.setattr(paths, "RECORDS", tmp_path)
+    page = results.results_page()
 
     methods = rows(page, "All methods, CIFAR-10, ResNet-18, 30 epochs")
     expected = [row.name for row in TABLES["catalog"].rows]
-    assert list(dict.fromkeys(row[0] for row in methods)) == [*expected, "untrained", "raw pixels"]
+    assert methods[0][0] == "simclr"  # the only method with records; the others are below
+    assert {row[0] for row in methods} == {*expected, "untrained", "raw pixels"}
     assert CATALOG.keys() <= set(expected)
     first, second = (row for row in methods if row[0] == "simclr")
     trained = next(row for row in old["results"]["table"] if row["name"] == "trained")
     numbers = [f"{100 * trained[name]:.1f}" for name in ("linear_accuracy", "knn_accuracy")]
+    numbers.append(f"{100 * old['last']['online_accuracy']:.1f}")
     numbers.append(f"{old['last']['effective_rank']:.0f}")
     assert first[1:] == [*numbers, "—", "—", "411", "0", "—", "b9b070a", "1"]
     assert second[1:] == [*numbers, "12,346", "2,346", "78", "7", "2026-01-02", "b9b070a", "2"]
