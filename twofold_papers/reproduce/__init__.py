@@ -1,5 +1,5 @@
-"""The papers' tables, rerun: configurations beside published numbers, one file for each table in `tables/`.
+"""Reruns of the papers' tables: the configuration of each row, and its results next to the published numbers.
 
-Tables are part of the package, so that an installed `twofold reproduce` has them; the records of runs are results of
-this project, and lie in the repository's `records`.
+`tables/` and the folders of the papers have one module for each table. The tables are part of the package, so that an
+installed `twofold reproduce` has them. The records of our runs are in `records/` of the repository.
 """

@@ -1,4 +1,4 @@
-"""`twofold reproduce`: the papers' tables, run again."""
+"""`twofold reproduce`: run the experiments of the papers' tables and compare the results with published numbers."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ twofold reproduce --list
 twofold reproduce frossl-online --epochs 5
 """
 RUNS = Path("runs") / "reproduce"
-CHECKOUT = Path(__file__).parents[2]  # the repository, where this is run from one; else there are no records in it
+CHECKOUT = Path(__file__).parents[2]  # the repository, with its records; an installed package has none there
 
 
 @command(RESEARCH, EXAMPLES)
@@ -116,7 +116,7 @@ def reproduce(
     jobs = jobs_asked_for(tables, row or ["*"], epochs_asked_for(epochs, user), seeds, user)
     recorded = {job.name for job in jobs} & read_records(*folders).keys()
     if recorded:
-        display.say(f"{len(recorded)} of {len(jobs)} have records already, and are not run again")
+        display.say(f"{len(recorded)} of {len(jobs)} runs already have a record and are skipped")
     with handle_interrupts(), Budget(budget) as time_left, helpers(parallel - 1, out):
         outcome = carry_out(
             jobs,
@@ -131,32 +131,34 @@ def reproduce(
     asked = " ".join(f"{key}={value}" for key, value in user.items() if key != "data_dir")
     for table in tables:
         show_table(table, jobs, known, asked, out, display)
-    outcome.elsewhere = [name for name in outcome.elsewhere if name not in known]  # until then it may be done
+    outcome.elsewhere = [
+        name for name in outcome.elsewhere if name not in known
+    ]  # the other process may have finished it meanwhile
     conclude(outcome, display)
 
 
 def epochs_asked_for(epochs: int | None, user: dict[str, str]) -> int | None:
-    """By the option or by a setting, which is taken out of the settings."""
+    """The number of epochs from the option or from the setting `epochs`, which is removed from the settings."""
     if epochs is not None and "epochs" in user:
-        raise TwofoldError(f"epochs is given twice: --epochs {epochs} and epochs={user['epochs']}")
+        raise TwofoldError(f"epochs is given twice: --epochs {epochs} and epochs={user['epochs']}. Pass one of them.")
     if "epochs" not in user:
         return epochs
     (asked, *more) = whole_numbers("epochs=", given := user.pop("epochs"))
     if more or not asked:
-        raise TwofoldError(f"epochs={given}: give one whole number, at least 1")
+        raise TwofoldError(f"epochs={given} is not a whole number of at least 1")
     return asked
 
 
 def jobs_asked_for(
     tables: "list[Table]", patterns: list[str], epochs: int | None, seeds: str, user: dict[str, str]
 ) -> "list[Job]":
-    """The runs of all rows that match."""
+    """The runs of all rows whose name matches one of the patterns."""
     from twofold_papers.reproduce.table import jobs_of
 
     chosen = {table.name: matching(table, patterns) for table in tables}
     if not any(chosen.values()):
         names = [each.name for table in tables for each in table.rows]
-        raise TwofoldError(f"no row is called {' or '.join(map(repr, patterns))}{nearest(patterns[0], names)}")
+        raise TwofoldError(f"no row is named {' or '.join(map(repr, patterns))}{nearest(patterns[0], names)}")
     return [
         job
         for table in tables
@@ -167,7 +169,7 @@ def jobs_asked_for(
 def show_table(
     table: "Table", jobs: "list[Job]", known: "dict[str, Record]", asked: str, out: Path, display: "Display"
 ) -> None:
-    """Print published numbers and ours, and write the table's page; nothing where none of its rows was asked for."""
+    """Print published numbers and ours, and write the table's page. Does nothing if none of its rows was requested."""
     from twofold_papers.reproduce.measured import lines_of_measurements
     from twofold_papers.reproduce.page import write_page
     from twofold_papers.reproduce.show import lines_of_jobs
@@ -181,7 +183,7 @@ def show_table(
         return
     display.say(f"\n{table.name}: {table.number}. {table.title}")
     if asked:
-        display.say(f"these runs with {asked}")
+        display.say(f"settings of these runs: {asked}")
     display.say(side_by_side(table, lines))
     for line in lines:
         if line.note:
@@ -195,9 +197,9 @@ def conclude(outcome: "Outcome", display: "Display") -> None:
     for name, reason in outcome.refused.items():
         display.say(f"not run: {name}: {reason}")
     if outcome.elsewhere:
-        display.say(f"with another process: {', '.join(outcome.elsewhere)}")
+        display.say(f"running in another process: {', '.join(outcome.elsewhere)}")
     if outcome.left:
-        display.say(f"left for want of time: {', '.join(outcome.left)}\nthe same command goes on")
+        display.say(f"not finished in time: {', '.join(outcome.left)}\nRun the same command again to continue.")
     if outcome.refused:
         raise typer.Exit(1)
 
@@ -211,7 +213,7 @@ def matching(table: "Table", patterns: list[str]) -> "list[Row]":
 
 
 def user_settings(words: list[str], tables: "list[Table]", data_dir: str | None) -> dict[str, str]:
-    """Settings that at least one of the tables' methods knows."""
+    """The settings of the user. Raises an error for a key that no method of the tables knows."""
     from twofold.config import RUN_KEYS
     from twofold.keys import parse_overrides
     from twofold.methods import CATALOG, schema
@@ -222,7 +224,9 @@ def user_settings(words: list[str], tables: "list[Table]", data_dir: str | None)
     for key in user:
         if key in ("method", "seed"):
             raise TwofoldError(
-                f"{key} is the table's to say" if key == "method" else "seeds are given by --seeds 0,1,2"
+                "the table sets the method; remove method="
+                if key == "method"
+                else "pass seeds as --seeds 0,1,2, not seed="
             )
         if key not in known:
             raise TwofoldError(f"unknown key '{key}'{nearest(key, sorted(known))}")
@@ -232,13 +236,13 @@ def user_settings(words: list[str], tables: "list[Table]", data_dir: str | None)
 def whole_numbers(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdigit() for part in parts) or len(set(parts)) != len(parts):
-        raise TwofoldError(f"{option}{text}: give whole numbers, such as 0,1,2")
+        raise TwofoldError(f"{option}{text}: expected different whole numbers, such as 0,1,2")
     return [int(part) for part in parts]
 
 
 @contextmanager
 def helpers(count: int, out: Path) -> Iterator[None]:
-    """As many processes more with the same command: each takes runs that no other has. They are waited for."""
+    """Start `count` more processes with the same command, and wait for them. Each run is done by one process only."""
     if count:
         out.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "twofold", *sys.argv[1:], "--parallel", "1"]
@@ -262,7 +266,7 @@ def listing(tables: "list[Table]", records: "dict[str, Record]") -> Grid:
     from twofold_papers.reproduce.table import jobs_of
 
     results = CHECKOUT / "benchmarks" / "results"
-    grid = Grid(names("table"), "what", "epochs", "runs", "done", box=None, header_style="bold")
+    grid = Grid(names("table"), "contents", "epochs", "runs", "done", box=None, header_style="bold")
     for table in tables:
         if table.benchmark:
             done = sum(measurement(table, row, results) is not None for row in table.rows)
@@ -275,7 +279,7 @@ def listing(tables: "list[Table]", records: "dict[str, Record]") -> Grid:
 
 
 def side_by_side(table: "Table", lines: "list[Line]") -> Grid:
-    """Without notes, which a narrow column would make unreadable."""
+    """The table without its notes, which are unreadable in a narrow column."""
     from twofold_papers.reproduce.show import heads, texts
 
     row, *others, _ = heads(table)

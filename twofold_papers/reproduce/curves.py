@@ -1,4 +1,4 @@
-"""Curves of records as pictures for a document: panels with the same axes, so that runs can be compared by eye."""
+"""Curves of runs as SVG pictures: panels with the same axes, so that runs can be compared."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from twofold_papers.reproduce.record import Record
 from twofold_papers.reproduce.svg import GAP, legend, sheet, text
 from twofold_papers.reproduce.table import Figure
 
-WIDTH, HEIGHT, TITLE, LEFT, BELOW = 300, 200, 28, 44, 40  # of a panel, in pixels, and the room around it
-IN_A_LINE = 3  # panels
-RAMP = ((43, 45, 124), (31, 154, 138), (224, 165, 38))  # from the first of an ordered set of curves to its last
+WIDTH, HEIGHT, TITLE, LEFT, BELOW = 300, 200, 28, 44, 40  # size of a panel and the space around it, in pixels
+IN_A_LINE = 3  # panels in one row
+RAMP = ((43, 45, 124), (31, 154, 138), (224, 165, 38))  # colours from the first to the last of an ordered set of curves
 MOST_TICKS = 6
 
-Named = tuple[str, Record]  # a record, by what a reader calls it
+Named = tuple[str, Record]  # the name to display, and the record
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Axis:
     log: bool = False
 
     def part(self, value: float) -> float:
-        """From 0 at its beginning to 1 at its end."""
+        """The position of a value on the axis, from 0 to 1."""
         low, high, value = (math.log10(each) if self.log else each for each in (self.low, self.high, value))
         return (value - low) / (high - low)
 
@@ -48,8 +48,10 @@ class Curve:
 
 
 def eigenvalues(runs: Sequence[Named], ranks: int | None = None) -> str:
-    """Of the embeddings' covariance over the steps, a panel for each run; `ranks`: of the largest ones alone. What is
-    below the rounding error of the largest is nothing of the network, and is left out."""
+    """Eigenvalues of the embeddings' covariance by step, with a panel for each run; `ranks` keeps the largest only.
+
+    Values below the rounding error of the largest eigenvalue are left out.
+    """
     found = [(name, record["spectrum"]) for name, record in runs]
     kept = sorted({int(rank) for _, spectrum in found for rank in spectrum["eigenvalues"]})
     kept = [rank for rank in kept if ranks is None or rank <= ranks]
@@ -80,21 +82,21 @@ def kept_of(spectrum: Mapping[str, Any], rank: int, colour: str) -> Curve:
 
 
 def singular_values(runs: Sequence[Named]) -> str:
-    """Of the embeddings at the end, as parts of the largest, in one panel with the tenth that is counted from."""
+    """Singular values of the embeddings at the end, relative to the largest, in one panel with a line at a tenth."""
     curves = []
     for (name, record), colour in zip(runs, cycle(PALETTE)):
         last = {int(rank): values[-1] for rank, values in record["spectrum"]["eigenvalues"].items()}
-        seen = {rank: math.sqrt(value / last[1]) for rank, value in last.items() if value > ROUNDING_ERROR * last[1]}
-        curves.append(Curve(name, colour, list(seen), list(seen.values())))
+        kept = {rank: math.sqrt(value / last[1]) for rank, value in last.items() if value > ROUNDING_ERROR * last[1]}
+        curves.append(Curve(name, colour, list(kept), list(kept.values())))
     ends = [1, max(max(curve.x) for curve in curves)]
     named = [(curve.name, curve.colour) for curve in curves]
     tenth = Curve("a tenth", "#999", ends, [0.1, 0.1])
     panels = [("", [tenth, *curves])]
-    return drawn(panels, "rank", "singular value, of the largest", [*named, ("a tenth", "#999")], True, True)
+    return drawn(panels, "rank", "singular value / largest", [*named, ("a tenth", "#999")], True, True)
 
 
 def accuracies(runs: Sequence[Named]) -> str:
-    """Online accuracy by epoch, all in one panel."""
+    """Online accuracy by epoch; all runs in one panel."""
     curves = [Curve(name, colour, *by_epoch(record)) for (name, record), colour in zip(runs, cycle(PALETTE))]
     named = [(curve.name, curve.colour) for curve in curves]
     return drawn([("", curves)], "epoch", "online accuracy, %", named, log_x=True)
@@ -129,7 +131,7 @@ def drawn(
 
 
 def axis(title: str, values: Sequence[float], log: bool) -> Axis:
-    """From the least to the most that is shown; accuracies, and all that is not on a log scale, from 0."""
+    """An axis over the range of the values. Without a log scale, it starts at 0."""
     low, high = min(values), max(values)
     if not log:
         step = 10.0 ** math.floor(math.log10(high))
@@ -161,14 +163,14 @@ def panel(title: str, curves: Sequence[Curve], x: Axis, y: Axis, left: int, top:
 
 
 def shown(value: float, log: bool) -> str:
-    """A tick: 0.01, 1, 100, and powers of ten beyond a thousand or below a thousandth."""
+    """The text of a tick: 0.01, 1, 100; powers of ten above a thousand and below a thousandth."""
     if not log or 1e-3 <= value <= 1e3:
         return f"{value:g}"
     return "10" + str(round(math.log10(value))).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def ramp(count: int) -> list[str]:
-    """Colours for curves that have an order."""
+    """Colours for an ordered set of curves."""
     colours = []
     for number in range(count):
         place = number / max(count - 1, 1) * (len(RAMP) - 1)

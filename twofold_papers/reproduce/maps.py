@@ -1,4 +1,4 @@
-"""Maps of runs (t-SNE of their features) side by side, as one picture. What a record keeps of a map is small."""
+"""Maps of runs (t-SNE of their features) next to each other in one SVG picture, and the small form in records."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,15 +8,15 @@ from twofold.report import kept_pictures
 from twofold.runs.folder import RunFolder
 from twofold_papers.reproduce.svg import GAP, legend, sheet, text
 
-GRID = 999  # whole numbers that a coordinate is rounded to
+GRID = 999  # coordinates are rounded to whole numbers from 0 to this
 PALETTE = ["#2f6fd0", "#e8842c", "#2c9c5a", "#d1394b", "#8a5cc9", "#8c6140", "#de6fb5", "#6d7682", "#b5a417", "#17a6bd"]
-SIDE, TITLE, DOT = 360, 28, 4  # of a panel, in pixels
+SIDE, TITLE, DOT = 360, 28, 4  # sizes in a panel, in pixels
 
-Map = Mapping[str, Any]  # what a record keeps of one
+Map = Mapping[str, Any]  # a map as a record keeps it
 
 
 def kept_map(run: Path) -> Map | None:
-    """Where the images of a finished run lie, and of what class they are; None where no map was made."""
+    """The positions and classes of the images on the map of a finished run; None if the run has no map."""
     kept = kept_pictures.read_pictures(RunFolder(run))
     found = kept.get("map")
     if found is None:
@@ -27,7 +27,7 @@ def kept_map(run: Path) -> Map | None:
 
 
 def side_by_side(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """An SVG of the records' maps, each with its title, and the classes' colours below."""
+    """An SVG with the map and title of each record, and a legend of the classes below."""
     panels = [(title, record["map"]) for title, record in runs]
     width = len(panels) * (SIDE + GAP) + GAP
     classes = panels[0][1]["classes"] or []
@@ -38,7 +38,7 @@ def side_by_side(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def panel(title: str, found: Map, left: int) -> str:
-    """One path for each class, a square for each image."""
+    """A map: one path for each class, with a square for each image."""
     scale = (SIDE - DOT) / GRID
     squares: dict[int, list[str]] = {}
     for x, y, label in zip(found["x"], found["y"], found["labels"], strict=True):
@@ -54,7 +54,7 @@ def panel(title: str, found: Map, left: int) -> str:
 
 
 def colour(label: int, classes: int) -> str:
-    """As in a report: ten that are easy to tell apart, then turns of the hue by the golden angle."""
+    """The colour of a class, as in a report: ten distinct colours, or hues that turn by the golden angle."""
     if not 0 <= label < classes:
         return "#999"
     return PALETTE[label] if classes <= len(PALETTE) else f"hsl({label * 137.508 % 360:.0f} 60% 50%)"

@@ -1,4 +1,4 @@
-"""Tables that no run can fill: what a benchmark measured, from its files in the repository."""
+"""Tables whose numbers come from a benchmark's result files instead of training runs."""
 
 import json
 from collections.abc import Mapping
@@ -15,8 +15,10 @@ def lines_of_measurements(table: Table, folder: Path) -> list[Line]:
 
 
 def measurement(table: Table, row: Row, folder: Path) -> Mapping[str, Any] | None:
-    """The newest line of the benchmark that is what the row says. Of files of one day the one without a word after its
-    date counts, which sorts last: the others are kept for what was before."""
+    """The newest line of the benchmark's results that has the settings of the row.
+
+    If several files have the same date, the one whose name sorts last counts: the name without a word after the date.
+    """
     newest: tuple[str, Mapping[str, Any]] | None = None
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))

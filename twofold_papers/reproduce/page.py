@@ -1,4 +1,4 @@
-"""A table as one self-contained page: published and ours side by side, curves of the runs, and how they were set up."""
+"""A table as one self-contained HTML page: published numbers and ours, curves of the runs, and their settings."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,7 +15,7 @@ from twofold_papers.verify.claim import PAPERS
 
 
 def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "") -> Path:
-    """`asked`: settings beyond the table's, of which a reader must know."""
+    """Write the page of a table. `asked` is a text with the settings that the user added to those of the table."""
     charts = [accuracy_chart(lines), *spectrum_charts(lines)]
     charts = [each for each in charts if each["series"]]
     html = page(
@@ -39,7 +39,7 @@ def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "")
 
 
 def with_code(text: str) -> str:
-    """As HTML: what is between backticks, as in Markdown, is code."""
+    """The text as HTML. As in Markdown, text between backticks is code."""
     parts = escape(text).split("`")
     return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
 
@@ -56,7 +56,7 @@ def row_of(each: Line) -> dict[str, Any]:
 
 
 def first(each: Line) -> tuple[str, Record] | None:
-    """The record that a curve is drawn from."""
+    """The record of the first seed, from which curves are drawn."""
     return next(iter(each.records.items()), None)
 
 
@@ -71,7 +71,7 @@ def accuracy_chart(lines: Sequence[Line]) -> Chart:
     return chart(
         "online_accuracy",
         "Online accuracy",
-        "On held-out images, of a linear classifier that learns beside the encoder; the first seed of each row.",
+        "Accuracy on held-out images of a linear classifier that is trained with the encoder. First seed of each row.",
         axis("epoch", switch=True),
         accuracy_axis(),
         [curve for curve in curves if curve["y"]],
@@ -88,7 +88,7 @@ def spectrum_charts(lines: Sequence[Line]) -> list[Chart]:
                 chart(
                     f"spectrum_{number}",
                     each.name,
-                    "Eigenvalues of the embeddings' covariance.",
+                    "Eigenvalues of the covariance of the embeddings.",
                     axis("step", "log", whole=True),
                     axis("eigenvalue", "log", floor=ROUNDING_ERROR),
                     [

@@ -1,4 +1,4 @@
-"""What a run's own evaluation does not have: linear accuracy on other images, or after the projector."""
+"""Further linear probes of a finished run: on other images, or on the output of the projector."""
 
 import dataclasses
 from pathlib import Path
@@ -17,7 +17,7 @@ from twofold_papers.reproduce.table import Probe
 
 
 def measure_probe(path: Path, probe: Probe, display: Display) -> float:
-    """The run is built again from its last checkpoint, and images are normalised as those it was trained on."""
+    """The linear accuracy of a probe. The run is restored from its last checkpoint, with its own normalisation."""
     config = dataclasses.replace(Run(path).config, compile=False)
     data = read_data(config, own_source(path, config, display.say), display)
     trainer = Trainer(config, data, display)

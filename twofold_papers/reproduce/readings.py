@@ -1,4 +1,4 @@
-"""What a table reads from the record of a run. A reading is None where a record does not hold it."""
+"""The columns of tables: which number each reads from the record of a run. It is None if the record lacks it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from twofold_papers.reproduce.record import Record
 class Column:
     title: str
     read: Callable[[Record], float | None]
-    form: str = ".2f"  # of a mean, and of its deviation over seeds
+    form: str = ".2f"  # the format of the mean over seeds and of the standard deviation
 
 
 def _of_trained(record: Record, key: str) -> float | None:
@@ -42,7 +42,7 @@ def online_at(epoch: int) -> Column:
 
 
 def probed(name: str, title: str) -> Column:
-    """Of a table's own probe with this name."""
+    """The accuracy of the probe of this name, in %."""
 
     def read(record: Record) -> float | None:
         value = record.get("probes", {}).get(name)
@@ -59,7 +59,7 @@ MINUTES = Column("minutes, with evaluation", lambda record: record["seconds"] / 
 
 
 def _spectrum(record: Record) -> dict[str, Any] | None:
-    """Records made before spectra were kept have none, and that of a run that failed is of some step on the way."""
+    """The spectrum; None for old records, which have none, and for failed runs, whose spectrum is not the final one."""
     return None if record.get("failed") else record.get("spectrum") or None
 
 
@@ -76,7 +76,7 @@ DISTINCT = Column("distinct features", _last("above_a_hundredth"), ".0f")
 
 
 def whole_spectrum(record: Record) -> Tensor | None:
-    """All eigenvalues at the end, of which a record keeps some: the rest lie on lines between them, on a log scale."""
+    """All eigenvalues at the end. A record keeps some of them; the others are interpolated on log scales."""
     spectrum = _spectrum(record)
     if spectrum is None:
         return None
@@ -87,10 +87,12 @@ def whole_spectrum(record: Record) -> Tensor | None:
 
 
 def distinct_uncentred(record: Record) -> tuple[int, int] | None:
-    """The least and the most singular values above a tenth of the largest, where the mean μ stays in the embeddings.
+    """Bounds on the number of singular values above a tenth of the largest, for embeddings that are not centred.
 
-    E[zzᵀ] is the covariance plus μμᵀ, and |μ|² is what E|z|² has beyond the covariance's trace. Its k-th eigenvalue is
-    between the covariance's k-th and the one before, its first between max(|μ|², λ1) and |μ|² + λ1."""
+    With the mean μ, E[zzᵀ] is the covariance plus μμᵀ, and |μ|² = E|z|² minus the trace of the covariance. The k-th
+    eigenvalue of E[zzᵀ] is between the k-th and the (k−1)-th of the covariance, the first one between max(|μ|², λ1)
+    and |μ|² + λ1.
+    """
     covariance = whole_spectrum(record)
     if covariance is None:
         return None

@@ -1,6 +1,6 @@
-"""A finished run as a small JSON record: its whole configuration, numbers, machine and commit.
+"""Records: a finished run as a small JSON file with its configuration, numbers, machine and commit.
 
-A record's name follows from the run's configuration: data, method, and what was asked for beyond their defaults, as in
+The configuration determines the name of a record: data, method, and settings that are not defaults, as in
 cifar10-frossl-30-seed1.
 """
 
@@ -30,12 +30,12 @@ from twofold_papers.reproduce.maps import kept_map
 
 Record = dict[str, Any]
 
-# Where files lay on one machine says nothing to a reader.
+# Keys with paths. Records keep only the last part of a path, because folders differ between machines.
 PATHS = ("data", "data_dir", "graph.source", "class_list", "head.path", "init")
-# What a run was asked for that its name says in its own way, or that is not meant to change its numbers.
+# Settings that the name contains in another form, or that do not change the numbers of a run.
 NOT_IN_NAME = {"data", "data_dir", "download", "method", "epochs", "seed", "device", "compile"}
 NOT_IN_NAME |= {"log", "map_points", "head.path"}
-RANKS = 16  # eigenvalues kept of a spectrum, on a log scale, beside FroSSL's fourteenth
+RANKS = 16  # number of eigenvalues in a record, log-spaced; the 14th, for FroSSL's figures, is always added
 
 
 def record_name(config: Mapping[str, Any]) -> str:
@@ -49,19 +49,19 @@ def record_name(config: Mapping[str, Any]) -> str:
 
 
 def data_word(data: str) -> str:
-    """A name as it is; of a path its last part and a hash of the whole, since many folders are called `images`."""
+    """The name of a data set; for a path, its last part and a hash, because many folders are named `images`."""
     return f"{Path(data).name}-{blake2b(data.encode(), digest_size=4).hexdigest()}" if os.sep in data else data
 
 
 def record(run: Path, machine: str, commit: str) -> Record:
-    """Of a finished run."""
+    """The record of a finished run."""
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
     del results["command"]
     return recorded(run, results, machine, commit)
 
 
 def record_of_failure(run: Path, reason: str, results: Mapping[str, Any], machine: str, commit: str) -> Record:
-    """Of a run that came to a bad end: as far as it went, and why. `results` has what is known of the machine."""
+    """The record of a failed run, with what it logged and the reason. `results` describes the machine."""
     return recorded(run, {"table": [], "memory": None, **results}, machine, commit) | {"failed": reason}
 
 
@@ -79,7 +79,7 @@ def recorded(run: Path, results: dict[str, Any], machine: str, commit: str) -> R
         "config": config,
         "results": results,
         "online_accuracy": {line["epoch"]: line["online_accuracy"] for line in metrics if "online_accuracy" in line},
-        "last": metrics[-1] if metrics else {},  # with the effective ranks at the end
+        "last": metrics[-1] if metrics else {},  # includes the effective ranks
         "spectrum": spectrum_summary(spectrum),
         "map": kept_map(run),
         "steady_images_per_second": steady_rate(timing) if timing else None,
@@ -88,7 +88,7 @@ def recorded(run: Path, results: dict[str, Any], machine: str, commit: str) -> R
 
 
 def spectrum_summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of the embeddings' covariance over the run: some eigenvalues, and what is said of all of them."""
+    """The spectrum of the embeddings' covariance by step: some eigenvalues, the entropy and the number above 1 %."""
     if not lines:
         return {}
     spectra = [torch.tensor(line["eigenvalues"]) for line in lines]
@@ -107,13 +107,13 @@ def short(value: float) -> float:
 
 
 def steady_rate(timing: list[dict[str, float]]) -> float:
-    """Images per second: the median over the last half of the run, past compilation, whatever evaluation took."""
+    """Images per second: the median over the second half of the run, without compilation and evaluation."""
     half = timing[-1]["step"] / 2
     return median(line["images_per_second"] for line in timing if line["step"] > half)
 
 
 def wall_clock(timing: list[dict[str, float]], last: float) -> float:
-    """Seconds of all parts of a run: its clock begins anew when it is resumed, so every fall ends a part."""
+    """The total seconds of a run. The clock restarts when a run is resumed, so each decrease ends one part."""
     clock = [*(line["seconds"] for line in timing), last]
     return sum(before for before, after in pairwise(clock) if after < before) + last
 
@@ -122,22 +122,24 @@ def write_record(folder: Path, name: str, values: Record) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     text = json.dumps(values, indent=1)
-    # A list of numbers on one line: a spectrum would else be a thousand lines.
+    # Lists are on one line; otherwise a spectrum would take a thousand lines.
     text = re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)
     write_atomically(path, text + "\n")
     return path
 
 
 def read_records(*folders: Path) -> dict[str, Record]:
-    """By name, in the order of names; those of a later folder stand before those of an earlier one. Only those that
-    were made with today's defaults: others are of other runs than a table asks for."""
+    """The records by name, sorted. If a name is in several folders, the last folder counts.
+
+    Records made with other defaults than the current ones are left out: they are of other runs than a table needs.
+    """
     paths = {path.stem: path for folder in folders for path in folder.glob("*.json")}
     found = {name: json.loads(paths[name].read_text(encoding="utf-8")) for name in sorted(paths)}
     return {name: values for name, values in found.items() if has_todays_defaults(values)}
 
 
 def has_todays_defaults(record: Record) -> bool:
-    """Whether what a run did not ask for is what it would get now."""
+    """Whether all settings that the run left at their defaults have the same values now."""
     values, origin = record["config"]["values"], record["config"]["origin"]
     if values["method"] not in CATALOG or any(key not in schema(values["method"]) for key in origin):
         return False
@@ -150,7 +152,7 @@ def has_todays_defaults(record: Record) -> bool:
 
 
 def head_commit() -> str:
-    """That is checked out where this package lies; nothing where it was installed."""
+    """The short hash of the current commit; empty if the package is not in a repository."""
     try:
         found = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],

@@ -1,6 +1,6 @@
-"""Doing the runs of tables, one after another in one process: resumed where they stopped, skipped where they are done.
+"""Carry out the runs of tables in one process: finished runs are skipped, interrupted runs are resumed.
 
-Several processes can work on one folder: each takes the next run that nobody else is at.
+Several processes can share one folder. Each takes the next run that no other process is working on.
 """
 
 import gc
@@ -38,11 +38,11 @@ from twofold_papers.reproduce.record import (
 )
 from twofold_papers.reproduce.table import Job
 
-LEAST_SECONDS = 45.0  # with less than this left a run would compile, and stop
+LEAST_SECONDS = 45.0  # no run starts with less time left: it would only compile, then stop
 
 
 class Budget:
-    """So many seconds, after which the run in training is asked to save and stop. None: no end."""
+    """A time limit in seconds. When it is over, the current run is asked to save and stop. None: no limit."""
 
     def __init__(self, seconds: float | None):
         self.end = float("inf") if seconds is None else time.monotonic() + seconds
@@ -58,7 +58,7 @@ class Budget:
         return self.left <= 0
 
     def _watch(self) -> None:
-        # Asked again and again, since a run may only begin to train when the time is over.
+        # Ask repeatedly, because a run may start to train only after the time is over.
         while not self._done.wait(min(max(self.left, 0.2), 3600)):
             if self.over:
                 ask_to_stop()
@@ -74,11 +74,11 @@ class Budget:
 
 @dataclass
 class Outcome:
-    """What became of the runs, by name."""
+    """The names of the runs, by how they ended."""
 
     done: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)  # for want of time
-    elsewhere: list[str] = field(default_factory=list)  # another process is at it
+    left: list[str] = field(default_factory=list)  # not finished within the time limit
+    elsewhere: list[str] = field(default_factory=list)  # another process is working on it
     refused: dict[str, str] = field(default_factory=dict)
 
 
@@ -92,7 +92,7 @@ def carry_out(
     machine: str = "",
     commit: str = "",
 ) -> Outcome:
-    """Run what has no record in any of the folders; new records go into the last of them, each when its run is done."""
+    """Carry out all runs without a record in `records`. New records are written to the last of these folders."""
     outcome = Outcome()
     to_do = {job.name: job for job in jobs if not job.refused}
     outcome.refused |= {f"{job.table.name}, {job.row.name}": job.refused for job in jobs if job.refused}
@@ -107,7 +107,7 @@ def carry_out(
             if not ours:
                 outcome.elsewhere.append(name)
                 continue
-            if name in read_records(records[-1]):  # another process has done it in the meantime
+            if name in read_records(records[-1]):  # another process has finished it meanwhile
                 continue
             display.say(f"\n{number} of {len(to_do)}: {name}")
             try:
@@ -120,21 +120,21 @@ def carry_out(
             except TwofoldError as error:
                 outcome.refused[name] = str(error)
                 continue
-            except Exception as error:  # of torch or a driver: the other runs are not to blame
+            except Exception as error:  # for example from torch or a driver; the other runs can still succeed
                 note = out / f"{name}.error.txt"
                 note.write_text(traceback.format_exc())
-                outcome.refused[name] = f"{type(error).__name__}; {note} has the whole story"
+                outcome.refused[name] = f"{type(error).__name__}; {note} has the traceback"
                 continue
             finally:
                 forget()
             display.say(f"record   {write_record(records[-1], name, values)}")
-            shutil.rmtree(out / name / "checkpoints", ignore_errors=True)  # large, and of no more use
+            shutil.rmtree(out / name / "checkpoints", ignore_errors=True)  # large, and no longer needed
             outcome.done.append(name)
     return outcome
 
 
 def carried_out(job: Job, path: Path, display: Display, machine: str, commit: str) -> Record:
-    """The record of a run, which is begun or resumed here."""
+    """Start or resume a run, and return its record."""
     try:
         if can_go_on(path):
             resume(path, display=display)
@@ -159,26 +159,25 @@ def carried_out(job: Job, path: Path, display: Display, machine: str, commit: st
 
 
 def can_go_on(path: Path) -> bool:
-    """Whether the folder has a run with the defaults of today; else what it ends with is not what was asked for."""
+    """Whether the folder has a run with the current defaults. Otherwise its result would not belong to the table."""
     try:
         return has_todays_defaults({"config": json.loads((path / "config.json").read_text(encoding="utf-8"))})
-    except (FileNotFoundError, ValueError, KeyError):  # a kill can leave a folder that never became a run
+    except (FileNotFoundError, ValueError, KeyError):  # a kill can leave a folder without a complete configuration
         return False
 
 
 def put_aside(path: Path, display: Display) -> None:
-    """What lies there already, and cannot be gone on with; nothing of it is deleted."""
+    """Rename a folder whose run cannot be continued. Nothing is deleted."""
     if not path.exists():
         return
     places = (path.with_name(f"{path.name}.old-{number}") for number in count(1))
     aside = next(place for place in places if not place.exists())
     path.rename(aside)
-    display.say(f"begun with other defaults, or damaged, and put aside: {aside}")
+    display.say(f"A run with other defaults or damaged files was in the way. It is now in {aside}.")
 
 
 def forget() -> None:
-    """What a run leaves in the process: compiled code, of which torch keeps few versions, graphs and their memory, and
-    what cuBLAS works in, for every stream that there was."""
+    """Free what a run leaves in the process: compiled code, CUDA graphs with their memory, and cuBLAS workspaces."""
     torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_available():
@@ -188,7 +187,7 @@ def forget() -> None:
 
 @contextmanager
 def claimed(path: Path) -> Iterator[bool]:
-    """Whether this process alone is at it; the claim ends with the block, or with the process."""
+    """Whether this process has claimed the run. The claim ends with the block, or with the process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         yield hold(file)

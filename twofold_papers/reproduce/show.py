@@ -1,4 +1,4 @@
-"""Published and ours side by side: lines of text from a table and records, for a terminal, a page, or Markdown."""
+"""Published numbers next to ours: texts from a table and records, for a terminal, an HTML page or Markdown."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """A row with one number of epochs, over its seeds."""
+    """The results of a row for one number of epochs, over all seeds."""
 
     name: str
-    epochs: int | None  # None: there was no run
-    seeds: Sequence[int]  # of the runs that are done
+    epochs: int | None  # None: the table has no runs
+    seeds: Sequence[int]  # seeds of the finished runs
     cells: Sequence[Cell]  # one for each column of the table
     note: str
     records: Mapping[str, Record]
 
 
 def lines_of_jobs(table: Table, jobs: Sequence[Job], records: Mapping[str, Record]) -> list[Line]:
-    """What was asked for on the command line: a line for each row."""
+    """The results of the jobs of a command: a line for each row."""
     lines = []
     for row in table.rows:
         own = [job for job in jobs if job.row == row and job.table == table]
@@ -41,7 +41,7 @@ def lines_of_jobs(table: Table, jobs: Sequence[Job], records: Mapping[str, Recor
 
 
 def lines_of_records(table: Table, records: Mapping[str, Record]) -> list[Line]:
-    """All that was run: a line for each row and number of epochs, and one for each row that was not."""
+    """All results in records: a line for each row and number of epochs, and one for each row that was not run."""
     lines = []
     for row in table.rows:
         found = records_of(table, row, records)
@@ -59,13 +59,13 @@ def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], ref
     notes = [row.note, refused] + ([f"{len(failed)} of {len(done)} runs failed: {failed[0]}"] if failed else [])
     for figure in table.figures if values and not failed else ():
         if not any(record.get(figure.needs) for record in values):
-            notes.append(f"its {figure.needs} was not kept")
+            notes.append(f"the record has no {figure.needs}")
     return Line(
         name=row.name,
         epochs=epochs,
         seeds=[record["config"]["values"]["seed"] for record in values],
         cells=[
-            # That a row was not run is said once.
+            # A row that was not run says so in its first cell only.
             Cell(printed_text(table, row, column, epochs), ours_text(column, values) if values or not place else "")
             for place, column in enumerate(table.columns)
         ],
@@ -75,7 +75,7 @@ def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], ref
 
 
 def printed_text(table: Table, row: Row, column: Column, epochs: int) -> str:
-    """The published number for these epochs; another, which says so, where there is none."""
+    """The published number for these epochs. If there is none, another one that states its epochs."""
     numbers = row.printed.get(column.title, ())
     if not numbers:
         return ""
@@ -97,7 +97,7 @@ def ours_text(column: Column, done: Sequence[Record]) -> str:
 
 
 def heads(table: Table) -> list[str]:
-    """Titles over what `texts` gives: a column that nothing is printed for has ours alone."""
+    """The titles for the cells of `texts`. A column without published numbers has only ours."""
     titles = [""]
     for column in table.columns:
         titles += [f"{column.title}: published", "ours"] if table.is_printed(column) else [f"{column.title}: ours"]
@@ -116,13 +116,13 @@ def seeds_text(line: Line) -> str:
 
 
 def figures_of(table: Table, found: Sequence[Line]) -> dict[str, str]:
-    """The pictures of a table, by the names of their files; none of what no run has."""
+    """The pictures of a table by file name, without those for which no run has data."""
     shown = {figure: runs_in(figure, found) for figure in table.figures}
     return {f"{table.name}-{figure.name}.svg": figure.draw(runs) for figure, runs in shown.items() if runs}
 
 
 def runs_in(figure: Figure, found: Sequence[Line]) -> list[tuple[str, Record]]:
-    """The first record of each row that has what the figure needs; that of a run that failed ends on the way."""
+    """For each row, the first record that has the data for the figure. Failed runs are left out."""
     runs = []
     several = len({line.epochs for line in found if line.records}) > 1
     for line in found:
@@ -133,7 +133,7 @@ def runs_in(figure: Figure, found: Sequence[Line]) -> list[tuple[str, Record]]:
 
 
 def markdown(table: Table, found: Sequence[Line]) -> list[str]:
-    """A section of docs/results.md, which stands beside a folder of figures."""
+    """The section of a table in docs/results.md, which refers to a folder of figures."""
     titles = heads(table)
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     lines += [f"| {' | '.join(texts(table, line))} |" for line in found]
@@ -144,4 +144,6 @@ def markdown(table: Table, found: Sequence[Line]) -> list[str]:
 
 def differences(table: Table) -> list[str]:
     measured = [f"Measured by `{table.command}`."] if table.command else []
-    return [" ".join(measured + ([f"Not as in print: {'; '.join(table.differs)}."] if table.differs else []))]
+    return [
+        " ".join(measured + ([f"Differences from the paper: {'; '.join(table.differs)}."] if table.differs else []))
+    ]

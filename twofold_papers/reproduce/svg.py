@@ -1,10 +1,10 @@
-"""What the pictures of a document share: a white sheet with text, and a legend below its panels."""
+"""Parts of SVG pictures: a white sheet, text, and a legend below the panels."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-GAP = 24  # between panels, and around them, in pixels
-LETTER = 6  # about as wide as one is in a legend
+GAP = 24  # space between and around panels, in pixels
+LETTER = 6  # approximate width of a letter in a legend, in pixels
 
 
 def sheet(width: int, height: int, parts: Iterable[str]) -> str:
@@ -20,7 +20,7 @@ def text(x: float, y: float, words: str, size: int, more: str = "") -> str:
 
 
 def legend(entries: Sequence[tuple[str, str]], width: int, top: int) -> tuple[list[str], int]:
-    """A square and a name for each (name, colour), in as many lines as they need; and where the last one is."""
+    """A square and a name for each (name, colour), in several lines if needed; and the position of the last line."""
     parts = []
     x, y = GAP, top
     for name, colour in entries:

@@ -1,4 +1,4 @@
-"""A paper's table as runs: rows of configurations, what is printed for each, and what is read from its record."""
+"""A table of a paper as runs: the configuration and the published numbers of each row, and its columns."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from twofold_papers.reproduce.record import Record, record_name
 
 @dataclass(frozen=True)
 class Setting:
-    """A value of the configuration, and where it is printed."""
+    """A value of the configuration, and where the paper states it."""
 
     key: str
     value: Any
@@ -25,7 +25,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Printed:
-    """A published number; `epochs` where the paper says after how many it was measured."""
+    """A published number; `epochs` is None if the paper does not state after how many epochs it was measured."""
 
     value: float
     sd: float | None = None
@@ -35,40 +35,41 @@ class Printed:
 
 @dataclass(frozen=True)
 class Probe:
-    """One more linear probe of a finished run: on other images, or on the projector's output."""
+    """A further linear probe of a finished run: on other images, or on the output of the projector."""
 
     name: str
-    data: str | None = None  # none: the run's own
+    data: str | None = None  # None: the data of the run
     projected: bool = False
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: one configuration, run with one or more seeds."""
+    """A row of a table: one configuration, run with one or more seeds."""
 
     name: str
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    printed: Mapping[str, Sequence[Printed]] = field(default_factory=dict)  # by the title of a column
-    epochs: int | None = None  # its own number, where it is not the table's
-    probes: Sequence[Probe] = ()  # alike for all rows, of any table, that are one run
+    printed: Mapping[str, Sequence[Printed]] = field(default_factory=dict)  # by column title
+    epochs: int | None = None  # None: as many as the table states
+    probes: Sequence[Probe] = ()  # rows of several tables that share a run must have the same probes
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture of a table's runs, drawn from what their records hold, each by what a reader calls it."""
+    """A picture of the runs of a table; `draw` takes pairs of a name to display and a record."""
 
     name: str
-    needs: str  # what of a record is drawn: a run whose record has none of it is left out
+    needs: str  # the key of a record that is drawn; runs without it are left out
     draw: Callable[[Sequence[tuple[str, Record]]], str]
 
 
 @dataclass(frozen=True)
 class Table:
-    """`settings` hold for all rows whose method knows the key, as far as the method's own recipe says otherwise.
+    """A table of a paper, or one of our own.
 
-    `differs`: what is not as it was in print. `findings`: what the records show, in words; "" before there are any.
+    `settings` apply to all rows whose method has the key. `differs` lists differences from the paper. `findings`
+    describes what the records show; it is empty if there are no records yet.
     """
 
     name: str
@@ -82,18 +83,18 @@ class Table:
     differs: Sequence[str] = ()
     findings: str = ""
     data: str = "cifar10"
-    benchmark: str = ""  # in whose results the rows are found, by their settings, where they are not runs
-    command: str = ""  # that measures them
+    benchmark: str = ""  # the benchmark that has the results, if the rows are not runs
+    command: str = ""  # the command that runs the benchmark
     figures: Sequence[Figure] = ()
 
     def is_printed(self, column: Column) -> bool:
-        """Whether there is anything in print to set beside ours."""
+        """Whether the paper has numbers for this column."""
         return any(row.printed.get(column.title) for row in self.rows)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a table, by the name that its record will have. `refused` says why it cannot be."""
+    """One run of a table; `name` is that of its record. `refused` states why the run is impossible, if it is."""
 
     table: Table
     row: Row
@@ -112,7 +113,7 @@ def jobs_of(
     seeds: Sequence[int] = (0,),
     user: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-    """All rows with the first seed, then all with the second, …"""
+    """The runs of all rows with the first seed, then of all rows with the second seed, and so on."""
     rows = [] if table.benchmark else list(rows)
     return [
         job_of(table, row, epochs or row.epochs or table.epochs, seed, user or {}) for seed in seeds for row in rows
@@ -129,8 +130,10 @@ def job_of(table: Table, row: Row, epochs: int, seed: int, user: Mapping[str, An
 
 
 def keys_of(table: Table, row: Row, epochs: int, seed: int, user: Mapping[str, Any]) -> dict[str, Any]:
-    """What has to be asked for: what differs from the method's recipe and the data's defaults, as a record's name has
-    it. A run with seed 0 asks for none."""
+    """The settings to pass to a run: those that differ from the method's recipe and the defaults of the data.
+
+    They are also the settings in the name of the record. Seed 0 is the default and is not passed.
+    """
     known = schema(row.method)
     wanted = wanted_of(table, row)
     suited = {key: value for key, value in user.items() if key in known}
@@ -143,17 +146,17 @@ def keys_of(table: Table, row: Row, epochs: int, seed: int, user: Mapping[str, A
 
 
 def wanted_of(table: Table, row: Row) -> dict[str, Any]:
-    """What is printed: the row's own values before the table's."""
+    """The settings of a row: those of the table, overridden by those of the row."""
     known = schema(row.method)
     for key in row.settings:
         if key not in known:
-            raise TwofoldError(f"{row.method} has no key '{key}' yet, which {table.name} needs for {row.name}")
+            raise TwofoldError(f"{row.method} has no key '{key}', which the row {row.name} of {table.name} sets")
     shared = {setting.key: setting.value for setting in table.settings if setting.key in known}
     return shared | dict(row.settings)
 
 
 def usual_of(method: str, data: str, given: Mapping[str, Any]) -> Config:
-    """What a run does that is asked for nothing but what decides the rest: parameters of its recipe, the batch size."""
+    """The defaults of a run, given the settings that decide other defaults: recipe parameters and the batch size."""
     known = schema(method)
     entry = find(method)
     defaults = defaults_of(data)
@@ -166,7 +169,7 @@ def usual_of(method: str, data: str, given: Mapping[str, Any]) -> Config:
 
 
 def records_of(table: Table, row: Row, records: Mapping[str, Record]) -> dict[str, Record]:
-    """Those of a row with the epochs that are printed or its own, whatever their seed."""
+    """The records of a row with any seed, for its own number of epochs and the published ones."""
     wanted = {row.epochs or table.epochs} | {each.epochs for values in row.printed.values() for each in values}
     found = {}
     for name, record in records.items():

@@ -341,10 +341,10 @@ def test_the_command(tmp_path: Path, tiny: dict[str, str]) -> None:
     assert "90.7 &#177; 0.2" in page
     assert f"{accuracy:.2f}" in page
     assert "projector=32,16" in page
-    assert "have records already" not in result.stdout
+    assert "already have a record" not in result.stdout
     again = CliRunner().invoke(app, words, env={"COLUMNS": "200"}, catch_exceptions=False)
     assert "SimSiam" in again.stdout
-    assert "have records already, and are not run again" in again.stdout
+    assert "already have a record and are skipped" in again.stdout
     assert "training" not in again.stdout
 
 
@@ -357,7 +357,7 @@ def test_what_is_printed_fits_a_narrow_terminal(tmp_path: Path) -> None:
     assert names == ["SimSiam", "IsoLoss,", "authors'", "code"]
     assert "SimSiam: as the authors' code has it: BYOL without EMA" in lines
     assert not any(line.startswith("alpha-cl-4") for line in lines)
-    left = next(line for line in lines if line.startswith("left for want of time: "))
+    left = next(line for line in lines if line.startswith("not finished in time: "))
     assert left.count("cifar10-") == 2
 
 
@@ -367,11 +367,11 @@ def test_what_is_printed_fits_a_narrow_terminal(tmp_path: Path) -> None:
         (["isoloss2"], "did you mean 'isoloss-2'?"),
         (["isoloss-2", "epocs=1"], "did you mean 'epochs'?"),
         (["isoloss-2", "--row", "Simsia"], "did you mean 'SimSiam'?"),
-        (["isoloss-2", "--seeds", "a"], "--seeds a: give whole numbers"),
+        (["isoloss-2", "--seeds", "a"], "--seeds a: expected different whole numbers"),
         (["isoloss-2", "--epochs", "1", "epochs=2"], "epochs is given twice"),
-        (["isoloss-2", "method=frossl"], "method is the table's to say"),
-        (["isoloss-2", "epochs=0"], "epochs=0: give one whole number, at least 1"),
-        (["isoloss-2", "epochs=5,6"], "epochs=5,6: give one whole number"),
+        (["isoloss-2", "method=frossl"], "the table sets the method"),
+        (["isoloss-2", "epochs=0"], "epochs=0 is not a whole number of at least 1"),
+        (["isoloss-2", "epochs=5,6"], "epochs=5,6 is not a whole number"),
     ],
 )
 def test_words_that_are_wrong(words: list[str], message: str, tmp_path: Path) -> None:

@@ -72,4 +72,4 @@ def test_a_run_whose_map_was_not_kept_says_so(maps: list[Any], said: bool) -> No
     table = TABLES["s-diet-figure-2"]
     runs = {str(seed): EMPTY | {"map": each, "config": {"values": {"seed": seed}}} for seed, each in enumerate(maps)}
     for shown, other in ((table, said), (TABLES["s-diet-3"], False)):
-        assert ("its map was not kept" in line_of(shown, table.rows[0], 100, runs, "").note) == other
+        assert ("the record has no map" in line_of(shown, table.rows[0], 100, runs, "").note) == other

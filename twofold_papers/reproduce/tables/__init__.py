@@ -1,4 +1,4 @@
-"""All tables: those of the papers, and those over all methods, whose modules are in this folder."""
+"""All tables: those of the papers, and the tables of this folder, which compare many methods."""
 
 from twofold.errors import TwofoldError, nearest
 from twofold_papers.alpha_cl import tables as alpha_cl
@@ -9,7 +9,7 @@ from twofold_papers.reproduce.table import Table
 from twofold_papers.reproduce.tables import catalog, catalog_longer, long
 from twofold_papers.s_diet import tables as s_diet
 
-# In the order in which they are listed.
+# In the order of `twofold reproduce --list`.
 _ALL = (
     catalog.TABLE,
     catalog_longer.TABLE,
