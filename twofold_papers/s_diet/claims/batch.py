@@ -1,6 +1,6 @@
-"""Section 5.2.1: cross entropy over the batch's own rows, and how far it stands for that over all n.
+"""Section 5.2.1: cross entropy over the rows of the batch (CE_b) compared with cross entropy over all n rows (CE_n).
 
-b rows of the head are in the batch, one for each of its samples; D dimension; s label smoothing.
+The batch has b samples and their b classifier rows, each of dimension D. s is the label smoothing.
 """
 
 import math
@@ -19,7 +19,7 @@ from twofold_papers.verify.numerics import randn
 def embedding_gradient(
     z: Tensor, rows: Tensor, *, label_smoothing: float = 0.8, population: int | None = None
 ) -> Tensor:
-    """dL/dz; the batch's own rows are the first."""
+    """dL/dz. The rows of the batch come first in `rows`."""
     z = z.clone().requires_grad_()
     labels = torch.arange(len(z))
     loss = batch_cross_entropy(z, rows, labels, label_smoothing=label_smoothing, population=population)
@@ -33,7 +33,8 @@ def cosine(one: Tensor, other: Tensor) -> Tensor:
 @claim(
     "s-diet",
     "eq 5 (gradient)",
-    "where all logits are equal, b dL/dz_i = (1−s)(w̄ − w_i), w̄ the mean of the rows compared",
+    "If all logits are equal, b dL/dz_i = (1−s)(w̄ − w_i), where w̄ is the mean of the rows in the softmax. Checked: the "
+    "gradient by autograd for z = 0, and this formula, for CE_b and CE_n",
     tolerance=1e-12,
 )
 def gradient_at_start() -> Sides:
@@ -49,7 +50,8 @@ def gradient_at_start() -> Sides:
 @claim(
     "s-diet",
     "eq 5 (cosine)",
-    "there the cosine of both gradients is √(S/(S + b‖w̄_b − w̄_n‖²)), S = Σ_i ‖w_i − w̄_b‖²",
+    "If all logits are equal, the cosine between the gradients of CE_b and CE_n is √(S/(S + b‖w̄_b − w̄_n‖²)) with "
+    "S = Σ_i ‖w_i − w̄_b‖². Checked: the cosine from autograd for z = 0, and this formula",
     tolerance=1e-12,
 )
 def cosine_at_start() -> Sides:
@@ -66,8 +68,11 @@ def cosine_at_start() -> Sides:
 @claim(
     "s-diet",
     "eq 5, Table 2",
-    "for small logits and independent rows the cosine is √((1−1/b)/(1−1/n)) in the mean: n = 1024, b = 64 to 256",
-    tolerance=3e-4,  # 1 − cos is 1/2b, known to a part √(2/D) from one head: over 32 heads to 1.7e-4 for b = 64
+    "For small logits and independent rows, the mean cosine between the gradients of CE_b and CE_n is "
+    "√((1−1/b)/(1−1/n)). Checked: the mean over 32 random classifiers with n = 1024 and b = 64, 128 and 256, and this "
+    "formula",
+    # 1 − cos is 1/2b. One classifier gives it with a relative error of √(2/D), 32 classifiers to 1.7e-4 for b = 64.
+    tolerance=3e-4,
 )
 def cosine_for_random_rows() -> Sides:
     n, dim, sizes, heads = 1024, 128, (64, 128, 256), 32
@@ -83,11 +88,12 @@ def cosine_for_random_rows() -> Sides:
 @claim(
     "s-diet",
     "eq 5 (population)",
-    "with population = n the mean over all samples of negatives is at most the full cross entropy",
+    "With population = n, the expectation of CE_b over random negatives is at most CE_n. Checked: the mean of CE_b "
+    "over all batches that contain the own row, and CE_n",
     tolerance=1e-12,
 )
 def population_is_a_lower_bound() -> Sides:
-    """By Jensen: the sum of exponentials and the smoothed targets are right in the mean, and log is concave."""
+    """By Jensen's inequality: the sum of exponentials and the smoothed targets are unbiased, and log is concave."""
     found, full = [], []
     for n, b, scale in ((6, 3, 1.0), (7, 4, 3.0), (6, 6, 2.0)):
         rows, z, label = randn(n, 5), scale * randn(1, 5), torch.zeros(1, dtype=torch.int64)
@@ -101,7 +107,7 @@ def population_is_a_lower_bound() -> Sides:
 @claim(
     "s-diet",
     "eq 5 (mean of it)",
-    "with population = n and equal logits the value is full cross entropy, log n",
+    "With population = n and equal logits, CE_b equals CE_n = log n. Checked: CE_b for z = 0, and log n",
     tolerance=1e-12,
 )
 def population_at_start() -> Sides:
@@ -116,7 +122,8 @@ def population_at_start() -> Sides:
 @claim(
     "s-diet",
     "eq 5 (in training)",
-    "half-way to its rows the cosine with full cross entropy is above 0.8 with population = n: n = 4096, b = 256",
+    "With population = n, the gradients of CE_b and CE_n stay similar during training. Checked: their cosine is above "
+    "0.8 for embeddings that are partly aligned with their rows, n = 4096, b = 256",
     tolerance=0.0,
 )
 def cosine_later() -> Sides:
@@ -126,7 +133,9 @@ def cosine_later() -> Sides:
 @claim(
     "s-diet",
     "eq 5 (in training, as it is)",
-    "without that ∇CE_n ≈ ∇CE_b, which the paper saw at random initialisation, does not last: the cosine is below 0",
+    "Without population, ∇CE_n ≈ ∇CE_b, which the paper reports for random initialisation, does not hold during "
+    "training. Checked: their cosine is below 0 for embeddings that are partly aligned with their rows, n = 4096, "
+    "b = 256",
     tolerance=0.0,
 )
 def cosine_later_as_it_is() -> Sides:
@@ -134,7 +143,7 @@ def cosine_later_as_it_is() -> Sides:
 
 
 def _later(population: int | None) -> Tensor:
-    """Logits are 10 times the cosines; embeddings are drawn to their rows, not yet as far as smoothing lets them."""
+    """The cosine of both gradients for logits of 10 times the cosines, and embeddings between start and optimum."""
     n, b, dim = 4096, 256, 128
     rows = normalized(randn(n, dim))
     z = 10 * normalized(0.8 * rows[:b] + normalized(randn(b, dim)))

@@ -1,4 +1,4 @@
-"""Appendices A.2 and B.2: spectral contrastive loss and DIET's squared loss, their gradients and critical points."""
+"""Appendices A.2 and B.2: the spectral contrastive loss and DIET's squared loss, gradients and critical points."""
 
 from itertools import combinations
 
@@ -14,7 +14,8 @@ from twofold_papers.verify.claim import Sides, claim
 @claim(
     "s-diet",
     "eq 2",
-    "L_scl is the library's loss, over other views and other images, plus what lies within an image",
+    "L_scl is the spectral contrastive loss over all pairs of views. Checked: L_scl pair by pair, and the library's "
+    "loss (over pairs of different views and of different images) plus the remaining pairs within an image",
     tolerance=1e-11,
 )
 def spectral_loss() -> Sides:
@@ -31,7 +32,13 @@ def spectral_loss() -> Sides:
     return sides(pair)
 
 
-@claim("s-diet", "A.2", "with 1/α the share of positive pairs, L*_scl(√α f) = 2α² L_scl(f)", tolerance=1e-11)
+@claim(
+    "s-diet",
+    "A.2",
+    "L*_scl(√α f) = 2α² L_scl(f), where 1/α is the share of positive pairs. Checked: both losses pair by pair, for "
+    "random encoders",
+    tolerance=1e-11,
+)
 def rescaled() -> Sides:
     return sides(lambda data: _rescaled(data, power=0.5, factor=2.0))
 
@@ -49,7 +56,12 @@ def _rescaled(data: Data, power: float, factor: float) -> tuple[Tensor, Tensor]:
     return -2 * scores[same].mean() + scores.square().mean(), factor * alpha**2 * data.scl(w)
 
 
-@claim("s-diet", "eq 2, by matrices", "L_scl = Tr(−WᵀWM_pos + ½ WᵀWM WᵀWM)", tolerance=1e-12)
+@claim(
+    "s-diet",
+    "eq 2, by matrices",
+    "L_scl = Tr(−WᵀWM_pos + ½ WᵀWM WᵀWM) for a linear encoder W. Checked: L_scl pair by pair, and this trace",
+    tolerance=1e-12,
+)
 def spectral_loss_by_matrices() -> Sides:
     def pair(data: Data) -> tuple[Tensor, Tensor]:
         w = data.encoder()
@@ -61,7 +73,7 @@ def spectral_loss_by_matrices() -> Sides:
     return sides(pair)
 
 
-@spectral_loss_by_matrices.printed("Tr(−2WᵀWM_pos + WᵀWM WᵀWM), in the proof of Theorem B.1")
+@spectral_loss_by_matrices.printed("L_scl = Tr(−2WᵀWM_pos + WᵀWM WᵀWM), in the proof of Theorem B.1")
 def _() -> Sides:
     def pair(data: Data) -> tuple[Tensor, Tensor]:
         w = data.encoder()
@@ -72,12 +84,17 @@ def _() -> Sides:
     return sides(pair)
 
 
-@claim("s-diet", "eq 9", "∂L_scl/∂W = 2(−WM_pos + WMWᵀWM)", tolerance=1e-11)
+@claim(
+    "s-diet",
+    "eq 9",
+    "∂L_scl/∂W = 2(−WM_pos + WMWᵀWM). Checked: the gradient by autograd, and this formula",
+    tolerance=1e-11,
+)
 def spectral_gradient() -> Sides:
     return sides(lambda data: _spectral_gradient(data, 2.0))
 
 
-@spectral_gradient.printed("without the 2")
+@spectral_gradient.printed("∂L_scl/∂W = −WM_pos + WMWᵀWM, without the factor 2")
 def _() -> Sides:
     return sides(lambda data: _spectral_gradient(data, 1.0))
 
@@ -90,7 +107,8 @@ def _spectral_gradient(data: Data, factor: float) -> tuple[Tensor, Tensor]:
 @claim(
     "s-diet",
     "Theorem B.1 (if)",
-    "∇L_scl = 0 where WᵀWM is M†M_pos on some of its eigenvectors and 0 on the rest",
+    "∇L_scl = 0 if WᵀWM equals M†M_pos on some of its eigenvectors and 0 on the others. Checked: the gradient by "
+    "autograd at such W, for every choice of eigenvectors",
     tolerance=1e-12,
 )
 def critical_points_of_scl() -> Sides:
@@ -105,14 +123,17 @@ def critical_points_of_scl() -> Sides:
 @claim(
     "s-diet",
     "Theorem B.1 (only if)",
-    "where ∇L_scl = 0, MWᵀWM v_i = s_i λ_i M v_i and MWᵀWM_pos v_i = s_i λ_i² M v_i, each s_i 0 or 1",
+    "If ∇L_scl = 0, then MWᵀWM v_i = s_i λ_i M v_i and MWᵀWM_pos v_i = s_i λ_i² M v_i, where each s_i is 0 or 1. "
+    "Checked: both equations at critical points that a solver finds",
     tolerance=1e-10,
 )
 def critical_points_of_scl_are_those() -> Sides:
     return _structure(printed=False)
 
 
-@critical_points_of_scl_are_those.printed("without the M on the left, which fails where M is singular")
+@critical_points_of_scl_are_those.printed(
+    "WᵀWM v_i = s_i λ_i v_i and WᵀWM_pos v_i = s_i λ_i² v_i, without the M on the left. This fails if M is singular"
+)
 def _() -> Sides:
     return _structure(printed=True)
 
@@ -131,24 +152,35 @@ def _structure(printed: bool) -> Sides:
     return Sides(stack(left), stack(right))
 
 
-@claim("s-diet", "Theorem B.1 (least value)", "the least L_scl is −½ Σ_{i≤m} λ_i², the m largest", tolerance=1e-12)
+@claim(
+    "s-diet",
+    "Theorem B.1 (least value)",
+    "The minimum of L_scl is −½ Σ λ_i² over the m largest eigenvalues. Checked: the minimum that L-BFGS finds, and "
+    "this sum",
+    tolerance=1e-12,
+)
 def least_scl() -> Sides:
     return sides(lambda data: (data.scl(data.best_scl), -data.spectrum[0][: data.m].square().sum() / 2))
 
 
-@least_scl.printed("−Σ λ_i²")
+@least_scl.printed("the minimum of L_scl is −Σ λ_i²")
 def _() -> Sides:
     return sides(lambda data: (data.scl(data.best_scl), -data.spectrum[0][: data.m].square().sum()))
 
 
 @claim(
-    "s-diet", "Theorem B.1 (global)", "a solver's minimum of L_scl has MWᵀWM = M[M†M_pos]_m", tolerance=1e-7
-)  # where L-BFGS's value no longer changes in float64, W is known to 1e-8
+    "s-diet",
+    "Theorem B.1 (global)",
+    "At a global minimum of L_scl, MWᵀWM = M[M†M_pos]_m. Checked: both sides at the minimum that L-BFGS finds",
+    tolerance=1e-7,  # L-BFGS stops when the float64 loss no longer changes; W is then accurate to 1e-8
+)
 def global_minimum_of_scl() -> Sides:
     return sides(lambda data: (_squared(data, data.best_scl, data.second_moment), data.second_moment @ data.top()))
 
 
-@global_minimum_of_scl.printed("WᵀWM = [M†M_pos]_m, which fails where M is singular: W is free outside its image")
+@global_minimum_of_scl.printed(
+    "WᵀWM = [M†M_pos]_m. This fails if M is singular, because W is then arbitrary outside the image of M"
+)
 def _() -> Sides:
     return sides(lambda data: (_squared(data, data.best_scl), data.top()))
 
@@ -159,13 +191,17 @@ def _squared(data: Data, w: Tensor, left: Tensor | None = None) -> Tensor:
 
 
 @claim(
-    "s-diet", "eq 10 and 11", "∂L_diet/∂W = W_Hᵀ(W_HWX − Y)Xᵀ/N and ∂L_diet/∂W_H = (W_HWX − Y)XᵀWᵀ/N", tolerance=1e-11
+    "s-diet",
+    "eq 10 and 11",
+    "∂L_diet/∂W = W_Hᵀ(W_HWX − Y)Xᵀ/N and ∂L_diet/∂W_H = (W_HWX − Y)XᵀWᵀ/N. Checked: the gradients by autograd, and "
+    "these formulas",
+    tolerance=1e-11,
 )
 def diet_gradient() -> Sides:
     return sides(lambda data: _diet_gradient(data, len(data.x)))
 
 
-@diet_gradient.printed("without the 1/N")
+@diet_gradient.printed("∂L_diet/∂W = W_Hᵀ(W_HWX − Y)Xᵀ and ∂L_diet/∂W_H = (W_HWX − Y)XᵀWᵀ, without the factor 1/N")
 def _() -> Sides:
     return sides(lambda data: _diet_gradient(data, 1))
 
@@ -180,7 +216,8 @@ def _diet_gradient(data: Data, count: int) -> tuple[Tensor, Tensor]:
 @claim(
     "s-diet",
     "eq 12, 13 and 14",
-    "at a critical point of L_diet: WXXᵀ = W_HᵀYXᵀ, WXXᵀWᵀW_Hᵀ = WXYᵀ, WXXᵀWᵀ = WXYᵀW_H",
+    "At a critical point of L_diet with an isometric W_H, WXXᵀ = W_HᵀYXᵀ, WXXᵀWᵀW_Hᵀ = WXYᵀ and WXXᵀWᵀ = WXYᵀW_H. "
+    "Checked: the three equations at critical points that a solver finds",
     tolerance=1e-10,
 )
 def at_critical_points_of_diet() -> Sides:
@@ -194,7 +231,11 @@ def at_critical_points_of_diet() -> Sides:
 
 
 @claim(
-    "s-diet", "Lemma B.2 (1)", "a critical point of L_diet whose head is an isometry is one of L_scl", tolerance=1e-10
+    "s-diet",
+    "Lemma B.2 (1)",
+    "A critical point of L_diet with an isometric W_H is a critical point of L_scl. Checked: ∇L_scl at critical points "
+    "of L_diet that a solver finds",
+    tolerance=1e-10,
 )
 def critical_for_diet_then_for_scl() -> Sides:
     slopes = [gradient(data.scl, w) for data in datasets() for w, _ in data.stationary_diet]
@@ -202,7 +243,7 @@ def critical_for_diet_then_for_scl() -> Sides:
 
 
 def procrustes(data: Data, w: Tensor) -> Tensor:
-    """A partial isometry from WXYᵀ = UΣVᵀ: VUᵀ over the singular values that are not 0."""
+    """The partial isometry VUᵀ of WXYᵀ = UΣVᵀ, over the singular values that are not 0."""
     u, s, vt = torch.linalg.svd(w @ data.x.T @ data.y, full_matrices=False)
     kept = s > 1e-6 * s.max()
     return vt[kept].T @ u[:, kept].T
@@ -211,7 +252,8 @@ def procrustes(data: Data, w: Tensor) -> Tensor:
 @claim(
     "s-diet",
     "Lemma B.2 (2)",
-    "a critical point of L_scl is one of L_diet, for some head that is a partial isometry",
+    "A critical point of L_scl is a critical point of L_diet, for some W_H that is a partial isometry. Checked: "
+    "∇L_diet at critical points of L_scl, with W_H from an SVD of WXYᵀ",
     tolerance=1e-10,
 )
 def critical_for_scl_then_for_diet() -> Sides:

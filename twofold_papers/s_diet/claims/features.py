@@ -1,9 +1,10 @@
-"""Section 5.1 and appendix B.3: DIET learns the feature with less noise, normalised DIET both.
+"""The model of section 5.1 and appendix B.3: DIET learns the feature with less noise, normalised DIET learns both.
 
-x = (1+ε1) u_c + (1+ε2) v_c + ξ, C concepts, ε1 and ε2 symmetric with variances σ1², σ2² and bounds ν1, ν2, ξ of
-variance φ²/d in the directions other than u_c and v_c. Expectations are sums over a product of discrete symmetric
-distributions, for ξ Gauss–Hermite's points: exact where only symmetry and variances matter.
-G points of the noise, n examples, W[m, d], W_H[n, m] with W_HᵀW_H = I.
+x = (1+ε1) u_c + (1+ε2) v_c + ξ for C concepts. ε1 and ε2 are symmetric with variances σ1², σ2² and bounds ν1, ν2. ξ has
+variance φ²/d in all directions except u_c and v_c. Expectations are sums over a product of discrete symmetric
+distributions, with Gauss–Hermite points for ξ. They are exact if only symmetry and variances matter.
+
+Shapes: G points of the noise, n examples, W[m, d], W_H[n, m] with W_HᵀW_H = I.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class Setting:
     examples: int  # of each concept
     d: int
     m: int
-    bounds: tuple[float, float]  # ν1 and ν2; ε takes ±ν, and 0 with the probability `still`
+    bounds: tuple[float, float]  # ν1 and ν2; ε is ±ν, or 0 with the probability `still`
     phi: float
     still: tuple[float, float] = (0.0, 0.0)
     order: int = 3  # points for each component of ξ
@@ -38,7 +39,7 @@ class Setting:
 
     @cached_property
     def basis(self) -> Tensor:
-        """Rows: u_1 … u_C, v_1 … v_C, and what is orthogonal to them all."""
+        """Rows: u_1 … u_C, v_1 … v_C, and the directions orthogonal to all of them."""
         return torch.linalg.qr(torch.randn(self.d, self.d, dtype=torch.float64))[0]
 
     @property
@@ -55,12 +56,12 @@ class Setting:
 
     @cached_property
     def r(self) -> Tensor:
-        """r_c = Σ W_Hᵀe_i over the concept's examples, [C, m]."""
+        """r_c = Σ W_Hᵀe_i over the examples of concept c, [C, m]."""
         return self.head.unflatten(0, (self.concepts, self.examples)).sum(dim=1)
 
     @cached_property
     def noise(self) -> tuple[Tensor, Tensor]:
-        """ε1, ε2 and ξ, along the other concepts' features and then the rest, [G, d], and probabilities [G]."""
+        """Points [G, d] of ε1, ε2 and ξ (first along the features of other concepts), and probabilities [G]."""
         axes = []
         for nu, still in zip(self.bounds, self.still, strict=True):
             moved = (1 - still) / 2
@@ -91,18 +92,18 @@ class Setting:
         )
 
     def mean(self, values_G: Tensor) -> Tensor:
-        """Over the augmentations."""
+        """The expectation over augmentations."""
         return values_G @ self.noise[1]
 
     def loss(self, w: Tensor, normalise: bool) -> Tensor:
-        """Eq 4, and the same with representations of unit length."""
+        """Eq 4, or the same loss with representations of unit length."""
         z = self.x @ w.T
         outputs = (normalized(z) if normalise else z) @ self.head.T  # [C, G, n]
         labels = torch.eye(self.n, dtype=torch.float64).view(self.concepts, self.examples, 1, self.n)
         return self.mean((outputs[:, None] - labels).square().sum(dim=-1)).mean() / 2
 
     def trained(self, normalise: bool, steps: int, lr: float) -> list[Tensor]:
-        """Gradient descent from W = 0, W after each step; where W = 0, norm(0) = 0 with the Jacobian I (A.3)."""
+        """W after each step of gradient descent from W = 0. There, norm(0) = 0 with the Jacobian I (A.3)."""
         w = torch.zeros(self.m, self.d, dtype=torch.float64)
         path = []
         for step in range(steps):
@@ -112,14 +113,14 @@ class Setting:
         return path
 
     def ratio(self, w: Tensor) -> Tensor:
-        """‖Wv_c‖/‖Wu_c‖ of each concept."""
+        """‖Wv_c‖/‖Wu_c‖ for each concept."""
         return (self.v @ w.T).norm(dim=1) / (self.u @ w.T).norm(dim=1)
 
     def coefficients(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """a_c and b_c, where Wu_c = a_c r_c and Wv_c = b_c r_c."""
+        """a_c and b_c with Wu_c = a_c r_c and Wv_c = b_c r_c."""
         squares = self.r.square().sum(dim=1)
         return ((self.u @ w.T) * self.r).sum(dim=1) / squares, ((self.v @ w.T) * self.r).sum(dim=1) / squares
 
     def encoder(self, a: Tensor, b: Tensor) -> Tensor:
-        """W with those coefficients, and Wp = 0 for p orthogonal to the features."""
+        """W with these coefficients, and Wp = 0 for every p orthogonal to the features."""
         return self.r.T @ (a[:, None] * self.u + b[:, None] * self.v)

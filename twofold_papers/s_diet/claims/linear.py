@@ -1,7 +1,8 @@
-"""A linear encoder and its data: what section 4 and appendices A.2, B.1 and B.2 speak of.
+"""A linear encoder and its data, for section 4 and appendices A.2, B.1 and B.2.
 
-Rows are samples: x[N, d] are V views each of n images, y[N, n] their one-hot labels; W[m, d], head W_H[n, m].
-M = E[xxᵀ], M_pos = E[x x'ᵀ · same image], and λ_i, v_i the eigenvalues and M-orthonormal eigenvectors of M†M_pos.
+Rows are samples: x[N, d] are V views of each of n images, y[N, n] are one-hot labels; encoder W[m, d], classifier
+W_H[n, m]. M = E[xxᵀ] and M_pos = E[x x'ᵀ · same image]. λ_i and v_i are the eigenvalues and M-orthonormal eigenvectors
+of M†M_pos.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,12 +39,12 @@ class Data:
 
     @cached_property
     def positive_moment(self) -> Tensor:
-        means = self.z_VNd.mean(dim=0)  # Σ over the pairs of an image is the outer product of its mean
+        means = self.z_VNd.mean(dim=0)  # the mean over pairs of an image is the outer product of its mean
         return means.T @ means / len(means) ** 2
 
     @cached_property
     def spectrum(self) -> tuple[Tensor, Tensor]:
-        """λ, descending, and v as columns; those outside the image of M are left out."""
+        """λ, descending, and v as columns, without those outside the image of M."""
         values, vectors = torch.linalg.eigh(self.second_moment)
         inside = values > 1e-10 * values.max()
         root = vectors[:, inside] / values[inside].sqrt()
@@ -100,18 +101,18 @@ class Data:
 
     @cached_property
     def stationary_diet(self) -> list[tuple[Tensor, Tensor]]:
-        """With heads that are isometries, by Lemma 4.2; of a singular head that need not give a critical point."""
+        """Critical points with an isometric W_H, by Lemma 4.2. A singular W_H need not give a critical point."""
         found = [self.unpack(x) for x in stationary(self.diet_of, *self.models(0.2, 0.5))]
         return [isometric(w, head) for w, head in found if torch.linalg.svdvals(head).min() > 1e-3]
 
     def best_isometric_loss(self, w: Tensor) -> Tensor:
-        """The least squared loss of W over all heads that are isometries, by the library."""
+        """The minimum of L_diet over all isometric W_H for this W, by the library."""
         return orthogonal_head(self.x @ w.T, self.y).total / 2
 
 
 @contextmanager
 def fixed_seed() -> Iterator[None]:
-    """For what is kept from one claim to the next, so that no claim depends on those before it."""
+    """Draw cached values with a fixed seed, so that no claim depends on the claims before it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
@@ -119,9 +120,10 @@ def fixed_seed() -> Iterator[None]:
 
 @cache
 def datasets() -> tuple[Data, ...]:
-    """n images, V views, d inputs that span `rank` dimensions, m outputs; always the same, so that each is solved once.
+    """Data with n images, V views, d inputs that span `rank` dimensions, and m outputs.
 
-    Among them m = n, m > d, and a rank below d, where M is singular.
+    They are always the same, so that each minimum is computed once. Some have m = n, m > d, or a rank below d, so that
+    M is singular.
     """
     with fixed_seed():
         sizes = [(6, 4, 5, 5, 3), (5, 3, 7, 4, 3), (4, 5, 4, 4, 4), (5, 3, 3, 3, 4)]
@@ -132,23 +134,24 @@ def datasets() -> tuple[Data, ...]:
 
 
 def stack(parts: Sequence[Tensor]) -> Tensor:
+    """All parts as one vector."""
     return torch.cat([part.reshape(-1) for part in parts])
 
 
 def sides(pair: Callable[[Data], tuple[Tensor, Tensor]]) -> Sides:
-    """Both sides over all datasets."""
+    """Both sides of a claim for all datasets."""
     left, right = zip(*(pair(data) for data in datasets()), strict=True)
     return Sides(stack(left), stack(right))
 
 
 def isometric(w: Tensor, head: Tensor) -> tuple[Tensor, Tensor]:
-    """Lemma 4.2's model with the same outputs."""
+    """The model of Lemma 4.2 with the same outputs and an isometric W_H."""
     u, s, vt = torch.linalg.svd(head, full_matrices=False)
     return s[:, None] * vt @ w, u
 
 
 def built(data: Data, chosen: Sequence[int]) -> Tensor:
-    """W = Q diag(√λ_i) v_iᵀ over the chosen eigenvectors, Q with orthonormal columns."""
+    """W = Q diag(√λ_i) v_iᵀ over the chosen eigenvectors; Q has orthonormal columns."""
     eigenvalues, v = data.spectrum
     index = list(chosen)
     q = torch.linalg.qr(randn(data.m, len(index)))[0]

@@ -1,4 +1,4 @@
-"""General solvers in float64, which know nothing of the theorems that they are set against."""
+"""General solvers in float64. They do not use the theorems that the claims check."""
 
 import torch
 from torch import Tensor
@@ -7,19 +7,19 @@ from twofold_papers.verify.numerics import Loss, descended, gradient
 
 
 def minimise(loss: Loss, *starts: Tensor, steps: int = 500) -> Tensor:
-    """The best of the minima that L-BFGS reaches from each start."""
+    """The best of the minima that L-BFGS finds from these starts."""
     reached = [descended(loss, start, steps=steps, flat=1e-11) for start in starts]
     return min(reached, key=lambda x: loss(x).item())
 
 
 def stationary(loss: Loss, *starts: Tensor) -> list[Tensor]:
-    """Where ∇loss = 0, saddles as well as minima, from those starts that lead to such a place."""
+    """Critical points (minima and saddles) that Levenberg–Marquardt finds from these starts."""
     reached = [_levenberg_marquardt(loss, start) for start in starts]
     return [x for x in reached if gradient(loss, x).norm() < 1e-12]
 
 
 def _levenberg_marquardt(loss: Loss, x: Tensor, steps: int = 60) -> Tensor:
-    """Down ½‖∇loss‖², which ends in a place where ∇loss = 0, or in a local minimum of its own."""
+    """Minimise ½‖∇loss‖². The result is a critical point of the loss, or only a local minimum of ‖∇loss‖."""
     damping, slope = 1.0, gradient(loss, x).flatten()
     for _ in range(steps):
         hessian = torch.autograd.functional.hessian(loss, x).reshape(x.numel(), x.numel())
