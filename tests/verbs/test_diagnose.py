@@ -36,7 +36,7 @@ def test_numbers_that_a_full_disk_refuses(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Path, "write_bytes", full)
     words = ["diagnose", str(tmp_path / "z.npy"), "--out", str(tmp_path / "numbers.json")]
     with pytest.raises(
-        TwofoldError, match=rf"could not be written into {tmp_path} \(No space left on device\): make room"
+        TwofoldError, match=rf"could not be written to {tmp_path} \(No space left on device\): free some disk space"
     ):
         CliRunner().invoke(app, words, catch_exceptions=False)
 
@@ -68,7 +68,7 @@ def test_diagnose_takes_a_run_and_an_array(run: twofold.Run, tmp_path: Path) -> 
         twofold.diagnose(np.ones((3, 2), np.int64))
     with pytest.raises(TwofoldError, match="leave them out"):
         twofold.diagnose(rows, "digits")
-    with pytest.raises(TwofoldError, match="knows its encoder"):
+    with pytest.raises(TwofoldError, match="is a run, which defines its encoder"):
         twofold.diagnose(run, encoder="resnet18")
     with pytest.raises(TwofoldError, match="diagnose cannot measure a list"):
         twofold.diagnose([[1.0, 2.0]])
@@ -155,7 +155,7 @@ def test_diagnose_an_encoder(run: twofold.Run, images: Path, tmp_path: Path) -> 
     save_file(load_file(run.path / "encoder.safetensors") | {"fc.weight": torch.zeros(3, 256)}, foreign)
     with pytest.raises(TwofoldError, match="--encoder"):
         diagnose(foreign, images)
-    with pytest.raises(TwofoldError, match="not of that encoder: it lacks"):
+    with pytest.raises(TwofoldError, match="does not fit this encoder: it lacks"):
         diagnose(foreign, images, encoder="resnet18")
     again = diagnose(foreign, images, encoder="conv")
     assert again["measures"]["effective_rank"] == pytest.approx(found["measures"]["effective_rank"], rel=0.02)

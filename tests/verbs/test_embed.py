@@ -174,10 +174,10 @@ def test_what_the_disk_refuses_is_said(desk: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(errno.EROFS, "Read-only file system", "features.npz")
 
     monkeypatch.setattr(Path, "replace", read_only)
-    with pytest.raises(twofold.TwofoldError, match=rf"could not be written into {desk} \(Read-only file system\)"):
+    with pytest.raises(twofold.TwofoldError, match=rf"could not be written to {desk} \(Read-only file system\)"):
         twofold.embed(desk / "run", desk / "photos", desk / "refused.npz")
     monkeypatch.setattr("os.access", lambda *_, **__: False)
-    with pytest.raises(twofold.TwofoldError, match=f"the folder {desk} cannot be written"):
+    with pytest.raises(twofold.TwofoldError, match=f"the folder {desk} is not writable"):
         twofold.embed("no run, which is looked for later", desk / "photos", desk / "refused.npz")
 
 
@@ -208,5 +208,5 @@ def test_a_run_of_a_method_that_is_not_registered_here_is_good_for_all_but_train
     assert twofold.resume(run.path).path == run.path  # it is finished
     for name in ("results.json", "encoder.safetensors"):
         (run.path / name).unlink()
-    with pytest.raises(TwofoldError, match="trained with 'mine', a method that is not registered here: in Python, import"):
+    with pytest.raises(TwofoldError, match="'mine', a method that is not registered here: in Python, import"):
         twofold.resume(run.path)

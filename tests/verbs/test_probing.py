@@ -150,7 +150,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda *_, **__: False)
-    with pytest.raises(TwofoldError, match=f"the folder {tmp_path} cannot be written; choose another"):
+    with pytest.raises(TwofoldError, match=f"the folder {tmp_path} is not writable; choose another"):
         CliRunner().invoke(
             app, [command, "looked-for-later", "--out", str(tmp_path / "numbers.json")], catch_exceptions=False
         )

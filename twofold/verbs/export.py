@@ -104,7 +104,7 @@ def preprocessing(description: dict[str, Any]) -> dict[str, Any]:
         "orientation": "upright: the EXIF orientation is applied; transparent pixels become white",
         "depth": "8 bits: 16-bit values become (value + 128) // 257, floats from 0 to 1 become round(255 * value)",
         "channels": {1: "grey", 3: "RGB"}.get(channels, f"{channels}, as in training"),
-        "crop": "the central square with the length of the shorter side; it is the box of the resize, not cropped before",
+        "crop": "the central square with the length of the shorter side; the box of the resize, not cropped before",
         "resize": [size, size],
         "interpolation": "bilinear, antialiased: Pillow's resize with Image.Resampling.BILINEAR, "
         f"box=(left, top, left + side, top + side) and reducing_gap={REDUCING_GAP}; others give different pixels",
