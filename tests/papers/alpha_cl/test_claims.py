@@ -1,4 +1,4 @@
-"""α-CL's claims hold, fail where the library is broken, and its figures draw."""
+"""The claims of α-CL hold, they fail if the library is broken, and its figures are drawn."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,12 +40,12 @@ def test_claim(made: Claim) -> None:
     assert checked.verdict == ("holds" if made.wrong_form is None else "holds as corrected"), checked.error
 
 
-def test_numbers_are_told_apart() -> None:
+def test_numbers_are_unique() -> None:
     assert len({made.number for made in CLAIMS}) == len(CLAIMS)
 
 
 def of_total(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
-    """A mutation of an objective: what it returns, changed."""
+    """A mutation of an objective that changes its total."""
     return lambda right: lambda *args, **kwargs: LossTerms(change(right(*args, **kwargs).total), {})
 
 
@@ -62,7 +62,7 @@ def without_positives(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def negatives_once(right: Callable[..., Any]) -> Callable[..., Any]:
-    """α read by columns, as if a pair's weight were the other row's."""
+    """The transposed α, as if the weight of a pair belonged to the other row."""
     return lambda x, x_positive, alpha: right(x, x_positive, alpha.mT)
 
 
@@ -105,13 +105,15 @@ MUTATIONS = [
 
 
 @pytest.mark.parametrize("name, mutation, number", MUTATIONS, ids=lambda part: part if isinstance(part, str) else "")
-def test_a_broken_objective_is_seen(name: str, mutation: Any, number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_objective_fails_the_claim(
+    name: str, mutation: Any, number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(objectives, name, mutation(getattr(objectives, name)))
     assert check(numbered(number)).verdict == "FAILS"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_broken_family_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_loss_family_fails_its_claims(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = objectives.family
 
     def broken(wanted: str, **parameters: float) -> Any:
@@ -123,8 +125,8 @@ def test_a_broken_family_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert check(numbered(number)).verdict == "FAILS"
 
 
-def test_broken_normalisations_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the norm held fixed in the gradient, and by BatchNorm that does not centre."""
+def test_broken_normalisations_fail_their_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A norm that is constant in the gradient, and a BatchNorm that does not centre."""
 
     def fixed_norm(x: torch.Tensor) -> torch.Tensor:
         return x / x.norm(dim=-1, keepdim=True).detach()
@@ -136,7 +138,7 @@ def test_broken_normalisations_are_seen(monkeypatch: pytest.MonkeyPatch) -> None
         assert check(numbered(number)).verdict == "FAILS"
 
 
-def test_a_biased_covariance_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_biased_covariance_fails_its_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "covariance", lambda x: torch.cov(x.mT, correction=0))
     assert check(numbered("section 4, PCA")).verdict == "FAILS"
 
@@ -153,7 +155,7 @@ def test_the_solver_finds_a_minimum_known_by_hand() -> None:
 
 @pytest.mark.parametrize("number", ["Figure 2", "Figure 3"])
 def test_figure_draws(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alpha_cl_figures, "STRENGTHS", [0.3, 1.0])  # fewer networks, so that it is quick
+    monkeypatch.setattr(alpha_cl_figures, "STRENGTHS", [0.3, 1.0])  # fewer networks, to be fast
     monkeypatch.setattr(alpha_cl_figures, "TRIALS", 40)
     (made,) = (made for made in figures("alpha-cl") if made.number == number)
     drawing = made.draw()

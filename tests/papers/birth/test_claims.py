@@ -1,4 +1,4 @@
-"""The claims of the birth of self-supervised learning hold, and would not if the library were wrong."""
+"""The claims of The birth of self-supervised learning hold, and they fail if the library is broken."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from twofold_papers.verify.figure import figures
 
 CLAIMS = claims("birth")
 NUMBERED = {made.number: made for made in CLAIMS}
-MISTAKES_IN_PRINT = {
+CORRECTED = {
     "A.1, VᵀH = Vᵀ",
     "Lemma 1",
     "Lemma 1 (D ≥ 0)",
@@ -37,8 +37,8 @@ MISTAKES_IN_PRINT = {
 @pytest.mark.parametrize("made", CLAIMS, ids=lambda made: made.number)
 def test_claim(made: Claim) -> None:
     checked = check(made)
-    expected = "holds as corrected" if made.number in MISTAKES_IN_PRINT else "holds"
-    assert checked.verdict == expected, f"error {checked.error}, of the printed form {checked.printed_error}"
+    expected = "holds as corrected" if made.number in CORRECTED else "holds"
+    assert checked.verdict == expected, f"error {checked.error}, of the published form {checked.printed_error}"
 
 
 def test_numbers_are_unique() -> None:
@@ -46,7 +46,7 @@ def test_numbers_are_unique() -> None:
 
 
 def times(factor: float) -> Callable[[Any], Any]:
-    """The function's result, or the total of its loss, times a factor: 2, or −1 for a wrong sign."""
+    """A mutation: the result of the function, or the total of its loss, times a factor."""
 
     def broken(function: Callable[..., Any]) -> Callable[..., Any]:
         def wrong(*args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ def does_nothing(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def another_ridge(function: Callable[..., Any]) -> Callable[..., Any]:
-    """λ where λN should be: the normalisation by the number of samples is missing."""
+    """λ instead of λN: the normalisation by the number of samples is missing."""
     return lambda features, relation, ridge: function(features, relation, ridge / len(features))
 
 
@@ -81,7 +81,7 @@ def without(term: str) -> Callable[[Any], Any]:
 
 
 def in_the_other_order(_: Callable[..., Any]) -> Callable[..., Any]:
-    """The graph of views for rows sample by sample, not view by view."""
+    """The graph of views for rows ordered by sample instead of by view."""
 
     def wrong(samples: int, views: int, **kwargs: Any) -> torch.Tensor:
         image = torch.arange(samples * views) // views
@@ -144,7 +144,7 @@ def test_a_broken_library_fails_the_claim(
     monkeypatch.setattr(module, name, broken(getattr(module, name)))
     checked = check(NUMBERED[number])
     assert checked.verdict == "FAILS"
-    assert checked.error > checked.claim.tolerance  # it is not the printed form alone that changed
+    assert checked.error > checked.claim.tolerance  # the corrected form fails, not only the published one
 
 
 @pytest.mark.parametrize("made", figures("birth"), ids=lambda made: made.number)
@@ -157,7 +157,7 @@ def test_figure(made: Any) -> None:
         assert axes.get_xlabel()
         assert axes.get_ylabel()
         assert all(len(line.get_xdata()) for line in axes.lines)
-    # On the left every line passes through its dots: theorem and autograd, eq 2 and the minimum of eq 1.
+    # In the left panel, every line passes through its dots: theorem and autograd, eq 2 and the minimum of eq 1.
     lines = drawing.axes[0].lines[:8]
     for line, dots in zip(lines[::2], lines[1::2], strict=True):
         ys = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))

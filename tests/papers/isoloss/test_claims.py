@@ -1,4 +1,4 @@
-"""IsoLoss: every claim holds, a broken loss or predictor is noticed by one, and the figures draw."""
+"""IsoLoss: every claim holds, a broken loss or predictor fails at least one, and the figures are drawn."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def scaled(function: Callable[..., LossTerms], factor: float) -> Callable[..., L
 def only(
     distance: str, function: Callable[..., LossTerms], broken: Callable[..., LossTerms]
 ) -> Callable[..., LossTerms]:
-    """`broken` for one distance, the function itself for the other."""
+    """`broken` for one distance, `function` for the other."""
     return lambda *args, **kwargs: (broken if kwargs["distance"] == distance else function)(*args, **kwargs)
 
 
@@ -111,7 +111,7 @@ def test_a_broken_library_fails_a_claim(mutation: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("made", figures("isoloss"), ids=lambda made: made.number)
 def test_figure_draws(made: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isoloss_figures, "STEPS", 4)  # its panels, not its curves
+    monkeypatch.setattr(isoloss_figures, "STEPS", 4)  # tests the panels, not the curves
     state = torch.get_rng_state()
     drawing = made.draw()
     assert all(ax.has_data() for ax in drawing.axes)

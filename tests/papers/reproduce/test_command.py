@@ -1,4 +1,4 @@
-"""`twofold reproduce`: the configurations of tables, what is read from records, and runs that stop and go on."""
+"""`twofold reproduce`: configurations of tables, numbers from records, and runs that are interrupted and resumed."""
 
 import json
 import math
@@ -73,7 +73,7 @@ def do(jobs: list[Job], out: Path, seconds: float | None = None) -> runner.Outco
 
 @pytest.fixture(scope="module")
 def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with CIFAR-10's files, of fewer images, yet enough for every batch size."""
+    """A folder with the files of CIFAR-10, with fewer images but enough for every batch size."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "cifar-10-batches-py").mkdir()
     for name, content in cifar10_contents(per_batch=500).items():
@@ -83,7 +83,7 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Settings for runs that take a second: 60 pictures of eight pixels, light or dark."""
+    """Settings for runs of one second: 60 images of eight pixels, light or dark."""
     path = tmp_path_factory.mktemp("tiny") / "tiny.npz"
     labels = np.arange(60) % 2
     noise = np.random.default_rng(0).integers(0, 100, (60, 8, 8), dtype=np.uint8)
@@ -96,8 +96,8 @@ def wanted(table: Table, row: Row) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("table, row", RUNNABLE, ids=lambda each: each.name)
-def test_a_run_is_what_is_printed_and_its_name_is_its_records(table: Table, row: Row, cifar10: Path) -> None:
-    """What the library resolves for a run, down to the last key: nothing between table and training may change it."""
+def test_a_run_has_the_settings_of_its_row_and_the_name_of_its_record(table: Table, row: Row, cifar10: Path) -> None:
+    """The configuration that the library resolves has every value of the table and the row."""
     job = job_of(table, row, row.epochs or table.epochs, 3, {})
     assert not job.refused
     config, _ = pretrain.configure(overrides=dict(job.keys) | {"data_dir": cifar10})
@@ -112,25 +112,25 @@ def test_a_run_is_what_is_printed_and_its_name_is_its_records(table: Table, row:
     assert not row.settings.keys() - known.keys()
 
 
-def test_a_name_holds_only_what_the_recipe_does_not_say() -> None:
+def test_a_name_contains_only_settings_that_differ_from_the_recipe() -> None:
     table = TABLES["isoloss-2"]
     row = next(row for row in table.rows if row.name == "IsoLoss, authors' code")
     assert (row.settings["optimizer"], row.settings["correlation_momentum"]) == ("sgd", 0.5)
     assert job_of(table, row, 100, 0, {}).name == "cifar10-isoloss-100-teacher_momentum-None"
-    # A run of 30 epochs would have three of warm-up, and ten are printed.
+    # By default, a run of 30 epochs has three warm-up epochs; the paper has ten.
     shorter = "cifar10-isoloss-30-lr-3.0-teacher_momentum-None-warmup_epochs-10.0-seed2"
     assert job_of(table, row, 30, 2, {"lr": "3"}).name == shorter
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_rows_have_names_of_their_own_and_printed_numbers_a_column(table: Table) -> None:
+def test_row_names_are_unique_and_published_numbers_belong_to_columns(table: Table) -> None:
     assert len({row.name for row in table.rows}) == len(table.rows)
     titles = {column.title for column in table.columns}
     assert all(row.printed.keys() <= titles for row in table.rows)
 
 
-def test_one_run_has_one_set_of_probes() -> None:
-    """Whichever table comes first, its record serves the others."""
+def test_rows_that_share_a_run_have_the_same_probes() -> None:
+    """The record of the first table must serve the others too."""
     probes: dict[str, set[Any]] = {}
     for table in TABLES.values():
         for job in jobs_of(table, table.rows):
@@ -140,7 +140,7 @@ def test_one_run_has_one_set_of_probes() -> None:
 
 
 def test_probes_of_a_finished_run(tmp_path: Path, tiny: dict[str, str]) -> None:
-    """After the projector, and on other images, of which the run must not make its own normalisation."""
+    """After the projector and on other images, which must not change the normalisation of the run."""
     bright = tmp_path / "bright.npz"
     generator = np.random.default_rng(1)
     np.savez(bright, images=generator.integers(150, 255, (60, 8, 8), dtype=np.uint8), labels=np.arange(60) // 7 % 2)
@@ -164,24 +164,24 @@ def test_probes_of_a_finished_run(tmp_path: Path, tiny: dict[str, str]) -> None:
     assert record["probes"]["bright"] == pytest.approx(expected)
 
 
-def test_alpha_cl_1_is_the_printed_table() -> None:
-    in_print = {
+def test_alpha_cl_1_has_the_published_numbers() -> None:
+    published = {
         row.name: [each.value for each in row.printed[LINEAR.title]] for row in TABLES["alpha-cl-1"].rows if row.printed
     }
-    assert in_print["InfoNCE"] == [84.06, 87.63, 87.86]
-    assert in_print["α-CL-direct"] == [85.11, 87.93, 88.09]
-    assert in_print["quadratic loss"] == [63.59, 73.02, 73.58]
+    assert published["InfoNCE"] == [84.06, 87.63, 87.86]
+    assert published["α-CL-direct"] == [85.11, 87.93, 88.09]
+    assert published["quadratic loss"] == [63.59, 73.02, 73.58]
     assert {row.method for row in TABLES["alpha-cl-1"].rows} == {"quadratic", "contrastive", "alpha-cl"}
 
 
-def test_a_key_or_method_that_is_not_there_yet_is_said() -> None:
+def test_a_row_with_an_unknown_key_or_method_is_refused() -> None:
     missing = [Row("a", "no-such-method"), Row("b", "frossl", {"no_such_key": 1})]
     first, second = jobs_of(replace(SMALL, rows=missing), missing)
     assert "no-such-method" in first.refused
     assert "no_such_key" in second.refused
 
 
-def test_runs_are_recorded_once_and_skipped_then(tmp_path: Path, tiny: dict[str, str]) -> None:
+def test_recorded_runs_are_skipped(tmp_path: Path, tiny: dict[str, str]) -> None:
     jobs = jobs_of(SMALL, SMALL.rows, seeds=(0, 1), user=tiny)
     assert len({job.name for job in jobs}) == 4
     assert [job.name for job in jobs if "seed1" in job.name] == [job.name for job in jobs[2:]]
@@ -204,11 +204,11 @@ def test_runs_are_recorded_once_and_skipped_then(tmp_path: Path, tiny: dict[str,
     assert second.cells[1].ours == f"{100 * records[jobs[1].name]['online_accuracy']['1.0']:.2f}"
 
 
-def test_a_budget_stops_a_run_which_the_next_call_ends(
+def test_a_run_stopped_by_the_budget_is_finished_by_the_next_call(
     tmp_path: Path, tiny: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = jobs_of(SMALL, SMALL.rows, epochs=20, user=tiny | {"batch_size": "4"})
-    assert do(jobs, tmp_path, seconds=10).left == [job.name for job in jobs]  # too little to begin with
+    assert do(jobs, tmp_path, seconds=10).left == [job.name for job in jobs]  # too little time to start
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(runner, "LEAST_SECONDS", -math.inf)
     assert do(jobs[:1], tmp_path, seconds=0).left == [jobs[0].name]
@@ -223,24 +223,24 @@ def test_a_budget_stops_a_run_which_the_next_call_ends(
     assert steps[-1] == 20 * 12
 
 
-def test_a_record_or_a_run_of_other_defaults_is_made_anew(tmp_path: Path, tiny: dict[str, str]) -> None:
+def test_records_and_runs_with_other_defaults_are_replaced(tmp_path: Path, tiny: dict[str, str]) -> None:
     (job,) = jobs_of(SMALL, SMALL.rows[:1], user=tiny)
     do([job], tmp_path)
     for path in (tmp_path / "records" / f"{job.name}.json", tmp_path / job.name / "config.json"):
         kept = json.loads(path.read_text())
         values = kept.get("config", kept)["values"]
         assert values["lars_eta"] == 0.02
-        values["lars_eta"] = 0.04  # as if that had been the default then
+        values["lars_eta"] = 0.04  # as if this had been the default at that time
         path.write_text(json.dumps(kept))
     (tmp_path / job.name / "mine.txt").write_text("kept")
     assert do([job], tmp_path).done == [job.name]
     assert read_records(tmp_path / "records")[job.name]["config"]["values"]["lars_eta"] == 0.02
-    assert (tmp_path / f"{job.name}.old-1" / "mine.txt").exists()  # nothing is deleted unasked
+    assert (tmp_path / f"{job.name}.old-1" / "mine.txt").exists()  # nothing is deleted
 
 
 @pytest.mark.parametrize("data", NAMED_SETS)
-def test_jobs_on_every_set_ask_for_what_it_would_have_otherwise(data: str) -> None:
-    """And a run that has just been made has today's defaults, whatever the set's own are."""
+def test_jobs_override_the_defaults_of_every_data_set(data: str) -> None:
+    """A new run also counts as one with the current defaults, whatever the defaults of the data set are."""
     (job,) = jobs_of(SMALL, SMALL.rows[:1], user={"data": data, "encoder": "resnet34"})
     table = replace(SMALL, settings=[Setting("encoder", "resnet18", "")])
     (other,) = jobs_of(table, table.rows[:1], user={"data": data})
@@ -253,7 +253,7 @@ def test_jobs_on_every_set_ask_for_what_it_would_have_otherwise(data: str) -> No
     assert has_todays_defaults({"config": {"values": flat(made), "origin": made.origin}})
 
 
-def test_folders_of_one_name_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_with_the_same_name_have_different_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [jobs_of(SMALL, SMALL.rows[:1], user={"data": str(tmp_path / place / "images")})[0].name for place in "ab"]
     assert len(set(names)) == 2
     assert all(name.startswith("images-") for name in names)
@@ -262,7 +262,7 @@ def test_folders_of_one_name_are_runs_of_their_own(tmp_path: Path, monkeypatch: 
     assert job.name == names[0]
 
 
-def test_what_another_process_is_at_is_left_to_it(tmp_path: Path, tiny: dict[str, str]) -> None:
+def test_a_run_of_another_process_is_left_out(tmp_path: Path, tiny: dict[str, str]) -> None:
     jobs = jobs_of(SMALL, SMALL.rows, user=tiny)
     with runner.claimed(tmp_path / ".claims" / jobs[0].name) as ours:
         assert ours
@@ -270,7 +270,7 @@ def test_what_another_process_is_at_is_left_to_it(tmp_path: Path, tiny: dict[str
     assert (outcome.elsewhere, outcome.done) == ([jobs[0].name], [jobs[1].name])
 
 
-def test_a_run_that_fails_is_kept_and_the_next_goes_on(tmp_path: Path, tiny: dict[str, str]) -> None:
+def test_a_failed_run_is_recorded_and_the_next_one_runs(tmp_path: Path, tiny: dict[str, str]) -> None:
     rows = [Row("bad", "frossl", {"projector": (32, 16), "lr": 1e30}), SMALL.rows[0]]
     table = replace(SMALL, rows=rows)
     jobs = jobs_of(table, rows, user=tiny | {"warmup_epochs": "0", "optimizer": "sgd"})
@@ -281,7 +281,7 @@ def test_a_run_that_fails_is_kept_and_the_next_goes_on(tmp_path: Path, tiny: dic
     assert float(good.cells[0].ours) > 0
 
 
-def test_published_numbers_are_those_of_the_epochs_that_were_run() -> None:
+def test_published_numbers_have_the_same_epochs_as_the_run() -> None:
     def line(epochs: int) -> str:
         return lines_of_jobs(SMALL, jobs_of(SMALL, SMALL.rows[:1], epochs=epochs), {})[0].cells[0].printed
 
@@ -297,7 +297,7 @@ def record_of(table: Table, row: Row, epochs: int, seed: int, accuracy: float) -
     return job.name, {"config": {"values": values}, "results": results, "online_accuracy": {}, "last": {}}
 
 
-def test_records_find_their_rows_whatever_their_seed() -> None:
+def test_records_of_all_seeds_belong_to_their_row() -> None:
     table = TABLES["alpha-cl-1"]
     direct, other = (next(row for row in table.rows if row.name == name) for name in ("α-CL-direct", "InfoNCE"))
     records = dict(
@@ -308,7 +308,7 @@ def test_records_find_their_rows_whatever_their_seed() -> None:
     assert lines["α-CL-direct", 100].cells[0].ours == "86.00 ± 1.41"
     assert lines["α-CL-direct", 300].cells[0].printed == "87.93 ± 0.16"
     assert lines["InfoNCE", 100].cells[0].ours == "not run yet"
-    assert len(lines) == len(table.rows) + 1  # 17 epochs are neither printed nor the table's
+    assert len(lines) == len(table.rows) + 1  # 17 epochs are neither published nor those of the table
 
 
 def test_spectrum_quantities() -> None:
@@ -319,7 +319,7 @@ def test_spectrum_quantities() -> None:
     lines = [{"step": step, "of": "embeddings", "eigenvalues": eigenvalues(step)} for step in (1, 2, 4, 7, 8, 16)]
     record = {"spectrum": spectrum_summary(lines)}
     assert condition_number(14).read(record) == 4.0
-    assert saturation_step(14).read(record) == 8  # 7/8 of it is below nine tenths
+    assert saturation_step(14).read(record) == 8  # 7/8 of the final value is below nine tenths
     assert DISTINCT.read(record) == 14
     parts = [value / 26.52 for value in eigenvalues(16)]
     assert ENTROPY.read(record) == pytest.approx(-sum(part * math.log(part) for part in parts), rel=1e-3)
@@ -328,7 +328,7 @@ def test_spectrum_quantities() -> None:
     assert MEMORY.read({"results": {}}) is None
 
 
-def test_the_command(tmp_path: Path, tiny: dict[str, str]) -> None:
+def test_the_command_runs_a_row_and_writes_its_page(tmp_path: Path, tiny: dict[str, str]) -> None:
     settings = tiny | {"epochs": "1", "encoder": "conv", "projector": "32,16", "predictor_width": "32"}
     words = ["reproduce", "isoloss-2", "--row", "simsiam", "--out", str(tmp_path / "out")]
     words += [f"{key}={value}" for key, value in settings.items()]
@@ -348,14 +348,14 @@ def test_the_command(tmp_path: Path, tiny: dict[str, str]) -> None:
     assert "training" not in again.stdout
 
 
-def test_what_is_printed_fits_a_narrow_terminal(tmp_path: Path) -> None:
-    """Names are broken between words, notes stand below the table, and a table of which nothing was asked has none."""
+def test_output_fits_a_narrow_terminal(tmp_path: Path) -> None:
+    """Names break between words, notes are below the table, and a table without requested rows is not shown."""
     words = ["reproduce", "isoloss-2", "alpha-cl-4", "--row", "IsoLoss, a*", "--row", "SimSiam", "--epochs", "7"]
     words += ["--budget", "0", "--out", str(tmp_path / "out")]
     lines = CliRunner().invoke(app, words, env={"COLUMNS": "70"}, catch_exceptions=False).stdout.splitlines()
     names = " ".join(line[:10].strip() for line in lines if line.startswith(" ")).split()
     assert names == ["SimSiam", "IsoLoss,", "authors'", "code"]
-    assert "SimSiam: as the authors' code has it: BYOL without EMA" in lines
+    assert "SimSiam: as in the authors' code: BYOL without EMA" in lines
     assert not any(line.startswith("alpha-cl-4") for line in lines)
     left = next(line for line in lines if line.startswith("not finished in time: "))
     assert left.count("cifar10-") == 2
@@ -374,14 +374,14 @@ def test_what_is_printed_fits_a_narrow_terminal(tmp_path: Path) -> None:
         (["isoloss-2", "epochs=5,6"], "epochs=5,6 is not a whole number"),
     ],
 )
-def test_words_that_are_wrong(words: list[str], message: str, tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(words: list[str], message: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["reproduce", *words, "--out", str(tmp_path / "out")])
     assert isinstance(result.exception, TwofoldError)
     assert message in str(result.exception)
     assert not list(tmp_path.iterdir())
 
 
-def test_measurements_are_the_newest_that_fit(tmp_path: Path) -> None:
+def test_a_row_shows_its_newest_measurement(tmp_path: Path) -> None:
     def write(name: str, benchmark: str, date: str, *rows: dict[str, Any]) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps({"benchmark": benchmark, "date": date, "rows": rows}))
 
@@ -394,7 +394,7 @@ def test_measurements_are_the_newest_that_fit(tmp_path: Path) -> None:
     assert [cell.ours for cell in second.cells] == ["not run yet", "", ""]
 
 
-def test_the_list_counts_what_is_done() -> None:
+def test_the_list_counts_finished_runs() -> None:
     result = CliRunner().invoke(app, ["reproduce", "--list"], env={"COLUMNS": "200"}, catch_exceptions=False)
     shown = {line.split()[0]: line.split()[-2:] for line in result.stdout.splitlines()[1:] if line.strip()}
     done = read_records(RECORDS)
@@ -409,10 +409,10 @@ def test_the_list_counts_what_is_done() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_every_table_end_to_end(table: Table, tmp_path: Path) -> None:
-    # Probes on other images need files that are not here.
+    # Probes on other images need files that the tests do not have.
     rows = [replace(row, probes=[probe for probe in row.probes if probe.data is None]) for row in table.rows]
     table = replace(table, rows=rows)
-    # Digits are not cropped unless they are asked for it, and some rows resize crops in another way.
+    # Digits are not cropped by default, and some rows set how crops are resized.
     crops = {"augment.crop_scale": "0.5,1"} if table.name == "long" else {}
     jobs = jobs_of(table, rows, epochs=1, user=TINY | crops)
     runnable = [job for job in jobs if not job.refused]
@@ -424,9 +424,7 @@ def test_every_table_end_to_end(table: Table, tmp_path: Path) -> None:
         assert {cell.ours for cell in line.cells} - {"", "—", "not run yet"}, line.name
 
 
-def test_a_run_that_the_user_stopped_is_not_followed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_follows_one_that_the_user_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object) -> None:
         raise Interrupted(tmp_path, 2)
 

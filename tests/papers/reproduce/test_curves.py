@@ -1,4 +1,4 @@
-"""Curves of records as pictures: each point is where its value is on the axes that all panels share."""
+"""Curves of records as pictures: each point has the right position on the axes that all panels share."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from twofold_papers.reproduce.tables import TABLES
 SVG = "{http://www.w3.org/2000/svg}"
 X, Y = GAP + LEFT, TITLE  # the corner of the first panel
 
-# Powers of ten, so that places are known without a logarithm.
+# Powers of ten, so that positions are known without a logarithm.
 FIRST = {"step": [1, 10, 100], "eigenvalues": {"1": [1.0, 100.0, 1e4], "14": [1.0, 1.0, 1.0], "20": [1.0, 1.0, 1e-9]}}
 SECOND = {"step": [10, 100], "eigenvalues": {"1": [100.0, 1.0], "2": [10.0, 0.0]}}
 RUNS = [("one & two", {"spectrum": FIRST}), ("other", {"spectrum": SECOND})]
@@ -44,11 +44,11 @@ def texts(picture: str) -> list[str]:
     return [str(text.text) for text in ElementTree.fromstring(picture).findall(f"{SVG}text")]
 
 
-def test_eigenvalues_are_where_their_logarithms_are_in_every_panel() -> None:
+def test_eigenvalues_have_log_positions_in_every_panel() -> None:
     picture = eigenvalues(RUNS)
     middle, right = X + WIDTH / 2, X + WIDTH
     low, half, top = Y + HEIGHT, Y + HEIGHT / 2, Y
-    further = LEFT + WIDTH + GAP  # to the next panel, whose steps begin at 10 and whose axes are the same
+    further = LEFT + WIDTH + GAP  # the distance to the next panel, which has the same axes; its steps start at 10
     assert curves(picture) == [
         [(X, low), (middle, half), (right, top)],
         [(X, low), (middle, low), (right, low)],
@@ -58,18 +58,18 @@ def test_eigenvalues_are_where_their_logarithms_are_in_every_panel() -> None:
     ]
     words = texts(picture)
     assert {"one & two", "other", "step", "eigenvalue", "10⁴", "100", "rank 1", "2", "14", "20"} <= set(words)
-    # A rank has its colour in every panel, and in the legend.
+    # A rank has the same colour in every panel and in the legend.
     lines = [line.attrib["stroke"] for line in ElementTree.fromstring(picture).findall(f"{SVG}polyline")]
     squares = [each.attrib["fill"] for each in ElementTree.fromstring(picture).findall(f"{SVG}rect")][3:]
     assert [squares.index(colour) for colour in lines] == [0, 2, 3, 0, 1]
 
 
-def test_of_the_largest_alone() -> None:
+def test_ranks_limits_the_eigenvalues() -> None:
     assert len(curves(eigenvalues(RUNS, ranks=14))) == 4
     assert "20" not in texts(eigenvalues(RUNS, ranks=14))
 
 
-def test_panels_fill_lines_of_three() -> None:
+def test_panels_are_in_rows_of_three() -> None:
     places = [line[0] for line in curves(eigenvalues([("again", {"spectrum": SECOND})] * 4, ranks=1))]
     assert [y - places[0][1] for _, y in places[:3]] == [0, 0, 0]
     assert places[3][0] == places[0][0]
@@ -83,7 +83,7 @@ def test_singular_values_are_roots_of_the_last_eigenvalues() -> None:
     assert tenth == [(X, Y + HEIGHT / 2), (X + WIDTH, Y + HEIGHT / 2)]
 
 
-def test_accuracies_begin_at_zero() -> None:
+def test_the_accuracy_axis_starts_at_zero() -> None:
     record = {"online_accuracy": {"1.0": 0.2, "10.0": 0.35, "100.0": 0.4}}
     assert curves(accuracies([("run", record)])) == [
         [(X, Y + HEIGHT / 2), (X + WIDTH / 2, Y + HEIGHT / 8), (X + WIDTH, Y)]
@@ -95,22 +95,22 @@ def test_accuracies_begin_at_zero() -> None:
     [
         (0.5, 2000.0, ["1", "10", "100", "1000"]),
         (2e-6, 3e5, ["10⁻⁵", "0.001", "0.1", "10", "1000", "10⁵"]),
-        (3.0, 3.0, ["10"]),  # one value has no range of its own
+        (3.0, 3.0, ["10"]),  # a single value has no range
     ],
 )
-def test_ticks_are_powers_of_ten_and_few(low: float, high: float, ticks: list[str]) -> None:
+def test_log_ticks_are_at_most_six_powers_of_ten(low: float, high: float, ticks: list[str]) -> None:
     found = axis("step", [low, high], log=True)
     assert [shown(tick, log=True) for tick in found.ticks()] == ticks
     assert all(0 <= found.part(tick) <= 1 for tick in found.ticks())
 
 
-def test_a_ramp_of_colours_has_no_colour_twice() -> None:
+def test_the_colours_of_a_ramp_are_distinct() -> None:
     assert len(set(ramp(20))) == 20
     assert ramp(1) == ramp(20)[:1]
 
 
-def test_a_figure_has_the_runs_that_it_can_show() -> None:
-    """The first record of a row that has what is drawn; no failed run, and no figure where there is nothing."""
+def test_a_figure_shows_the_runs_that_have_its_data() -> None:
+    """The first record of a row with the data is drawn. Failed runs are left out, and so is an empty figure."""
 
     def line(name: str, epochs: int, *records: dict[str, Any]) -> Line:
         return replace(
@@ -132,7 +132,7 @@ def test_a_figure_has_the_runs_that_it_can_show() -> None:
     assert f"![{table.title}](figures/frossl-spectrum-eigenvalues.svg)" in markdown(table, lines)
 
 
-def test_words_of_a_page_have_code_where_markdown_has_it(tmp_path: Path) -> None:
+def test_a_page_shows_text_in_backticks_as_code(tmp_path: Path) -> None:
     table = replace(TABLES["frossl-spectrum"], findings="a < b, see `x=<y>` & `z`", differs=("no `code` here",))
     page = write_page(tmp_path / "page.html", table, lines_of_records(table, {})).read_text()
     assert "a &lt; b, see <code>x=&lt;y&gt;</code> &amp; <code>z</code>" in page

@@ -1,4 +1,4 @@
-"""Maps of runs side by side: what a record keeps of them, and where a picture has the images."""
+"""Maps of runs: the form in records, and the positions of images in the picture."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from twofold_papers.reproduce.tables import TABLES
 
 MAP = {"x": [0, GRID, 0, GRID], "y": [0, 0, GRID, GRID], "labels": [0, 1, 1, -1], "classes": ["<a>", "b"]}
 
-EMPTY = {"online_accuracy": {}, "spectrum": {}, "results": {"table": []}}  # what is read beside its map
+EMPTY = {"online_accuracy": {}, "spectrum": {}, "results": {"table": []}}  # the other keys of a record that are read
 
 
 def corners(path: ElementTree.Element) -> set[tuple[int, int]]:
@@ -26,7 +26,7 @@ def corners(path: ElementTree.Element) -> set[tuple[int, int]]:
 
 
 def test_a_square_for_each_image_in_the_colour_of_its_class() -> None:
-    """Up is up, and every panel keeps within its frame."""
+    """Large y values are at the top, and every panel stays within its frame."""
     picture = ElementTree.fromstring(side_by_side([("one & two", {"map": MAP}), ("other", {"map": MAP})]))
     name = "{http://www.w3.org/2000/svg}"
     for number in range(2):
@@ -34,7 +34,7 @@ def test_a_square_for_each_image_in_the_colour_of_its_class() -> None:
         left, top, far = GAP + number * (SIDE + GAP), TITLE, SIDE - DOT
         low, high = top + far, top
         expected = [{(left + far, high)}, {(left, low)}, {(left + far, low), (left, high)}]
-        assert [corners(path) for path in paths] == expected  # without a class, then class by class
+        assert [corners(path) for path in paths] == expected  # images without a class first, then by class
     colours = [path.attrib["fill"] for path in picture.findall(f"{name}path")]
     assert colours[:3] == colours[3:]
     assert len(set(colours)) == 3
@@ -44,7 +44,7 @@ def test_a_square_for_each_image_in_the_colour_of_its_class() -> None:
     assert legend == colours[1:3]
 
 
-def test_a_record_keeps_where_images_lie(tmp_path: Path) -> None:
+def test_a_record_keeps_the_positions_of_images(tmp_path: Path) -> None:
     sheet = {"side": 1, "gutter": 0, "columns": 1, "rows": 1, "address": "data:image/png;base64,"}
     assert kept_map(tmp_path) is None
     found = {"x": [-1.0, 0.0, 1.0], "y": [0.5, -0.25, 0.0], "labels": [2, None, 0], "sheet": sheet}
@@ -54,7 +54,7 @@ def test_a_record_keeps_where_images_lie(tmp_path: Path) -> None:
     assert kept == {"x": [0, 500, 999], "y": [749, 375, 500], "labels": [2, -1, 0], "classes": ["a", "b", "c"]}
 
 
-def test_a_table_shows_the_maps_that_there_are(tmp_path: Path) -> None:
+def test_a_table_shows_the_maps_of_its_records(tmp_path: Path) -> None:
     table = TABLES["s-diet-figure-2"]
     lines = lines_of_records(table, {})
     assert figures_of(table, lines) == {}
@@ -67,9 +67,9 @@ def test_a_table_shows_the_maps_that_there_are(tmp_path: Path) -> None:
     assert "<svg" in write_page(tmp_path / "page.html", table, drawn).read_text()
 
 
-@pytest.mark.parametrize("maps, said", [([None], True), ([None, MAP], False), ([], False)])
-def test_a_run_whose_map_was_not_kept_says_so(maps: list[Any], said: bool) -> None:
+@pytest.mark.parametrize("maps, has_note", [([None], True), ([None, MAP], False), ([], False)])
+def test_a_row_without_a_map_has_a_note(maps: list[Any], has_note: bool) -> None:
     table = TABLES["s-diet-figure-2"]
     runs = {str(seed): EMPTY | {"map": each, "config": {"values": {"seed": seed}}} for seed, each in enumerate(maps)}
-    for shown, other in ((table, said), (TABLES["s-diet-3"], False)):
+    for shown, other in ((table, has_note), (TABLES["s-diet-3"], False)):
         assert ("the record has no map" in line_of(shown, table.rows[0], 100, runs, "").note) == other

@@ -1,4 +1,4 @@
-"""Records of runs: their names and numbers, and the page that is made of them."""
+"""Records of runs: their names, their numbers, and the results page."""
 
 import importlib.util
 import json
@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
-def test_records_are_named_by_their_configuration(path: Path) -> None:
+def test_the_configuration_determines_the_name_of_a_record(path: Path) -> None:
     assert record_name(json.loads(path.read_text())["config"]) == path.stem
 
 
@@ -59,13 +59,13 @@ def test_records_are_named_by_their_configuration(path: Path) -> None:
         ({"projector": [64, 32], "encoder": "timm:resnet18"}, "cifar10-frossl-encoder-timm-resnet18-projector-64-32"),
     ],
 )
-def test_a_name_says_all_that_was_asked_for(asked: dict[str, Any], name: str) -> None:
+def test_a_name_contains_all_settings_of_the_user(asked: dict[str, Any], name: str) -> None:
     values = {"data": "cifar10", "method": "frossl", "epochs": 100, "seed": 0, "lr": 0.3} | asked
     origin = {"lr": "method", "data": "user", "method": "user"} | dict.fromkeys(asked, "user")
     assert record_name({"values": values, "origin": origin}) == name
 
 
-def test_the_rate_is_that_of_the_last_half_without_what_evaluation_took() -> None:
+def test_the_rate_is_the_median_of_the_second_half() -> None:
     rates = {10: 1.0, 50: 3.0, 51: 100.0, 80: 104.0, 90: 2.0, 100: 101.0}
     timing = [{"step": step, "images_per_second": rate} for step, rate in rates.items()]
     assert steady_rate(timing) == 100.5  # of 100, 104, 2 and 101
@@ -74,13 +74,13 @@ def test_the_rate_is_that_of_the_last_half_without_what_evaluation_took() -> Non
 @pytest.mark.parametrize(
     "clock, last, expected",
     [([1, 5, 9], 12, 12), ([1, 5, 2, 9], 12, 17), ([1, 5, 2, 9, 3], 4, 18), ([1, 5, 9], 3, 12)],
-    ids=["whole", "resumed", "resumed twice", "resumed to evaluate"],
+    ids=["not resumed", "resumed", "resumed twice", "resumed to evaluate"],
 )
 def test_wall_clock_counts_every_part_of_a_run(clock: list[float], last: float, expected: float) -> None:
     assert wall_clock([{"seconds": seconds} for seconds in clock], last) == expected
 
 
-def test_many_runs_are_recorded_at_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_runs_are_recorded_at_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = shutil.copytree(run, tmp_path / "other")
     config = json.loads((other / "config.json").read_text())
     config["values"] |= {"seed": 5, "data_dir": "/somebody/data"}
@@ -98,7 +98,7 @@ def test_many_runs_are_recorded_at_once(run: Path, tmp_path: Path, monkeypatch: 
     assert kept["results"]["memory"] is None
 
 
-def test_nothing_is_recorded_where_one_run_cannot_be(
+def test_no_run_is_recorded_if_one_of_them_cannot_be(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unfinished = shutil.copytree(run, tmp_path / "unfinished", ignore=shutil.ignore_patterns("results.json"))
@@ -111,7 +111,7 @@ def test_nothing_is_recorded_where_one_run_cannot_be(
 
 
 def rows(page: str, title: str) -> list[list[str]]:
-    """The cells of the table below a title, without its head."""
+    """The cells of the table below a title, without the header."""
     lines = page.split(f"## {title}\n")[1].split("\n## ")[0].splitlines()
     table = [line for line in lines if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
@@ -123,12 +123,12 @@ def test_results_have_a_row_for_every_method_and_lose_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = json.loads((ROOT / "records" / "cifar10-simclr-30.json").read_text())
-    for name in ("steady_images_per_second", "seconds"):  # as records were at first
+    for name in ("steady_images_per_second", "seconds"):  # as in the first records
         del old[name]
     old["results"] = {name: value for name, value in old["results"].items() if name not in ("memory", "date")}
     old |= {"commit": "b9b070a", "results": old["results"] | {"seconds": 411.3}}
     earlier = json.loads(json.dumps(old))
-    earlier["config"]["values"]["augment.crop_scale"] = [0.3, 1.0]  # not its default any more
+    earlier["config"]["values"]["augment.crop_scale"] = [0.3, 1.0]  # no longer the default
     new = json.loads(json.dumps(old)) | {"steady_images_per_second": 12345.6, "seconds": 78.4, "machine": "a shed"}
     new["results"] |= {"memory": 2345.6, "date": "2026-01-02"}
     new["config"]["values"]["seed"], new["config"]["origin"]["seed"] = 7, "user"
@@ -157,11 +157,11 @@ def test_results_have_a_row_for_every_method_and_lose_no_record(
     assert "\n2. a shed, twofold 0.1.0, torch 2.11.0+cu130, python 3.12.3\n" in page
 
 
-def test_a_record_made_with_other_defaults_is_of_another_run(tmp_path: Path) -> None:
+def test_records_with_other_defaults_are_not_read(tmp_path: Path) -> None:
     kept = json.loads((ROOT / "records" / "cifar10-frossl-30.json").read_text())
     (tmp_path / "now.json").write_text(json.dumps(kept))
     kept["config"]["values"]["augment.crop_scale"] = [0.3, 1.0]
     (tmp_path / "then.json").write_text(json.dumps(kept))
-    kept["config"]["origin"]["augment.crop_scale"] = "user"  # asked for: the name of the record says so
+    kept["config"]["origin"]["augment.crop_scale"] = "user"  # set by the user, so the name of the record contains it
     (tmp_path / "asked.json").write_text(json.dumps(kept))
     assert list(read_records(tmp_path)) == ["asked", "now"]

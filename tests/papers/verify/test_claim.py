@@ -1,4 +1,4 @@
-"""What a claim is, whatever it claims."""
+"""Claims in general: errors, verdicts, the command and the page."""
 
 import math
 from pathlib import Path
@@ -21,8 +21,8 @@ def made(left: float, right: float, tolerance: float = 1e-9) -> Claim:
     ("sides", "error"),
     [
         (Sides(2.0, 2.0), 0.0),
-        (Sides(0.5, 0.25), 0.25),  # absolute where values are small
-        (Sides(300.0, 303.0), 3 / 303),  # relative where they are large
+        (Sides(0.5, 0.25), 0.25),  # absolute if values are small
+        (Sides(300.0, 303.0), 3 / 303),  # relative if they are large
         (Sides(torch.tensor([1.0, -4.0]), torch.tensor([1.0, -3.0])), 0.25),
         (Sides(1.0, 2.0, "≤"), 0.0),
         (Sides(2.0, 1.0, "≤"), 0.5),
@@ -31,7 +31,7 @@ def made(left: float, right: float, tolerance: float = 1e-9) -> Claim:
         (Sides(1.0, 1.0, "<"), math.inf),  # equal is not less
         (Sides(1.0 + 1e-12, 1.0, "<"), math.inf),
         (Sides(math.nan, 1.0), math.inf),
-        (Sides(1.0, math.inf, "≤"), math.inf),  # nothing is shown by an infinite bound
+        (Sides(1.0, math.inf, "≤"), math.inf),  # an infinite bound shows nothing
     ],
 )
 def test_error_is_the_largest_violation(sides: Sides, error: float) -> None:
@@ -47,10 +47,10 @@ def test_verdicts() -> None:
     assert check(corrected).printed_error == 0.5
     no_mistake = made(1.0, 1.0)
     no_mistake.printed("the same")(lambda: Sides(1.0, 1.0))
-    assert check(no_mistake).verdict == "FAILS", "what is said to be wrong in print is not"
+    assert check(no_mistake).verdict == "FAILS", "the form that is claimed to be wrong holds"
 
 
-def test_a_check_is_repeatable_and_leaves_random_numbers_alone() -> None:
+def test_a_check_is_repeatable_and_keeps_the_random_state() -> None:
     drawing = Claim("frossl", "eq 0", "a draw", lambda: Sides(torch.rand(3), 0.0), 1.0)
     torch.manual_seed(3)
     expected = torch.rand(2)
@@ -60,7 +60,7 @@ def test_a_check_is_repeatable_and_leaves_random_numbers_alone() -> None:
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_every_paper_has_claims_with_names_of_their_own() -> None:
+def test_every_paper_has_claims_and_they_are_distinct() -> None:
     for paper in PAPERS:
         found = claims(paper)
         assert found
@@ -69,7 +69,7 @@ def test_every_paper_has_claims_with_names_of_their_own() -> None:
     assert len(claims()) == sum(len(claims(paper)) for paper in PAPERS)
 
 
-def test_an_unknown_paper_is_refused_with_the_nearest() -> None:
+def test_an_unknown_paper_is_refused_with_a_suggestion() -> None:
     with pytest.raises(TwofoldError, match="did you mean 'frossl'"):
         claims("frosl")
 
@@ -86,7 +86,7 @@ def test_the_page_has_every_claim_and_picture(tmp_path: Path) -> None:
     assert "one & one is <three>. Error 0.67" in page.errata([check(corrected)])
 
 
-def test_verify_fails_where_a_claim_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_exits_with_1_if_a_claim_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     from typer.testing import CliRunner
 
     from twofold.cli import app
@@ -102,7 +102,7 @@ def test_verify_fails_where_a_claim_does(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "1 FAILS" in outcomes["bad"].output
 
 
-def test_a_typo_is_answered_without_a_traceback() -> None:
+def test_a_typo_gives_an_error_without_a_traceback() -> None:
     result = running.run("verify", "frosl")
     assert result.returncode != 0
     assert "frossl" in result.stderr
