@@ -118,7 +118,7 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["batch_size=5000", "--dry-run"], "batch_size=5000 is larger than the 1438 images"),
         (["channels=2", "--dry-run"], "have 1 channels, which cannot be converted to channels=2"),
         (["--dry-run", "--out", "photos"], "photos exists already"),
-        (["--method", "simclr", "views=1"], "simclr compares views of an image: use views=2 or more"),
+        (["--method", "simclr", "views=1"], "simclr compares the views of an image: use views=2 or more"),
         (["seed=100000000000000000000"], "seed="),
         (["--method", "ridge-graph", "--graph", "label"], "did you mean 'labels'"),
         (["--method", "alpha-cl", "gamma=2"], "gamma"),

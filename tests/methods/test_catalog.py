@@ -247,12 +247,15 @@ ABOUT = dict.fromkeys(("paper", "formula", "source", "state", "memory", "choose"
     "loss, message",
     [
         (lambda z: z.square().mean(), "returns a Tensor: return LossTerms"),
-        (lambda z: LossTerms(z.square().mean(dim=0), {}), "'total' that is no tensor of one number"),
-        (lambda z: LossTerms(z.square().mean(), {"part": 1.0}), "'part' that is no tensor of one number"),
-        (lambda z: LossTerms(z.square().mean(), [z.mean()]), "returns a list of terms: give a dict"),
-        (lambda z: LossTerms(z.numel() * torch.ones((), dtype=torch.int64), {}), "'total' that is no tensor of one"),
+        (lambda z: LossTerms(z.square().mean(dim=0), {}), "'total' that is not a scalar tensor"),
+        (lambda z: LossTerms(z.square().mean(), {"part": 1.0}), "'part' that is not a scalar tensor"),
+        (lambda z: LossTerms(z.square().mean(), [z.mean()]), "returns a list of terms: return a dict"),
+        (lambda z: LossTerms(z.numel() * torch.ones((), dtype=torch.int64), {}), "'total' that is not a scalar tensor"),
         (lambda z: LossTerms(z.square().mean().detach(), {}), "a loss without a gradient: it does not depend on e.z"),
-        (lambda z: LossTerms((z * nn.Parameter(torch.ones(8))).mean(), {}), r"a weight of shape \[8\] that is not the"),
+        (
+            lambda z: LossTerms((z * nn.Parameter(torch.ones(8))).mean(), {}),
+            r"a weight of shape \[8\] that is not part of the method",
+        ),
     ],
 )
 def test_what_ones_own_objective_returns_is_looked_at_first(

@@ -245,7 +245,7 @@ def test_refusals_are_value_errors_that_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="this estimator ignores y"):
         twofold.Twofold("supervised").fit(IMAGES, DIGITS.target[:120])
     for blank in (np.zeros_like(IMAGES), IMAGES / 1000):  # of the latter no byte is above 0
-        with pytest.raises(ValueError, match="all pixels of all images are alike"):
+        with pytest.raises(ValueError, match="all pixels of all images are equal"):
             twofold.Twofold(epochs=1).fit(blank)
 
 

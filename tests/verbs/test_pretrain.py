@@ -194,11 +194,11 @@ def in_inference_mode(make: Callable[[], nn.Module]) -> nn.Module:
     [
         (Own().requires_grad_(False), "the encoder has no weights to train"),
         (nn.Flatten(), "the encoder has no weights to train"),
-        (Own().double(), r"the encoder has weights of torch.float64: give encoder.float\(\)"),
-        (Ending(lambda features: features.detach()), r"no gradient comes back .*: look for no_grad\(\) or detach\(\)"),
-        (Ending(lambda features: features.double()), r"features of torch.float64: let it return features.float\(\)"),
-        (Ending(lambda features: features.half()), r"features of torch.float16: let it return features.float\(\)"),
-        (in_inference_mode(Own), r"made under torch.inference_mode\(\), and cannot be trained: make it outside"),
+        (Own().double(), r"the encoder has weights of torch.float64: pass encoder.float\(\)"),
+        (Ending(lambda features: features.detach()), r"features have no gradient, .*: look for no_grad\(\) or detach\(\)"),
+        (Ending(lambda features: features.double()), r"returns torch.float64 features: return features.float\(\)"),
+        (Ending(lambda features: features.half()), r"returns torch.float16 features: return features.float\(\)"),
+        (in_inference_mode(Own), r"built in torch.inference_mode\(\) and cannot be trained: build it outside"),
     ],
 )
 def test_an_encoder_that_cannot_be_trained_is_refused(encoder: nn.Module, message: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What processes tell each other in a training step, so that each has the loss of the whole batch."""
+"""The communication between processes in a training step, so that each computes the loss of the whole batch."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from twofold.objectives import Moments
 from twofold.train.observers import Observers
 from twofold.types import Batch, Embeddings, LossTerms
 
-Shares = Callable[[int, torch.device], dist.Shares]  # of a batch of this size
+Shares = Callable[[int, torch.device], dist.Shares]  # (batch size, device)
 
 
 class NoExchange:
-    """In place of `Exchange` where one process trains, which has the whole batch."""
+    """Does nothing: used instead of `Exchange` by a single process, which has the whole batch."""
 
     samples = None
 
@@ -35,10 +35,10 @@ class NoExchange:
 
 
 class Exchange:
-    """For one step after the other: `begin`, `gather_batch`, `loss`, and after the backward pass `sum_gradients`.
+    """Used in each step in this order: `begin`, `gather_batch`, `loss`, and after the backward pass `sum_gradients`.
 
-    The embeddings of all processes are gathered. Where an objective can do with moments, and these are fewer numbers,
-    they are added up instead, and embeddings stay where they are.
+    The processes gather their embeddings. If the objective is a function of moments and these are fewer numbers, the
+    processes add up their moments instead and keep their embeddings.
     """
 
     def __init__(self, method: Method, shares: Shares, batch_size: int, views: int, observers: Observers):
@@ -48,17 +48,17 @@ class Exchange:
         if self.of_moments is not None:
             K, D = (len(observers.spectra[name].covariance) for name in ("features", "embeddings"))
             probe = 0 if observers.probe is None else observers.probe.weight.numel()
-            # A sum over all processes moves its numbers twice: once to be added, once to be told.
+            # A sum over all processes sends each number twice: to be added, and as part of the result.
             added = 2 * (self.of_moments.matrices * D**2 + D**2 + K**2 + probe)
             if views * batch_size * (D + K) <= added:
                 self.of_moments = None
 
     def begin(self, size: int) -> None:
-        """A step with this many samples in its batch."""
+        """Start a step whose batch has `size` samples."""
         self.size = size
 
     def gather_batch(self, own: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
-        """Of all processes' samples, if they are gathered; then the method is prepared for its loss."""
+        """Gather the samples of all processes and prepare the method for its loss, unless moments are exchanged."""
         if self.of_moments is not None:
             return own, batch
         gather = self.shares(self.size, batch.index.device).gather
@@ -75,7 +75,7 @@ class Exchange:
 
     @property
     def samples(self) -> int | None:
-        """Samples of all processes, where observers see a share of them; None where they see all."""
+        """The number of samples of all processes if observers see only a share of them, otherwise None."""
         return None if self.of_moments is None else self.size
 
     def loss(self, embeddings: Embeddings) -> LossTerms:

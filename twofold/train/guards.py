@@ -1,6 +1,6 @@
-"""What surrounds the training loop: signals that stop it, and errors of memory and of other processes in words.
+"""Contexts around the training loop: stop signals, and readable errors for lack of memory and lost processes.
 
-`Trainer.train` enters these contexts; `ask_to_stop` is for callers that have no signal to send.
+`Trainer.train` enters them. `ask_to_stop` is for callers that cannot send a signal.
 """
 
 import signal
@@ -19,21 +19,24 @@ from twofold.errors import LostProcess, TwofoldError, how_to_resume
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
+    """Turn an out-of-memory error into an error that says what to change."""
     try:
         yield
     except RuntimeError as error:
-        # Of a CPU it is a plain RuntimeError.
+        # On a CPU it is a plain RuntimeError.
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         reason = str(error).splitlines()[0]
-        raise TwofoldError(f"there is too little memory, lower batch_size, image_size or widths: {reason}") from None
+        raise TwofoldError(
+            f"there is too little memory: lower batch_size, image_size or widths, or set pieces ({reason})"
+        ) from None
 
 
-_in_training: list[list[int]] = []  # what each loop that runs now has received
+_in_training: list[list[int]] = []  # the signals received by each loop that runs now
 
 
 def ask_to_stop() -> None:
-    """Ask runs in training to save and stop, as SIGTERM does; for callers that have no signal to send."""
+    """Ask all runs that are training to save and stop, as SIGTERM does."""
     for received in _in_training:
         if not received:
             received.append(signal.SIGTERM)
@@ -41,33 +44,34 @@ def ask_to_stop() -> None:
 
 @contextmanager
 def lost_processes(path: Path) -> Iterator[None]:
+    """Add to the error for a lost process how to resume the run."""
     try:
         yield
     except LostProcess as error:
-        raise LostProcess(f"{error}; the last checkpoint is sound: {how_to_resume(path)}") from None
+        raise LostProcess(f"{error}; the last checkpoint is intact: continue with `{how_to_resume(path)}`") from None
 
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """A list that stays empty until Ctrl-C, SIGTERM, a closed terminal or `ask_to_stop`; the second Ctrl-C stops at
-    once, in one process. A closed terminal is ignored where nohup says so.
+    """A list that is empty until the run should stop: Ctrl-C, SIGTERM, a closed terminal, or `ask_to_stop`.
 
-    Of several processes each gets a Ctrl-C twice, from the terminal and from torchrun.
+    With a single process, a second Ctrl-C stops immediately. With several processes it does not, because each of them
+    receives a Ctrl-C twice, from the terminal and from torchrun. Under nohup, a closed terminal does not stop the run.
     """
     received: list[int] = []
     former: dict[int, Any] = {}
 
-    def remember(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 — the signature is Python's
+    def record(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 — Python passes the frame
         received.append(number)
         if dist.count() == 1:
             signal.signal(number, former[number])
 
-    if threading.current_thread() is threading.main_thread():  # elsewhere Python gives us no signals
+    if threading.current_thread() is threading.main_thread():  # Python delivers signals to the main thread only
         numbers = [signal.SIGINT, signal.SIGTERM]
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Windows has none
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Windows has no SIGHUP
             numbers.append(signal.SIGHUP)
         for number in numbers:
-            former[number] = signal.signal(number, remember)
+            former[number] = signal.signal(number, record)
     _in_training.append(received)
     try:
         yield received

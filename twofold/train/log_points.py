@@ -1,4 +1,4 @@
-"""Which steps are measured and which ranks are drawn. It needs no torch: the charts of a page use it, too."""
+"""Points that are evenly spaced on a log scale. This module needs no torch, because charts of reports use it, too."""
 
 import math
 

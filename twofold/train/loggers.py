@@ -1,4 +1,4 @@
-"""Where metrics go beside metrics.jsonl: TensorBoard and Weights & Biases, for those who have them."""
+"""Sends metrics to TensorBoard and Weights & Biases, in addition to metrics.jsonl."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ Write = Callable[[int, Mapping[str, float]], None]
 
 
 def require(names: Sequence[str] | None) -> None:
-    """Refuse, before a run begins, what could not be logged to."""
+    """Raise an error before the run starts if a logger is not installed."""
     for name in names or ():
         try:
             importlib.import_module(name)
@@ -24,7 +24,7 @@ def require(names: Sequence[str] | None) -> None:
 
 @contextmanager
 def logging_to(config: Config, folder: RunFolder, step: int) -> Iterator[Write]:
-    """A function that sends the values of a step everywhere; `step` is where a resumed run goes on."""
+    """A function that sends the values of a step to all loggers; `step` is where a resumed run continues."""
     kinds = {"tensorboard": _tensorboard, "wandb": _wandb}
     names = (config.log or ()) if dist.is_first() else ()
     with ExitStack() as stack:
@@ -41,7 +41,7 @@ def logging_to(config: Config, folder: RunFolder, step: int) -> Iterator[Write]:
 def _tensorboard(_: Config, folder: RunFolder, step: int) -> Iterator[Write]:
     from torch.utils.tensorboard import SummaryWriter
 
-    # What was logged after the checkpoint is logged again, and must not be shown twice.
+    # Values after the checkpoint are logged again and must not appear twice.
     with SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1 if step else None) as writer:
 
         def write(step: int, values: Mapping[str, float]) -> None:
@@ -61,9 +61,9 @@ def _wandb(config: Config, folder: RunFolder, _: int) -> Iterator[Write]:
         run = wandb.init(
             project="twofold", name=folder.path.name, dir=str(folder.path), config=flat(config), **identity
         )
-    except Exception as error:  # of many kinds: no account, no network, no permission
+    except Exception as error:  # no account, no network, no permission, ...
         raise TwofoldError(
-            f"log=wandb could not begin ({error}): `wandb login`, or set WANDB_MODE=offline, or leave it out"
+            f"log=wandb could not start ({error}): run `wandb login`, set WANDB_MODE=offline, or leave log out"
         ) from None
     folder.write("wandb-id.txt", f"{run.id}\n")
     try:

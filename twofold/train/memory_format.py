@@ -1,4 +1,4 @@
-"""Channels-last or contiguous tensors: channels-last is faster, where the encoder supports it."""
+"""The memory format of the networks and their images: channels-last, which is faster, if the encoder supports it."""
 
 import copy
 
@@ -9,15 +9,17 @@ from torch import Tensor, nn
 def choose_memory_format(
     encoder: nn.Module, channels: int, image_size: int, device: torch.device, *, ours: bool
 ) -> torch.memory_format:
-    """What a run's network and views are brought to. `ours`: an encoder of this library, which bears anything."""
+    """The memory format for a run's networks and views. `ours`: one of Twofold's encoders, which all support it."""
     if device.type == "mps" or not (ours or supports_channels_last(encoder, channels, image_size)):
         return torch.contiguous_format
     return torch.channels_last
 
 
 def supports_channels_last(encoder: nn.Module, channels: int, image_size: int) -> bool:
-    """Whether a user's module computes the same, forwards and backwards: `x.view(len(x), -1)` after a convolution,
-    which many have, is an error where the channels are innermost."""
+    """Whether a user's module computes the same with channels-last tensors, forwards and backwards.
+
+    Many modules do not: for instance, `x.view(len(x), -1)` after a convolution is then an error.
+    """
     parameter = next(encoder.parameters(), torch.zeros(()))
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         images = torch.rand(2, channels, image_size, image_size).to(parameter)
@@ -34,5 +36,5 @@ def supports_channels_last(encoder: nn.Module, channels: int, image_size: int) -
 
 
 def to_memory_format(images: Tensor, memory_format: torch.memory_format) -> Tensor:
-    """[..., C, H, W] with the same values, in that layout."""
+    """The same images [..., C, H, W] in this memory format."""
     return images.flatten(end_dim=-4).contiguous(memory_format=memory_format).view_as(images)

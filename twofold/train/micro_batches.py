@@ -1,10 +1,10 @@
-"""How a batch passes through the networks: at once, or in micro-batches where it is too large for the device.
+"""How a batch passes through the networks: at once, or in micro-batches if it needs too much memory.
 
-In micro-batches it is exact, at the price of a second forward pass. The objective sees the embeddings of the whole
-batch, so nothing about it changes. They are first computed without a graph; the loss then gives the gradient of each
-embedding; and a second pass, one micro-batch after another, takes those gradients through the networks. Only the
-activations of one micro-batch are ever held. What couples samples inside a network, as BatchNorm does, couples those of
-a micro-batch.
+Micro-batches give the exact gradient, at the price of a second forward pass. The first pass computes the embeddings of
+the whole batch without a graph. The objective sees all of them, so it does not change, and its backward pass gives the
+gradient of each embedding. The second pass takes these gradients through the networks, one micro-batch after another,
+so that only the activations of one micro-batch are in memory. Layers that couple samples, such as BatchNorm, couple the
+samples of a micro-batch only.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ from twofold.train.memory_format import to_memory_format
 from twofold.types import Batch, Embeddings
 
 Forward = Callable[..., Embeddings]
-OnEmbeddings = Callable[[Tensor], None]  # is given z
+OnEmbeddings = Callable[[Tensor], None]  # called with z
 
 
 class WholeBatch:
-    """`embed`, then the loss, then `backward`: one pass through the networks."""
+    """Passes the whole batch through the networks at once: call `embed`, compute the loss, call `backward`."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class WholeBatch:
         streams: Streams | NoStreams,
         after_backward: Callable[[], None],
     ):
-        """`on_embeddings` is called with z before the teacher's pass."""
+        """`on_embeddings` is called with z before the teacher's forward pass."""
         self.forward, self.on_embeddings, self.streams = forward, on_embeddings, streams
         self.after_backward = after_backward
 
@@ -47,7 +47,7 @@ class WholeBatch:
 
 
 class MicroBatches:
-    """`embed`, then the loss, then `backward`: two passes, a part of the batch after the other."""
+    """Passes micro-batches through the networks twice: call `embed`, compute the loss, call `backward`."""
 
     def __init__(
         self,
@@ -58,8 +58,10 @@ class MicroBatches:
         on_embeddings: OnEmbeddings | None = None,
         after_backward: Callable[[], None] = lambda: None,
     ):
-        """`networks` are those that the second pass runs again, `memory_format` is that of their images.
-        `after_backward` is called for each part."""
+        """`networks` are run again in the second pass, on images in this `memory_format`.
+
+        `after_backward` is called after each micro-batch.
+        """
         self.count, self.forward, self.networks, self.memory_format = count, forward, networks, memory_format
         self.on_embeddings, self.after_backward = on_embeddings, after_backward
 
@@ -81,7 +83,7 @@ class MicroBatches:
         return self.whole
 
     def backward(self, loss: Tensor) -> None:
-        """The gradients of the embeddings first, which then go through the networks."""
+        """Compute the gradients of the embeddings, then take them through the networks."""
         loss.backward()
         sizes = [len(batch.index) for _, batch in self.parts]
         slopes = [[] if output.grad is None else output.grad.split(sizes, dim=1) for output in _outputs(self.whole)]
@@ -100,10 +102,10 @@ class MicroBatches:
             yield [to_memory_format(view[number], self.memory_format) for view in each], part
 
     def _embed_part(self, number: int, targets: bool) -> Embeddings:
-        """The embeddings of a part; what its networks draw, such as dropout, is the same in both passes."""
+        """The embeddings of a micro-batch; random layers such as dropout draw the same in both passes."""
         views, batch = self.parts[number]
         device = views[0].device
-        known = device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # then nothing in them draws
+        known = device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # such networks draw nothing
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else [], enabled=not known):
             if not known:
                 torch.manual_seed(torch.initial_seed() + number)
@@ -111,7 +113,7 @@ class MicroBatches:
 
 
 def _outputs(embeddings: Embeddings) -> list[Tensor]:
-    """What a gradient can come back to."""
+    """The tensors that receive a gradient from the loss."""
     prediction = [] if embeddings.prediction is None else [embeddings.prediction]
     return [embeddings.features, embeddings.z, *prediction]
 
@@ -123,7 +125,7 @@ def _joined(parts: list[Tensor | None]) -> Tensor | None:
 
 @contextmanager
 def unchanged(networks: list[nn.Module]) -> Iterator[None]:
-    """Put the networks' buffers back: running statistics move in one of two passes only."""
+    """Restore the networks' buffers afterwards, so that only one of the two passes updates running statistics."""
     buffers = [buffer for network in networks for buffer in network.buffers()]
     before = [buffer.clone() for buffer in buffers]
     yield
@@ -132,7 +134,9 @@ def unchanged(networks: list[nn.Module]) -> Iterator[None]:
 
 
 def refuse_uneven(pieces: int, batch_size: int) -> None:
+    """Raise an error if a batch cannot be split into equal micro-batches of two images or more."""
     if batch_size % pieces or batch_size // pieces < 2:
         raise TwofoldError(
-            f"pieces={pieces} does not divide batch_size={batch_size} into equal parts of two images or more"
+            f"pieces={pieces} does not divide batch_size={batch_size} into equal micro-batches of two images or more: "
+            "change one of them"
         )

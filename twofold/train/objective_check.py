@@ -1,6 +1,6 @@
-"""Tries a method's objective on numbers of the right shape before a run writes its first file.
+"""Runs a method's objective once, on made-up embeddings, before a run writes its first file.
 
-`Trainer.__init__` calls it, so that what a method refuses, and mistakes of its author, are reported at once.
+`Trainer.__init__` calls it, so that errors of a method, and mistakes of its author, appear at once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ from twofold.types import Embeddings, LossTerms
 
 
 def embedding_width(name: str, method: Method, features: int, device: torch.device) -> int:
+    """D, the width of the embeddings that the method's projector returns."""
     try:
         with torch.no_grad():
             z = method.eval().projector(torch.zeros(2, features, device=device))
@@ -28,7 +29,7 @@ def embedding_width(name: str, method: Method, features: int, device: torch.devi
 
 
 def try_objective(config: Config, method: Method, index: Tensor, features: int, width: int) -> None:
-    """The objective's loss of embeddings as `forward` gives them, for the images `index`. What it moves is put back."""
+    """Compute the loss of made-up embeddings for the images `index`, check it, and restore the method's buffers."""
     before = {name: buffer.clone() for name, buffer in method.named_buffers()}
     try:
         _try_objective(config, method, index, features, width)
@@ -57,7 +58,7 @@ def _try_objective(config: Config, method: Method, index: Tensor, features: int,
         except TwofoldError as error:
             if views > 1:
                 raise
-            raise TwofoldError(f"{name} compares views of an image: use views=2 or more ({error})") from None
+            raise TwofoldError(f"{name} compares the views of an image: use views=2 or more ({error})") from None
         except Exception as error:
             if views > 1:
                 raise
@@ -74,27 +75,27 @@ def check_loss(name: str, loss: object) -> None:
         raise TwofoldError(f"{name}'s objective returns a {type(loss).__name__}: return LossTerms(total, terms)")
     if not isinstance(loss.terms, Mapping):
         kind = type(loss.terms).__name__
-        raise TwofoldError(f"{name}'s objective returns a {kind} of terms: give a dict of their names and values")
+        raise TwofoldError(f"{name}'s objective returns a {kind} of terms: return a dict of names and values")
     for term, value in {"total": loss.total, **loss.terms}.items():
         if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-            raise TwofoldError(f"{name}'s objective returns a '{term}' that is no tensor of one number, of shape []")
+            raise TwofoldError(f"{name}'s objective returns a '{term}' that is not a scalar tensor (shape [])")
 
 
 def refuse_strangers(name: str, method: Method, given: Embeddings, total: Tensor) -> None:
-    """A weight that the loss depends on and the method does not hold would never be trained, nor saved."""
+    """Raise an error if the loss depends on a weight outside the method, which would not be trained or saved."""
     held = [*method.parameters(), *method.buffers()]
     held += [each for each in (given.z, given.features, given.prediction) if each is not None]
     known = {each.untyped_storage().data_ptr() for each in held}
     for leaf in leaves(total):
         if leaf.untyped_storage().data_ptr() not in known:
             raise TwofoldError(
-                f"{name}'s objective reads a weight of shape {list(leaf.shape)} that is not the method's, and so would "
-                "not be trained: give the module that has it to Method, as head"
+                f"{name}'s objective uses a weight of shape {list(leaf.shape)} that is not part of the method, "
+                "and so would not be trained: pass the module that has it to Method as head="
             )
 
 
 def leaves(total: Tensor) -> Iterator[Tensor]:
-    """What the gradient of a loss ends in."""
+    """The tensors at which the gradient of a loss ends."""
     waiting, seen = [total.grad_fn], set()
     while waiting:
         node = waiting.pop()

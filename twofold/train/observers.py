@@ -1,7 +1,7 @@
-"""What is watched while training: loss terms, the online probe, and the spectrum of the embeddings.
+"""Observers of training: means of the loss terms, the online probe, and the spectrum of the embeddings.
 
-`observe` is part of the step: it only adds into device buffers and never asks for a value. `read` runs outside, at
-log points. All state is in buffers, so a checkpoint carries it and a resumed run logs the same numbers.
+`observe` is part of the step. It only adds to buffers on the device, and the host does not wait for it. `read` runs at
+log points. All state is in buffers and so in checkpoints, so that a resumed run logs the same numbers.
 """
 
 from collections.abc import Mapping
@@ -17,38 +17,38 @@ from twofold.evaluate.metrics import alignment, uniformity, widened
 from twofold.linalg import centred, double
 from twofold.types import Batch, Embeddings, LossTerms
 
-LABELLED = "labelled"  # the part of a batch that has labels; the weight of what is averaged over these
+LABELLED = "labelled"  # the part of a batch that has labels: the weight of averages over labelled images
 
 
 class Means:
-    """Averages of named scalars since the last log point, as one vector of sums whose last entry counts."""
+    """Averages of named scalars since the last log point: a vector of sums whose last entry is the number of steps."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.sums = torch.zeros(1)
-        self.sound = torch.zeros(1, dtype=torch.int64)  # steps before the first in which a value was not finite
-        self.broken: dict[str, int] = {}  # at the last `read`: names, and how many steps ago that was
+        self.sound = torch.zeros(1, dtype=torch.int64)  # steps before the first value that was not finite
+        self.broken: dict[str, int] = {}  # names of such values at the last `read`, and how many steps ago they began
 
     @torch.no_grad()
     def observe(self, values: Mapping[str, Tensor]) -> None:
-        """The same names every time, in any order; the buffer stays where it is."""
+        """Add the values of a step. The names are the same in each step, in any order."""
         if self.names and values.keys() != set(self.names):
             ended, begun = set(self.names) - values.keys(), values.keys() - set(self.names)
             changes = [f"{name} ended" for name in sorted(ended)] + [f"{name} began" for name in sorted(begun)]
             raise TwofoldError(
-                f"the terms of the loss changed on the way: {', '.join(changes)}. Give the same in every step, 0 for "
-                "one that plays no part"
+                f"the terms of the loss changed during the run: {', '.join(changes)}; return the same terms in every "
+                "step, with 0 for a term that has no effect"
             )
         ordered = [values[name] for name in self.names or values]
         new = double(torch.stack([*ordered, torch.ones_like(ordered[0])]))
         if self.names:
             self.sums += new
-            self.sound += self.sums.isfinite()  # a sum stays broken
+            self.sound += self.sums.isfinite()  # once a sum is not finite, it stays so
         else:
             self.names, self.sums, self.sound = list(values), new, new.isfinite().long()
 
     def read(self) -> dict[str, float]:
-        """The averages, and a fresh start."""
+        """Return the averages and reset them."""
         *sums, count = self.sums.tolist()
         *sound, steps = self.sound.tolist()
         self.broken = {name: steps - 1 - first for name, first in zip(self.names, sound, strict=True) if first < steps}
@@ -64,12 +64,12 @@ class Means:
 
 
 class OnlineProbe:
-    """A linear classifier on the features, trained beside the network by SGD without sending it any gradient."""
+    """A linear classifier on the features, trained with SGD at the same time as the network, without gradient to it."""
 
     MOMENTUM = 0.9
 
     def __init__(self, features: int, classes: int, lr: float, device: torch.device):
-        # A row for each class, since a product with few columns is slow; the last column is the bias.
+        # One row for each class, because a product with few columns is slow. The last column is the bias.
         self.weight = torch.zeros(classes, features + 1, device=device)
         self.velocity = torch.zeros_like(self.weight)
         self.top_lr = lr
@@ -82,20 +82,20 @@ class OnlineProbe:
     def observe(
         self, features_VNK: Tensor, labels_N: Tensor, lr_factor: Tensor, samples: int | None = None
     ) -> dict[str, Tensor]:
-        """One training step; loss and accuracy on the labelled images of this batch, before the step, and their share.
+        """Train for one step; return loss and accuracy before it, and the part of the batch that has labels.
 
-        `samples`: how many all processes have together, where these are the share of one.
+        `samples` is the number of samples of all processes, if these are the share of one.
         """
         with torch.autocast(features_VNK.device.type, enabled=False):
             features = features_VNK.detach().float().flatten(0, 1)
             labels = labels_N.repeat(len(features_VNK))[None]
-            known = labels >= 0  # images without a label teach the probe nothing
+            known = labels >= 0  # the probe does not train on images without a label
             count = known.sum() if samples is None else dist.sum_(known.sum(), "observers")
             share = count / (labels.numel() if samples is None else samples * len(features_VNK))
             count, labels = count.clamp(min=1), labels.clamp(min=0)
-            logits = self.logits(features).T  # a row for each class here too
+            logits = self.logits(features).T  # one row for each class here, too
             surprise = logits.log_softmax(dim=0)
-            # The gradient of the cross entropy: probabilities, less 1 at the label.
+            # The gradient of the cross entropy: the probabilities, minus 1 at the label.
             error = surprise.exp().scatter_add_(0, labels, -torch.ones_like(surprise[:1])) * known / count
             loss = -(surprise.gather(0, labels) * known).sum() / count
             accuracy = ((logits.max(dim=0, keepdim=True).indices == labels) & known).sum() / count
@@ -120,20 +120,20 @@ class OnlineProbe:
 
 
 class Spectrum:
-    """A running covariance of embeddings, over about the last ten batches; its eigenvalues are taken at log points.
+    """A running covariance of embeddings, over about the last ten batches; log points record its eigenvalues.
 
-    Of two kinds of embeddings it is E[yzᵀ], both centred.
+    For two kinds of embeddings y and z it is E[yzᵀ], both centred.
     """
 
     MOMENTUM = 0.9
 
     def __init__(self, dimension: int, device: torch.device):
         self.covariance = torch.zeros(dimension, dimension, device=device)
-        self.weight = torch.zeros((), device=device)  # of what is in it: 1 − 0.9^steps
+        self.weight = torch.zeros((), device=device)  # sum of the weights in the running mean: 1 − 0.9^steps
 
     @torch.no_grad()
     def observe(self, z_VND: Tensor, y_VND: Tensor | None = None, samples: int | None = None) -> None:
-        """`samples`: how many all processes have together, where these are the share of one."""
+        """Add a batch. `samples` is the number of samples of all processes, if these are the share of one."""
         with torch.autocast(z_VND.device.type, enabled=False):
             rows = z_VND.shape[:2].numel() if samples is None else samples * len(z_VND)
             x = self.centred(z_VND, rows, samples)
@@ -151,7 +151,7 @@ class Spectrum:
         return centred(x) if samples is None else x - dist.sum_(x.sum(dim=0), "observers") / rows
 
     def read(self) -> Tensor:
-        """The covariance [D, D], as float64."""
+        """The covariance [D, D] in float64."""
         return widened(self.covariance) / widened(self.weight)
 
     def state_dict(self) -> dict[str, Any]:
@@ -162,14 +162,14 @@ class Spectrum:
         self.weight.copy_(state["weight"])
 
 
-UNIFORMITY_ROWS = 256  # images that `uniformity` compares, each with each other
+UNIFORMITY_ROWS = 256  # number of images that `uniformity` compares
 
 
 @torch.no_grad()
 def geometry(embeddings: Embeddings, position_N: Tensor, samples: int | None = None) -> dict[str, Tensor]:
-    """How long embeddings are, how near the views of an image, and how even the images lie.
+    """Norms of features and embeddings, alignment of the views of an image, and uniformity over the images.
 
-    `samples`: how many all processes have together, where these are the share of one, at these positions of the batch.
+    `samples` is the number of samples of all processes, if these are the share of one, at these positions of the batch.
     """
     features, z = embeddings.features.detach().float(), embeddings.z.detach().float()
     values = {"feature_norm": features.square().sum(-1).mean(), "embedding_norm": z.square().sum(-1).mean()}
@@ -179,7 +179,7 @@ def geometry(embeddings: Embeddings, position_N: Tensor, samples: int | None = N
     if samples is not None:
         shares = torch.stack(list(values.values())) * (z.shape[1] / samples)
         values = dict(zip(values, dist.sum_(shares, "observers").unbind(), strict=True))
-        # Nobody has the first images of the batch alone: all put theirs in their places.
+        # The first images of the batch belong to several processes: each fills in its own rows, and the sum has all.
         compared = z.new_zeros(samples, z.shape[2]).index_copy(0, position_N, z[0])[:UNIFORMITY_ROWS]
         compared = dist.sum_(compared.contiguous(), "observers")
     values["uniformity"] = uniformity(compared[:UNIFORMITY_ROWS])
@@ -187,7 +187,7 @@ def geometry(embeddings: Embeddings, position_N: Tensor, samples: int | None = N
 
 
 class Observers:
-    """All of them, as the trainer sees them."""
+    """All observers of a run."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Observers:
         *,
         predictor: bool = False,
     ):
-        """`predictor`: embeddings pass a trained one, whose output is watched too."""
+        """`predictor`: the method has a trained predictor, whose outputs are observed, too."""
         self.means = Means()
         self.probe = None if classes is None else OnlineProbe(features, classes, online_lr, device)
         self.spectra = {"features": Spectrum(features, device), "embeddings": Spectrum(dimension, device)}
@@ -210,9 +210,9 @@ class Observers:
     def observe(
         self, embeddings: Embeddings, loss: LossTerms, batch: Batch, lr_factor: Tensor, samples: int | None = None
     ) -> None:
-        """`samples`: how many all processes have together, where these are the share of one."""
+        """Observe one step. `samples` is the number of samples of all processes, if these are the share of one."""
         features, z, prediction = embeddings.features, embeddings.z, embeddings.prediction
-        embeddings = replace(  # widened once for all who look at them
+        embeddings = replace(  # converted to float32 once for all observers
             embeddings,
             features=features.detach().float(),
             z=z.detach().float(),
@@ -232,7 +232,7 @@ class Observers:
             self.predicted.observe(embeddings.z, embeddings.prediction, samples)
 
     def read(self) -> dict[str, float]:
-        """Averages since the last log point; the probe's are over labelled images, and left out if there were none."""
+        """Averages since the last log point. Those of the probe are over labelled images, and missing without any."""
         values = self.means.read()
         share = values.pop(LABELLED, None)
         for name in ("online_loss", "online_train_accuracy") if share is not None else ():
@@ -242,7 +242,7 @@ class Observers:
         return values
 
     def running(self) -> dict[str, Spectrum]:
-        """All covariances, by the names they have in a checkpoint."""
+        """All running covariances, by their names in a checkpoint."""
         return self.spectra if self.predicted is None else {**self.spectra, "predicted": self.predicted}
 
     def state_dict(self) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class Observers:
         return {"means": self.means.state_dict(), "probe": probe, "spectra": spectra}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if self.probe is None or LABELLED in state["means"]["names"]:  # older checkpoints have averages of all images
+        if self.probe is None or LABELLED in state["means"]["names"]:  # older checkpoints have averages over all images
             self.means.load_state_dict(state["means"])
         if self.probe is not None:
             self.probe.load_state_dict(state["probe"])

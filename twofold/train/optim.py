@@ -1,6 +1,6 @@
-"""Optimizers, their parameter groups, and learning rates as a table over all steps of the run.
+"""Optimizers, their parameter groups, and a table of the learning rates of all steps.
 
-`Trainer.__init__` builds them; `sample_rows.py` uses the same table for rows outside of the network.
+`Trainer.__init__` uses them. `sample_rows.py` uses the same table for the per-image classifier.
 """
 
 import math
@@ -18,9 +18,10 @@ from twofold.lars import LARS
 def parameter_groups(
     config: Config, parameters: Iterable[tuple[str, nn.Parameter]], steady: nn.Module | None = None
 ) -> list[dict[str, Any]]:
-    """Weights, and (apart, undecayed and not adapted) biases and norms, which are the vectors and scalars.
+    """The parameter groups of the optimizer.
 
-    Apart from both are those of a `steady` network, whose learning rate never changes.
+    Biases and norms, which are the vectors and scalars, have their own group, without weight decay (unless `decay_all`)
+    and without LARS's adaptation. So do the parameters of a `steady` network, whose learning rate stays constant.
     """
     kept = set() if steady is None else {id(parameter) for parameter in steady.parameters()}
     groups: dict[tuple[bool, bool], dict[str, Any]] = {}
@@ -58,7 +59,7 @@ def build_optimizer(
 
 
 def learning_rates(config: Config, steps_per_epoch: int) -> Tensor:
-    """float64 [M]: the learning rate of each step. Warm-up is linear and reaches the top at its last step."""
+    """The learning rate of each step, float64 [steps]. The last step of the linear warm-up has the full rate."""
     total = config.epochs * steps_per_epoch
     warmup = min(round(config.warmup_epochs * steps_per_epoch), total)
     step = torch.arange(total, dtype=torch.float64)
@@ -80,13 +81,13 @@ def set_learning_rate(optimizer: Optimizer, lr: Tensor) -> None:
 
 
 def optimizer_state(optimizer: Optimizer) -> dict[int, Any]:
-    """What the optimizer remembers of each parameter. Its settings are the configuration's, and are not repeated."""
+    """The optimizer's state of each parameter, without its settings, which the configuration has."""
     return optimizer.state_dict()["state"]
 
 
 def load_optimizer_state(optimizer: Optimizer, state: dict[int, Any]) -> None:
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-    # Files hold plain tensors. Fused optimizers walk through memory, so state must lie there as its weight does.
+    # Checkpoints hold contiguous tensors, but fused optimizers need state in the same memory format as its weight.
     for weight, values in optimizer.state.items():
         for name, value in values.items():
             if isinstance(value, Tensor) and value.shape == weight.shape:

@@ -1,4 +1,4 @@
-"""Room for the rows of a few steps on their way between a sample head and the device."""
+"""Buffers for the rows of a few steps, on their way between the per-image classifier and the device."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -16,19 +16,19 @@ from twofold.models.sample_head.head import Loaded
 
 
 class RowSlot(ABC):
-    """Room for the rows of one step; what was loaded stays in it until it has moved.
+    """Buffers for the rows of one step, which stay in them until they are updated.
 
-    `fill` and `apply` are for the worker's thread, the rest for the training's.
+    The worker thread calls `fill` and `apply`; the training thread calls the other methods.
     """
 
     def __init__(self, part: BatchRows):
         self.part, self.device = part, part.rows.device
         self.labels = self.room(part.labels.shape, torch.int64)
-        self.wish = self.room((1,), torch.int64).zero_()  # of the first process: to save soon
-        self.sizes = [0]  # rows of the batch that each process has
-        self.own = slice(0, 0)  # and where this one's are among all
+        self.wish = self.room((1,), torch.int64).zero_()  # the first process wishes to save soon
+        self.sizes = [0]  # number of the batch's rows that each process has
+        self.own = slice(0, 0)  # where the rows of this process are among them
         self.loaded: Loaded | None = None
-        self.read: Future[bool] | None = None  # whether the rows are there
+        self.read: Future[bool] | None = None  # whether the rows were read
         self.moved: Future[None] | None = None
         self.sent, self.arrived = Event(self.device), Event(self.device)
 
@@ -43,10 +43,10 @@ class RowSlot(ABC):
 
     @abstractmethod
     def load(self, head: SampleHead, index_R: np.ndarray, step: int) -> None:
-        """What `apply` will need of these rows."""
+        """Read these rows, and keep what `apply` will need."""
 
     def send(self, head: SampleHead) -> None:
-        """Rows and labels to where the step reads them."""
+        """Copy rows and labels to where the step reads them."""
         size = sum(self.sizes)
         self.put(head, self.part.rows[self.own], self.part.labels[:size])
         if len(self.sizes) > 1:
@@ -54,20 +54,20 @@ class RowSlot(ABC):
 
     @abstractmethod
     def put(self, head: SampleHead, rows: Tensor, labels: Tensor) -> None:
-        """This process's rows, and all labels, into these tensors."""
+        """Copy the rows of this process and all labels into these tensors."""
 
     def tell(self, wish: bool) -> None:
-        """All processes come to know what the first wishes, when the gradient has arrived."""
+        """Send the wish of the first process to all; they have it when the gradient arrives."""
         asked = torch.full((1,), int(wish and dist.is_first()), device=self.device)
         self.wish.copy_(dist.sum_(asked, "rows"), non_blocking=True)
 
     @abstractmethod
     def receive(self, head: SampleHead) -> None:
-        """Begin to bring back what the step left."""
+        """Start copying back what the step computed."""
 
     @abstractmethod
     def apply(self, head: SampleHead) -> None:
-        """To the head, once that has arrived."""
+        """Update the rows in the classifier with it; called after it arrived."""
 
     def wait_until_free(self) -> None:
         if self.moved is not None:
@@ -76,7 +76,7 @@ class RowSlot(ABC):
 
 
 class HostRowSlot(RowSlot):
-    """The worker moves the rows. They go to the device, and their gradient comes back."""
+    """The worker updates the rows on the host: rows go to the device, and their gradient comes back."""
 
     def __init__(self, part: BatchRows):
         super().__init__(part)
@@ -101,7 +101,7 @@ class HostRowSlot(RowSlot):
 
 
 class Workbench:
-    """Where the device moves the rows of a step: places that no recorded step reads from or writes to."""
+    """Buffers in which the device updates the rows of a step. No recorded step reads or writes them."""
 
     def __init__(self, part: BatchRows, nobody: Loaded):
         count, device = len(part.rows), part.rows.device
@@ -114,7 +114,7 @@ class Workbench:
 
 
 class DeviceRowSlot(RowSlot):
-    """The device moves the rows, beside the steps before and after: the host is too slow for it, and only copies."""
+    """The device updates the rows while other steps run, because the host is too slow for it; the host only copies."""
 
     def __init__(self, part: BatchRows, bench: Workbench, streams: tuple[SideStream, SideStream]):
         super().__init__(part)
@@ -161,14 +161,14 @@ class DeviceRowSlot(RowSlot):
 
 
 def make_slots(count: int, part: BatchRows, head: SampleHead) -> list[RowSlot]:
-    """`head` is one like that whose rows they will hold."""
+    """Slots for a classifier like `head`."""
     if part.rows.device.type != "cuda":
         return [HostRowSlot(part) for _ in range(count)]
     return device_slots(count, part, head)
 
 
 def device_slots(count: int, part: BatchRows, head: SampleHead) -> list[RowSlot]:
-    """Two benches, since the rows of one step are caught up while those of the step before are in use."""
+    """Slots with two workbenches: rows of one step are caught up while those of the previous step are in use."""
     nobody = head.read(np.empty(0, dtype=np.int64), 0)
     benches = Workbench(part, nobody), Workbench(part, nobody)
     streams = SideStream(part.rows.device), SideStream(part.rows.device)

@@ -1,18 +1,19 @@
-"""The batch's rows of a sample head, to the device before a step and their gradient back after it.
+"""Moves the rows of a per-image classifier: those of the batch to the device before a step, their gradient back.
 
-One thread beside the training reads the rows of the next step and writes those of the last ones. Which rows they are is
-known, since an order is a function of (seed, step). The thread makes no call to the accelerator; rows and gradients
-travel through a few slots of (pinned) memory that are used over and over, by copies that nobody waits for. CUDA also
-catches rows up and moves them, on streams beside the computation's.
+A thread next to the training thread reads the rows of the next step and writes those of the last steps. The rows are
+known in advance, because the order of images is a function of (seed, step). The thread never calls the GPU. Rows and
+gradients go through a few slots of (pinned) memory that are used again and again, with copies that nobody waits for. On
+CUDA, the GPU also updates the rows, on side streams.
 
-While the device computes step k, the gradient of step k−1 may be on its way. The rows of step k+1 are read meanwhile if
-they are not among those of both; else they are read after these have moved. So no row is ever stale.
+While the device computes step k, the gradient of step k−1 may still be on its way. Meanwhile the thread reads the rows
+of step k+1, unless they are also rows of step k or k−1; then it reads them after these steps updated them. So no row is
+ever stale.
 
-Several processes each have a range of the rows, on disk, and never more of the head. All know which images the whole
-batch has. Each reads its own rows of it, they are exchanged (N·D numbers), every process computes the whole loss, and
-moves its own rows by its own copy of their gradient, which all have alike. With the softmax shared out instead, each
-process with the logits of its own rows, the gradient of the embeddings would have to be added up over all processes:
-2·V·N·D numbers, and more messages, that are waited for.
+With several processes, each process has a range of the rows, on disk, and nothing else of the classifier. All processes
+know which images the whole batch has. Each reads its own rows of the batch; they exchange these rows (N·D numbers), so
+that every process computes the whole loss; and each updates its own rows with its own copy of their gradient, which is
+the same everywhere. An alternative is to split the softmax, so that each process computes the logits of its own rows.
+Then the processes would have to add up the gradients of the embeddings: 2·V·N·D numbers, and more messages to wait for.
 """
 
 import json
@@ -37,12 +38,15 @@ from twofold.models.sample_head.row_store import HEADER
 from twofold.train.optim import learning_rates
 from twofold.train.row_slots import RowSlot, make_slots
 
-SLOTS = 4  # of the step in progress, the two before, whose rows are moved meanwhile, and the one after
-MEMORY_SHARE, MOST_MEMORY = 0.25, 2**30  # of what is free, and bytes at most: each checkpoint writes them all
+SLOTS = 4  # for the current step, the two before, whose rows are being updated, and the next
+MEMORY_SHARE, MOST_MEMORY = (
+    0.25,
+    2**30,
+)  # part of free memory, and at most so many bytes
 
 
 class NoRows:
-    """In place of `SampleRows` where the method has no head with a row for each image."""
+    """Does nothing: used instead of `SampleRows` by methods without a per-image classifier."""
 
     def __str__(self) -> str:
         return ""
@@ -51,7 +55,7 @@ class NoRows:
 
     def receive(self, step: int) -> None: ...
 
-    def all_save(self, step: int, wish: bool) -> bool:  # noqa: ARG002 — the signature is that of SampleRows
+    def all_save(self, step: int, wish: bool) -> bool:  # noqa: ARG002 — as in SampleRows
         return wish
 
     def save(self) -> None: ...
@@ -70,29 +74,29 @@ class NoRows:
 
 
 class SampleRows:
-    """`send(step)`, the step, `receive(step)`; steps one after another. Rows on disk need to be `opened` before."""
+    """In each step: call `send(step)`, run the step, call `receive(step)`. Rows on disk must be `opened` first."""
 
     def __init__(self, config: Config, part: BatchRows, order: BatchOrder):
-        """`order` must know its samples in host memory. Nothing is written yet."""
+        """`order` must have its samples in host memory. This writes nothing."""
         if config.optimizer not in ("adamw", "sgd"):
             raise TwofoldError(
-                f"optimizer={config.optimizer}: rows that are seldom used can follow adamw or sgd only; choose one"
+                f"optimizer={config.optimizer} cannot update the rows of a per-image classifier: use adamw or sgd"
             )
         self.config, self.part, self.order, self.settings = config, part, order, part.settings
         self.total_steps = config.epochs * order.steps_per_epoch
         part.make_room(config.batch_size)
-        self._in_flight: deque[int] = deque()  # steps whose gradients are not yet with the worker
-        self._asked: int | None = None  # the step whose rows were asked for ahead
+        self._in_flight: deque[int] = deque()  # steps whose gradients the worker does not have yet
+        self._asked: int | None = None  # the step whose rows were requested in advance
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twofold-rows")
-        self._wish = False  # to save, if this is the first of several processes
-        row = self._build(rows=1)  # refuses settings that cannot be
+        self._wish = False  # to save; only the first of several processes has one
+        row = self._build(rows=1)  # raises an error for invalid settings
         self._slots = make_slots(SLOTS, part, row)
         self.bytes = part.count * row.bytes
         fits = self.settings.path is None and self.bytes <= memory_allowed()
         self.on_disk = not fits or dist.count() > 1
-        self.head = self._build() if fits else row  # steps of a trial never open it
-        self.mark = 0  # of rows on disk: the step of the checkpoint
-        self._from_memory: dict[str, Any] | None = None  # rows of a checkpoint that are to go to disk
+        self.head = self._build() if fits else row  # the steps of a timing run never open it
+        self.mark = 0  # the step of the checkpoint, for rows on disk
+        self._from_memory: dict[str, Any] | None = None  # rows of a checkpoint that must be written to disk
 
     def _build(self, rows: int | None = None, **place: Any) -> SampleHead:
         config, steps_per_epoch = self.config, self.order.steps_per_epoch
@@ -112,7 +116,7 @@ class SampleRows:
         )
 
     def send(self, step: int) -> None:
-        """Put the step's rows where it reads them, and have those of the next one read."""
+        """Copy the rows of this step to the device, and request those of the next step."""
         self._hand_over(step - 1)
         slot = self._slots[step % SLOTS]
         if self._asked != step or slot.read is None or not slot.read.result():
@@ -124,25 +128,25 @@ class SampleRows:
         if dist.count() > 1:
             slot.tell(self._wish)
         if step + 1 < self.total_steps:
-            self._ask(step + 1, beside=(*self._in_flight, step))
+            self._ask(step + 1, other_steps=(*self._in_flight, step))
 
     def receive(self, step: int) -> None:
-        """Begin to bring back the gradient that the step left."""
+        """Start copying back the gradient of this step."""
         self._slots[step % SLOTS].receive(self.head)
         self._in_flight.append(step)
 
-    def _ask(self, step: int, beside: tuple[int, ...] = ()) -> RowSlot:
-        """Have the rows of a step read, unless they are among those of steps whose gradients are still to come."""
+    def _ask(self, step: int, other_steps: tuple[int, ...] = ()) -> RowSlot:
+        """Request the rows of a step; they are not read if `other_steps` still have to update one of them."""
         slot = self._slots[step % SLOTS]
         slot.wait_until_free()
-        others = [self._slots[other % SLOTS].loaded for other in beside]
+        others = [self._slots[other % SLOTS].loaded for other in other_steps]
         slot.read = self._worker.submit(self._read, step, slot, [other.index_R for other in others if other])
         self._asked = step
         return slot
 
     def _read(self, step: int, slot: RowSlot, taken: list[np.ndarray]) -> bool:
         sorted_R, place_R = self.order.rows(step).sort()
-        batch_R = sorted_R.numpy()  # ascending, as a disk likes it; an order has each row once
+        batch_R = sorted_R.numpy()  # ascending, which is fast on disk; each row occurs once
         ends = np.searchsorted(batch_R, self.head.edges)
         index_R = batch_R[slice(*ends[dist.rank() :][:2])]
         if any(len(np.intersect1d(index_R, other, assume_unique=True)) for other in taken):
@@ -151,16 +155,17 @@ class SampleRows:
         return True
 
     def _hand_over(self, before: int) -> None:
-        """Gradients of steps before this one go to the worker; the host waits for those that are on their way."""
+        """Give the worker the gradients of steps before this one, after they have arrived."""
         while self._in_flight and self._in_flight[0] < before:
             slot = self._slots[self._in_flight.popleft() % SLOTS]
             slot.arrived.wait()
             slot.moved = self._worker.submit(slot.apply, self.head)
 
     def all_save(self, step: int, wish: bool) -> bool:
-        """Whether to save now, after `step` steps. Several processes all do three steps after the first wished it.
+        """Whether to save now, after `step` steps.
 
-        The wish travels with the rows of a step, and is known to all when its gradient is: nobody waits for it.
+        Several processes all save three steps after the first one wished to. The wish travels with the rows of a step
+        and arrives with their gradient, so that nobody waits for it.
         """
         if dist.count() == 1:
             return wish
@@ -168,7 +173,7 @@ class SampleRows:
         return bool(self._slots[(step - 3) % SLOTS].wish.item())
 
     def save(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the rows, once all steps so far have moved them; in all processes."""
+        """The state of the rows for a checkpoint, after all steps so far updated them. All processes call it."""
         self._hand_over(self.total_steps)
         for slot in self._slots:
             slot.wait_until_free()
@@ -178,13 +183,16 @@ class SampleRows:
         return self.head.state_dict()
 
     def saved(self) -> None:
-        """The checkpoint is written, once all processes are here: rows need not return to an older one."""
+        """Called by all processes after the checkpoint is written: rows no longer need to return to an older one."""
         dist.meet()
         self._worker.submit(self.head.forget_older).result()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Of a checkpoint; rows on disk return to it when they are opened. They stay there; so do those in memory,
-        until several processes share them."""
+        """Continue from the state of a checkpoint.
+
+        Rows on disk return to it when they are opened. Rows in memory stay in memory with a single process; several
+        processes move them to disk.
+        """
         self.mark, in_memory = state["steps"], "rows" in state
         self.on_disk = not in_memory or dist.count() > 1
         if in_memory and self.on_disk:
@@ -194,14 +202,14 @@ class SampleRows:
             self.head.load_state_dict(state)
 
     def can_return(self, folder: Path) -> bool:
-        """To a checkpoint before the newest; rows on disk know only that one."""
+        """Whether the rows can return to an older checkpoint than the newest; rows on disk cannot."""
         return not (self._place(folder) / HEADER).exists()
 
     def _place(self, folder: Path) -> Path:
         return folder / "head" if self.settings.path is None else Path(self.settings.path)
 
     def refuse_place(self) -> None:
-        """A new run makes a new head, in one process, where there is none yet and one can be written."""
+        """Raise an error if the folder for the rows of a new run cannot be written, or has the rows of another run."""
         path = self.settings.path
         if path is None or not dist.is_first():
             return
@@ -214,6 +222,7 @@ class SampleRows:
 
     @contextmanager
     def opened(self, folder: Path) -> Iterator[None]:
+        """Open rows on disk for the duration of the training."""
         if self.on_disk:
             self._open({"path": self._place(folder), "run": dist.from_first(lambda: own_name(folder))})
         try:
@@ -223,9 +232,12 @@ class SampleRows:
             self.head.close()
 
     def _open(self, place: dict[str, Any]) -> None:
-        """Of several processes the first opens the whole head, which returns to the mark; then each opens its share."""
+        """Open rows on disk at the step of the checkpoint.
+
+        With several processes, the first does so for all rows, and then each opens its own range.
+        """
         if dist.is_first():
-            mark = self.mark if self._from_memory is None else 0  # whatever came of an earlier attempt is undone
+            mark = self.mark if self._from_memory is None else 0  # undoes what an earlier attempt left
             self.head = self._build(**place, step=mark, share=(0, 1))
             if self._from_memory is not None:
                 self.head.load_state_dict(self._from_memory)
@@ -237,11 +249,12 @@ class SampleRows:
 
     def __str__(self) -> str:
         place = (self.settings.path or "the run folder") if self.on_disk else "memory"
-        return f"{self.part.count:,} rows of {self.part.dim}, in {place}, {self.bytes / 2**20:,.1f} MiB at most"
+        mebibytes = f"{self.bytes / 2**20:,.1f} MiB"
+        return f"{self.part.count:,} classifier rows of width {self.part.dim}, in {place}, at most {mebibytes}"
 
 
 def own_name(folder: Path) -> str:
-    """What the head of this run is called, from before there is one: no other run's rows are taken for it."""
+    """The name of this run's rows, chosen before they exist, so that the rows of another run are never used."""
     path = folder / HEADER
     if not path.exists():
         write_atomically(path, json.dumps({"run": secrets.token_hex(8)}) + "\n")
@@ -249,5 +262,5 @@ def own_name(folder: Path) -> str:
 
 
 def memory_allowed() -> float:
-    """Bytes that rows may take in memory."""
+    """The bytes that rows may use in memory."""
     return min(MEMORY_SHARE * host_memory(), MOST_MEMORY)

@@ -1,7 +1,7 @@
-"""Builds the parts of a run from its configuration, and refuses what cannot work before the first file is written.
+"""Builds the parts of a run from its configuration, and checks them before the first file is written.
 
-`Trainer.__init__` calls these functions in this order. Where a run has no need of a part, it gets one that does nothing
-(`NoExchange`, `NoRows`), so that the training step has no cases.
+`Trainer.__init__` calls these functions in this order. If a run does not need a part, it gets one that does nothing
+(`NoExchange`, `NoRows`), so that the training step has no special cases.
 """
 
 import copy
@@ -41,7 +41,7 @@ def place(data: Data, device: torch.device) -> Data:
 
 
 def shares_of(config: Config) -> Shares:
-    """How batches are shared out between processes, by their size."""
+    """A function from a batch size to the share of each process."""
     return functools.cache(functools.partial(dist.Shares, pieces=config.pieces))
 
 
@@ -56,7 +56,10 @@ def build_loader(config: Config, images: ImageStore, shares: Shares) -> Loader:
 
 
 def build_augmenters(config: Config, images: ImageStore, device: torch.device) -> tuple[Augmenter, Augmenter | None]:
-    """Of the views, and of small crops where there are any; both normalise by the images' mean and deviation."""
+    """The augmenters of the views and of small crops (None if there are none).
+
+    Both normalise with the mean and the standard deviation of the images.
+    """
     mean, std = images.statistics()
     refuse_blank(std)
     assert config.image_size is not None
@@ -67,23 +70,26 @@ def build_augmenters(config: Config, images: ImageStore, device: torch.device) -
 
 
 def refuse_blank(std: Tensor) -> None:
+    """Raise an error if the standard deviation of the pixels is 0."""
     if (std <= LEAST_STD).all():
         raise TwofoldError(
-            "all pixels of all images are alike, so there is nothing to learn; float pixels are read as 0 to 1, "
-            "those of 16 bits as 0 to 65535"
+            "all pixels of all images are equal, so there is nothing to learn: check the range of the pixels, which is "
+            "0 to 1 for floats and 0 to 65535 for 16 bits"
         )
 
 
 def build_method(
     config: Config, images: ImageStore, encoder: nn.Module | None = None, weights: Mapping[str, Tensor] | None = None
 ) -> tuple[Method, int, nn.Module]:
-    """The method with its initial weights, a function of the seed and of the weights it is given; its feature
-    dimension; and its encoder without them."""
+    """The method, the width of its features, and a copy of its encoder before `weights` are loaded.
+
+    The initial weights depend only on the seed and on `weights`.
+    """
     assert config.image_size is not None
     channels = images.images.shape[1]
     if torch.get_default_dtype() != torch.float32:
         raise TwofoldError(
-            f"torch makes {torch.get_default_dtype()} by default here, and networks are trained in float32: "
+            f"the default dtype of torch is {torch.get_default_dtype()}, but Twofold trains in float32: call "
             "torch.set_default_dtype(torch.float32) first"
         )
     if encoder is not None:
@@ -106,39 +112,39 @@ def build_method(
 
 
 def refuse_untrainable(encoder: nn.Module) -> None:
+    """Raise an error if a user's encoder has no weights to train, or weights of another type than float32."""
     parameters = list(encoder.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
-        raise TwofoldError("the encoder has no weights to train: none that requires_grad")
+        raise TwofoldError("the encoder has no weights to train: set requires_grad=True for some")
     others = {parameter.dtype for parameter in parameters if parameter.is_floating_point()} - {torch.float32}
     if others:
         raise TwofoldError(
-            f"the encoder has weights of {others.pop()}: give encoder.float(); see precision for fewer bits"
+            f"the encoder has weights of {others.pop()}: pass encoder.float(), and set precision for fewer bits"
         )
 
 
 def refuse_unfit_features(encoder: nn.Module, channels: int, image_size: int) -> None:
-    """Those of another type than the projector's weights, and those from which no gradient comes back."""
+    """Raise an error if a user's encoder returns features that are not float32, or that have no gradient."""
     if torch.is_inference_mode_enabled():
-        return  # of who looks at a run, and does not train
+        return  # the caller reads a run and does not train
     if any(tensor.is_inference() for tensor in (*encoder.parameters(), *encoder.buffers())):
-        raise TwofoldError("the encoder was made under torch.inference_mode(), and cannot be trained: make it outside")
-    network = copy.deepcopy(encoder)  # so that its running statistics stay as they are
+        raise TwofoldError("the encoder was built in torch.inference_mode() and cannot be trained: build it outside")
+    network = copy.deepcopy(encoder)  # the copy keeps the running statistics of the encoder unchanged
     blank = torch.zeros(2, channels, image_size, image_size, device=next(network.parameters()).device)
     with own_modes(), torch.enable_grad():
         features = network.eval()(blank)
-        # Some switch gradients off unless they are in training.
+        # Some encoders have gradients in training mode only.
         learns = features.requires_grad or network.train()(blank).requires_grad
     if features.dtype != torch.float32:
-        raise TwofoldError(f"the encoder returns features of {features.dtype}: let it return features.float()")
+        raise TwofoldError(f"the encoder returns {features.dtype} features: return features.float()")
     if not learns:
         raise TwofoldError(
-            "no gradient comes back through the encoder's features, so it could not learn: look for no_grad() or "
-            "detach() in its forward"
+            "the encoder's features have no gradient, so it cannot learn: look for no_grad() or detach() in its forward"
         )
 
 
 def build_rows(config: Config, method: Method, order: BatchOrder) -> SampleRows | NoRows:
-    """The rows of a head that is outside of the network, and trained next to it."""
+    """The rows of a per-image classifier, which are outside the network."""
     return SampleRows(config, method.head, order.on_host()) if isinstance(method.head, BatchRows) else NoRows()
 
 
@@ -169,10 +175,10 @@ def build_flow(
     streams: Streams | NoStreams,
     memory_format: torch.memory_format,
 ) -> WholeBatch | MicroBatches:
-    """How a batch passes through the networks. Several processes prepare the method once they have gathered z."""
+    """How a batch passes through the networks. Several processes prepare the method after they gather z."""
     alone = dist.count() == 1
     if config.pieces > 1:
-        prepare = method.prepare  # z is there when all parts have passed: nothing is left to do at the same time
+        prepare = method.prepare  # no teacher pass is left that it could overlap with
         return MicroBatches(
             config.pieces,
             forward,
@@ -181,6 +187,6 @@ def build_flow(
             prepare if alone else None,
             weight_copies.collect_gradients,
         )
-    # A fused optimizer reads gradients where they are; the norm of all of them needs them in one place.
+    # A fused optimizer reads gradients where they are, but their total norm needs them in one place.
     after_backward: Callable[[], None] = weight_copies.collect_gradients if config.clip > 0 else lambda: None
     return WholeBatch(forward, prepare if alone else None, streams, after_backward)

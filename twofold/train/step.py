@@ -1,7 +1,7 @@
-"""One training step: from views to moved weights. `TrainingStep.__call__` reads top to bottom.
+"""One training step, from views to updated weights. `TrainingStep.__call__` reads from top to bottom.
 
-What a run does without (several processes, CUDA's streams, bf16 copies of weights) is in it as an object that does
-nothing. The objects know nothing of the trainer, so that nothing keeps a trainer alive that is no longer used.
+Parts that a run does not use (several processes, CUDA streams, bf16 weight copies) are objects that do nothing. None of
+these objects refers to the trainer, so that Python frees a trainer when nobody uses it any more.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from twofold.train.optim import set_learning_rate
 from twofold.train.setup import build_flow
 from twofold.types import Batch, Embeddings
 
-MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # images, positions, step → views, and small crops
+MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # (images, positions, step) → views and small crops
 
 
 class TrainingStep:
-    """Entirely on the device: nothing in it asks the host for a value."""
+    """A step that runs entirely on the device: the host waits for no value."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class TrainingStep:
         self.flow = build_flow(config, method, self.forward, prepare, self.weight_copies, self.streams, memory_format)
 
     def _compile(self) -> None:
-        """Fused kernels, and streams for work that can go on at the same time."""
-        from twofold.cuda.fused_optimizer import FusedStep  # Triton is there only where CUDA is
+        """Use fused kernels, and side streams for work that can run at the same time."""
+        from twofold.cuda.fused_optimizer import FusedStep  # Triton is installed only with CUDA
 
         torch.backends.cudnn.benchmark = True
         fuse(self.method)
@@ -70,7 +70,7 @@ class TrainingStep:
         self.streams = Streams(self.clock.device)
 
     def __call__(self, batch: Batch, views: list[Tensor]) -> None:
-        self.optimizer.zero_grad()  # here, so that the last step's gradients do not add to what the network keeps
+        self.optimizer.zero_grad()  # here, to free the last gradients before the forward pass
         self.weight_copies.zero_grad()
         with tf32_products(self.bf16):
             embeddings = self.flow.embed(views, batch)
@@ -94,7 +94,7 @@ class TrainingStep:
 
 
 class ForwardPass:
-    """The method's networks in the run's precision."""
+    """The forward pass of the method's networks in the precision of the run."""
 
     def __init__(self, weight_copies: Bf16Weights | NoCopies, autocast: Callable[[], AbstractContextManager[Any]]):
         self.weight_copies, self.autocast = weight_copies, autocast
@@ -105,7 +105,7 @@ class ForwardPass:
 
 
 class Preparation:
-    """Updates the state that the loss needs, at the same time as the teacher's pass where CUDA can do both."""
+    """Updates the state that the loss needs; on CUDA, at the same time as the teacher's forward pass."""
 
     def __init__(self, method: Method, streams: Streams | NoStreams, device: torch.device):
         self.method, self.streams, self.device = method, streams, device
@@ -116,7 +116,7 @@ class Preparation:
 
 
 class EagerSteps:
-    """Takes the step of a number: loads its batch, makes its views, and trains on them. `StepGraph` does so on CUDA."""
+    """Runs the step of a number: loads the batch, makes views, trains. On CUDA, `StepGraph` does the same."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Times a few steps on a few images, to know what a run will cost. Writes nothing.
+"""The timing run: measures the time and the memory of a few steps on a few images, and writes nothing.
 
-`verbs/choose.py` asks it for `--minutes` and for batches that fit the memory, `verbs/explain.py` for dry runs.
+`verbs/choose.py` uses it for `--minutes` and for batches that fit into memory, `verbs/explain.py` for dry runs.
 """
 
 import time
@@ -24,27 +24,29 @@ from twofold.precision import uses_bf16
 from twofold.randomness import own_randomness
 from twofold.train.trainer import Trainer
 
-SMALL_BATCH = 16  # memory is measured on this many images, and grows with them
-SMALL_PIXELS = SMALL_BATCH * 512**2  # fewer images where these are large: measuring must not take all memory
+SMALL_BATCH = 16  # images in a small batch: memory is measured with it and grows with the batch
+SMALL_PIXELS = SMALL_BATCH * 512**2  # fewer images if they are large, so that the measurement itself fits
 TIMED_STEPS = 10
-TRIAL_EPOCHS = 64  # of one step each: more than are taken
-LONG_STEP = 0.3  # seconds, of a small batch
-TIMED_SECONDS = 3.0  # fewer steps where they are long
-NARROW_SHARE = 0.6  # of float32's memory, with bf16: most of what is kept has half the bytes
-SPARE = 1.25  # for what the saved tensors do not show: gradients on their way, workspaces, fragments
+TRIAL_EPOCHS = 64  # of one step each, more than are run
+LONG_STEP = 0.3  # seconds for a small batch
+TIMED_SECONDS = 3.0  # fewer steps than TIMED_STEPS if these take longer
+NARROW_SHARE = 0.6  # memory with bf16, relative to float32: most tensors have half the bytes
+SPARE = 1.25  # factor for memory besides saved tensors: temporary gradients, workspaces, fragmentation
 
 
 @dataclass(frozen=True)
 class Memory:
-    fixed: float  # bytes: weights, their gradients, the optimizer's state
-    per_image: float  # bytes that one image of the batch keeps for the backward pass
+    """The memory that training needs."""
+
+    fixed: float  # bytes for weights, gradients and the optimizer's state
+    per_image: float  # bytes that one image of the batch needs until the backward pass
 
     def bytes(self, batch_size: int) -> float:
         return SPARE * (self.fixed + self.per_image * batch_size)
 
 
 def measure_memory(config: Config, source: Source) -> Memory:
-    """From what autograd keeps in one step of a small batch: the same on every kind of device."""
+    """Measure what autograd saves in one step of a small batch, on the CPU; it is the same on every device."""
     trainer = _small_trainer(replace(config, device="cpu", pieces=1), source)
     batch_size = trainer.config.batch_size
     weights = {tensor.untyped_storage().data_ptr() for tensor in trainer.method.state_dict().values()}
@@ -71,10 +73,10 @@ def measure_memory(config: Config, source: Source) -> Memory:
 
 
 def measure_step(config: Config, source: Source, budget: float | None = None) -> float:
-    """Seconds of a step on this device, once it is warm.
+    """Measure the seconds per step on this device, after a warm-up.
 
-    Where a step is long it is measured on a small batch, since its time then grows with the images. Where `budget`
-    seconds are enough for a recorded step to pay, on CUDA, it is the recorded step that is measured.
+    A long step is measured with a small batch, because its time is proportional to the number of images. On CUDA, a
+    step of the CUDA graph is measured if recording it pays off within `budget` seconds.
     """
     plain = replace(config, compile=False, pieces=1)
     small = _small_trainer(plain, source)
@@ -96,7 +98,7 @@ def _timed(trainer: Trainer, warm_up: int) -> float:
             trainer.take_step(0)
         wait()
         pace = _pace(trainer, 2, wait)
-        # All of several processes take the same steps: the first one's clock counts.
+        # All processes take the same number of steps, decided by the clock of the first.
         more = dist.from_first(lambda: min(TIMED_STEPS, int(TIMED_SECONDS / pace)))
         if more > 2:
             pace = _pace(trainer, more, wait)
@@ -116,7 +118,7 @@ def _small_trainer(config: Config, source: Source) -> Trainer:
     few = max(2, min(SMALL_BATCH, SMALL_PIXELS // config.image_size**2))
     try:
         return _trainer(replace(config, batch_size=min(few, config.batch_size)), source)
-    except TwofoldError:  # an objective may refuse so few images
+    except TwofoldError:  # some objectives need more images
         return _trainer(config, source)
 
 
@@ -124,7 +126,7 @@ def _trainer(config: Config, source: Source) -> Trainer:
     assert config.image_size is not None
     assert config.channels is not None
     data: Data = load_sample(source, config.batch_size, image_size=config.image_size, channels=config.channels)
-    # Rows of a head stay in memory: a trial writes nothing, and has few of them.
+    # Classifier rows stay in memory, because a timing run writes nothing and has few of them.
     parameters = {name: Head() if isinstance(value, Head) else value for name, value in config.parameters.items()}
     config = replace(
         config,
@@ -137,7 +139,7 @@ def _trainer(config: Config, source: Source) -> Trainer:
 
 
 def available_memory(device: torch.device, images: float) -> float:
-    """Bytes that a run may use there, beside its images if they go there; on the host without swapping."""
+    """Bytes that a run may use on the device, in addition to images placed there; on a CPU, without swapping."""
     if device.type != "cpu":
         free = free_memory(device)
         return free - images if images <= DEVICE_SHARE * free else free

@@ -1,4 +1,4 @@
-"""The training loop. `Trainer.train` reads top to bottom; a step, with the loss, is in `step.py`."""
+"""The training loop. `Trainer.train` reads from top to bottom; `step.py` has the training step."""
 
 import copy
 import time
@@ -47,7 +47,7 @@ LOG_POINTS = 64  # on a log scale over the run, in addition to the end of every 
 
 
 class Trainer:
-    """Everything that a run changes, and how."""
+    """Trains a run: the networks, the optimizer, the observers, and the loop over all steps."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Trainer:
         encoder: nn.Module | None = None,
         weights: Mapping[str, Tensor] | None = None,
     ):
-        """Build all of it and write nothing: what cannot work is refused here."""
+        """Build all parts and check the settings. This writes nothing."""
         loggers.require(config.log)
         self.config, self.display = config, display
         self.device = choose_device(config.device)
@@ -75,28 +75,28 @@ class Trainer:
         self.watch = setup.build_watch(config, data, self.method)
         self.exchange = setup.build_exchange(config, self.method, shares, self.observers)
         for batch_size in {config.batch_size, self.loader.last_batch_size}:
-            shares(batch_size, self.device)  # refuses a batch with fewer images than there are processes
+            shares(batch_size, self.device)  # raises an error for fewer images than processes
             index = data.train.index[:batch_size].to(self.device)
             try_objective(config, self.method, index, self.features_width, width)
 
         self.step = 0
         self.total_steps = config.epochs * self.loader.steps_per_epoch
-        self.clock = torch.zeros((), dtype=torch.int64, device=self.device)  # the step, where the device can see it
+        self.clock = torch.zeros((), dtype=torch.int64, device=self.device)  # the number of the step, on the device
         self.spectrum_points = set(log_spaced(self.total_steps, LOG_POINTS))
         self.started = self.last_save = time.monotonic()
         self.measured_from = self.started, self.step
-        self.send: loggers.Write = lambda *_: None  # to loggers, while a run goes on
+        self.send: loggers.Write = lambda *_: None  # to loggers, during `train`
         self._build_step()
 
     def _build_networks(self, encoder: nn.Module | None, weights: Mapping[str, Tensor] | None) -> None:
         config, channels = self.config, self.data.train.images.shape[1]
         assert config.image_size is not None
-        # `untrained` stays as it is, to compare with; so does what the run began with, where that is not the same.
+        # The evaluation compares with `untrained` and, if the run starts from other weights, with `before`.
         method, self.features_width, self.untrained = setup.build_method(config, self.data.train, encoder, weights)
-        for network in (method, self.untrained):  # a user's encoder may have been drawn by each process
+        for network in (method, self.untrained):  # each process may have drawn other weights for a user's encoder
             dist.copy_from_first(network.state_dict().values())
         self.before = None if weights is None else copy.deepcopy(method.encoder)
-        if self.small_crops is not None:  # refuses an encoder that takes images of one size only
+        if self.small_crops is not None:  # raises an error if the encoder takes images of one size only
             feature_dimension(method.encoder, channels, self.small_crops.image_size)
         self.memory_format = choose_memory_format(
             method.encoder, channels, config.image_size, self.device, ours=encoder is None
@@ -106,14 +106,14 @@ class Trainer:
             share_statistics(self.method)
 
     def _build_step(self) -> None:
-        """How a step is carried out: plainly, or on CUDA from a recording."""
+        """Build what runs a step: eager PyTorch, or on CUDA a recorded CUDA graph."""
         config = self.config
         if config.pieces > 1:
             refuse_uneven(config.pieces, config.batch_size)
         if self.device.type == "cuda":
             keep_compiled_code()
         if dist.count() > 1 and config.compile:
-            raise TwofoldError(f"compile=true is for one process, and there are {dist.count()}: leave compile out")
+            raise TwofoldError(f"compile=true needs a single process, but there are {dist.count()}: leave compile out")
         compiled = dist.count() == 1 and worth_compiling(config.compile, self.device, self.total_steps)
         make_views = ViewMaker(self.augment, self.small_crops, self.memory_format).make
         self.make_views = torch.compile(make_views, dynamic=False) if compiled else make_views
@@ -132,14 +132,14 @@ class Trainer:
         self.run_step: EagerSteps | StepGraph = EagerSteps(
             self.loader, self.make_views, self.train_step, self.clock, self.exchange
         )
-        # A recording cannot draw twice, and the two passes of micro-batches may draw where a network is the user's.
+        # A CUDA graph cannot repeat random draws, which the two passes of micro-batches need with some user's networks.
         if compiled and (config.pieces == 1 or self.method.together):
             streams = self.train_step.streams
             assert isinstance(streams, Streams)
             self.run_step = StepGraph(self.loader, self.make_views, self.train_step, self.clock, streams)
 
     def train(self, folder: RunFolder) -> None:
-        """Train to the end, or until a signal; either way the last thing done is a checkpoint in the run folder."""
+        """Train to the end or until a stop signal; either way, the last action is to write a checkpoint."""
         self.folder = folder
         self.method.train()
         title = f"{self.config.method} on {self.data.name}"
@@ -156,7 +156,7 @@ class Trainer:
             self.started = time.monotonic()
             self.measured_from = self.started, self.step
             if isinstance(self.run_step, StepGraph):
-                stage.note(self.step, "compiling: up to a minute the first time, then kept")
+                stage.note(self.step, "compiling; takes up to a minute the first time, then comes from a cache")
             stop: int | None = None
             while self.step < self.total_steps:
                 self.take_step(self.step)
@@ -167,20 +167,22 @@ class Trainer:
                 stop = stop or dist.stop_for(signals)
                 if self.step == self.total_steps or self.is_time_to_save(stop):
                     if stop:
-                        self.display.say("saving; another Ctrl-C would lose what was learnt since the last checkpoint")
+                        self.display.say(
+                            "saving a checkpoint; press Ctrl-C again to stop at once and lose the work since the last one"
+                        )
                     self.save()
                     if stop := stop or dist.stop_for(signals):
                         raise Interrupted(folder.path, stop)
 
     def take_step(self, step: int) -> None:
-        # Twofold draws by counter alone; this is for what a user's encoder draws, such as dropout.
+        # Twofold's random numbers need no seed here; a user's encoder may draw, for instance for dropout.
         seed_all((self.config.seed * 1_000_003 + step + dist.rank() * 2**40) % 2**63, self.device)
         self.rows.send(step)
         self.run_step(step)
         self.rows.receive(step)
 
     def log(self, stage: Stage) -> None:
-        """Write what the observers gathered since the last log point. The only place that waits for the device."""
+        """Write what the observers recorded since the last log point. Nothing else in the loop waits for the device."""
         epoch = self.step / self.loader.steps_per_epoch
         values = self.observers.read()
         refuse_nonfinite(self.folder, self.step, self.observers.means.broken, self.config.scaled_lr)
@@ -211,7 +213,7 @@ class Trainer:
 
     @torch.no_grad()
     def online_accuracy(self, store: ImageStore) -> dict[str, float]:
-        """Of the online probe on these images; nothing where there is no probe, for want of labels to train it."""
+        """The accuracy of the online probe on these images; empty without labels to train or test it."""
         store = store.labelled()
         if self.observers.probe is None or store.labels is None:
             return {}
@@ -219,19 +221,19 @@ class Trainer:
         return {"online_accuracy": (logits.argmax(dim=1).cpu() == store.labels.cpu()).double().mean().item()}
 
     def encoder(self, network: nn.Module | None = None) -> Encoder:
-        """The encoder that is trained, or another network, with the preprocessing and precision of the run."""
+        """The trained encoder, or another network, with the preprocessing and precision of the run."""
         network = self.method.encoder if network is None else network.to(self.device)
         return Encoder(network, self.augment.eval_transform, self.device, self.autocast)
 
     def features(self, store: ImageStore, network: nn.Module | None = None) -> Tensor:
-        """Of all images, each taken through the encoder by one of the processes."""
+        """The features of all images; the processes share the work."""
         several = 1 < dist.count() <= len(store)
         shares = dist.Shares(len(store), torch.device("cpu")) if several else None
         own = self.encoder(network).features(store if shares is None else Subset(store, shares.own))
         return own if shares is None else shares.gather(own)
 
     def description(self) -> dict[str, Any]:
-        """What it takes to build the encoder again and to feed it."""
+        """What `load_encoder` needs to build the encoder and to preprocess images."""
         return {
             "encoder": self.config.encoder,
             "stem": self.config.stem,
@@ -242,12 +244,12 @@ class Trainer:
         }
 
     def fingerprint(self) -> str:
-        """Of all that a run reads from files: images, and what is known of their relations."""
+        """A fingerprint of all files that a run reads: the images and the file of groups, if any."""
         graph = self.config.parameters.get("graph")
         return self.data.fingerprint + ("" if graph is None else file_fingerprint(graph))
 
     def is_time_to_save(self, stop: int | None) -> bool:
-        """Processes with rows of their own save together; else only the first does, and it alone decides."""
+        """Whether to save now. With classifier rows in several processes, all save together; else the first decides."""
         every = self.config.checkpoint.seconds
         due = stop is not None or time.monotonic() - self.last_save >= every
         return due if every == 0 else self.rows.all_save(self.step, due)
@@ -266,7 +268,7 @@ class Trainer:
         weights = torch.stack([parameter.detach().abs().max() for _, parameter in self.method.trained_parameters()])
         if not torch.isfinite(weights).all():
             raise Diverged(
-                f"the weights are not finite at step {self.step}, and were not saved: lower lr, or set clip=1"
+                f"the weights are not finite at step {self.step} and were not saved: lower lr, or set clip=1"
             )
         rows = self.rows.save()
         if dist.is_first():
@@ -275,23 +277,23 @@ class Trainer:
         self.last_save = time.monotonic()
 
     def has_images_of(self, run: Path, fingerprint: str) -> bool:
-        """Whether these are the run's images, though their files are other ones, as those of a copy are."""
+        """Whether these are the images of the run, although the files differ, as those of a copy do."""
         rest = len(self.data.fingerprint)
         return fingerprint[rest:] == self.fingerprint()[rest:] and same_images(run, self.data)
 
     def restore(self, folder: RunFolder) -> None:
-        """Continue from the newest sound checkpoint of the folder, or from the start where there is none."""
+        """Continue from the newest readable checkpoint of the folder, or from the start if there is none."""
         found = folder.checkpoint(self.display.say, or_older=self.rows.can_return(folder.path))
         dist.same_everywhere("checkpoints", str(found and found[0]))
         if found is None:
             folder.rewind({})
             return
-        rows = found[1].pop("rows", None)  # stays on the host
+        rows = found[1].pop("rows", None)  # they stay on the host
         self.step, state = found[0], checkpoint.to_device(found[1], self.device)
         if state["fingerprint"] != self.fingerprint() and not self.has_images_of(folder.path, state["fingerprint"]):
             raise TwofoldError(
-                f"the data of {folder.path} have changed since it was started, and it goes on with the same images "
-                f"alone: put them back as they were, or say where they are: {how_to_resume(folder.path)} DATA"
+                f"the data of {folder.path} have changed since the run started; restore the images, or pass the path of "
+                f"an unchanged copy: {how_to_resume(folder.path)} DATA"
             )
         self.method.load_state_dict(state["method"])
         load_optimizer_state(self.optimizer, state["optimizer"])

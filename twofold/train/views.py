@@ -1,4 +1,4 @@
-"""Augmented views of a batch, in the memory format of the networks that see them. Made anew in each training step."""
+"""The augmented views of a batch, made in each step, in the memory format of the networks."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ class ViewMaker:
         self.memory_format = memory_format
 
     def make(self, images: Tensor, position: Tensor, step: Tensor) -> list[Tensor]:
-        """[V, N, C, S, S], and small crops [L, N, C, s, s] where there are any."""
+        """The views [V, N, C, S, S] and, with multi-crop, the small crops [L, N, C, s, s]."""
         return [
             to_memory_format(augmenter(images, position, step), self.memory_format) for augmenter in self.augmenters
         ]

@@ -1,4 +1,4 @@
-"""Records the spectrum at log points, and keeps the verdict on a run up to date. `Trainer.log` calls it."""
+"""Records the spectrum at log points and updates the verdict on the run. `Trainer.log` calls it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,13 +13,19 @@ from twofold.models import DirectPredictor
 from twofold.runs.folder import RunFolder
 from twofold.train.observers import Observers
 
-ONLINE_EPOCHS = (1, 2, 3, 5, 7)  # and ten, a hundred, … times these: when the online probe meets held-out images
+ONLINE_EPOCHS = (
+    1,
+    2,
+    3,
+    5,
+    7,
+)  # and 10, 100, … times these: epochs at which the online probe is evaluated on held-out images
 
 
 def spectra(observers: Observers, direct: DirectPredictor | None) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Eigenvalues now, and what is measured of them; waits for the device.
+    """The current eigenvalues, and metrics computed from them. The host waits for the device.
 
-    `predictor` is the covariance of a trained predictor's output, or the matrix itself of a predictor in closed form.
+    `predictor` has the covariance of a trained predictor's output, or the matrix of a closed-form predictor.
     """
     covariances = {name: spectrum.read() for name, spectrum in observers.spectra.items()}
     moved = None if observers.predicted is None else observers.predicted.read()
@@ -39,7 +45,7 @@ def spectra(observers: Observers, direct: DirectPredictor | None) -> tuple[dict[
 def record_spectrum(
     folder: RunFolder, step: int, observers: Observers, direct: DirectPredictor | None
 ) -> tuple[list[float], dict[str, float]]:
-    """The embeddings' eigenvalues as recorded, and what is measured of all spectra."""
+    """Write all spectra; return the eigenvalues of the embeddings as written, and metrics of all spectra."""
     found, measured = spectra(observers, direct)
     rounded = {name: [float(f"{value:.5g}") for value in values.tolist()] for name, values in found.items()}
     for name, values in rounded.items():
@@ -48,28 +54,28 @@ def record_spectrum(
 
 
 def refuse_nonfinite(folder: RunFolder, step: int, broken: Mapping[str, int], lr: float) -> None:
-    """`broken`: values that are not finite, and how many steps ago they first were not."""
+    """Raise `Diverged` if a value is not finite. `broken` has such values, and how many steps ago they began."""
     if broken:
         oldest = max(broken.values())
         names = [name for name, ago in broken.items() if ago == oldest]
-        # A term says where it came from; what is measured of broken embeddings is broken too.
+        # Terms of the loss show the cause. Other metrics of broken embeddings are not finite, either.
         verdict = not_finite(step - oldest, [name for name in names if name.startswith("loss/")] or names)
         folder.log(f"step {step} · {verdict.sentence}")
         raise Diverged(
-            f"{verdict.sentence} {verdict.remedy} The learning rate is {lr:g}; "
-            f"what was saved before is in {folder.path}"
+            f"{verdict.sentence} {verdict.remedy} The learning rate is {lr:g}. "
+            f"Earlier checkpoints are intact in {folder.path}"
         )
 
 
 class Watch:
-    """What a verdict is made of: all of it is in the records, so that a resumed run goes on where it was."""
+    """What the verdict depends on. All of it is in the records, so that a resumed run reaches the same verdict."""
 
     def __init__(self, **known: Any):
-        self.known = known  # of the run, as `judge` takes it
+        self.known = known  # facts about the run, as arguments of `judge`
         self.snapshots: list[Snapshot] = []
         self.metrics: list[Mapping[str, Any]] = []
         self.verdict = judge(self.snapshots)
-        self.warned = ""  # of which kind of bad verdict, while it lasts
+        self.warned = ""  # the kind of bad verdict that was reported, while it lasts
 
     def restore(self, folder: RunFolder) -> None:
         self.metrics = list(folder.read("metrics.jsonl"))
@@ -78,7 +84,7 @@ class Watch:
         self.warned = self.lasting_kind()
 
     def note(self, line: Mapping[str, Any], eigenvalues: list[float] | None) -> Verdict | None:
-        """A line of metrics, and the embeddings' spectrum where there is one; the verdict if it has just turned bad."""
+        """Add a line of metrics and, if there is one, a spectrum; return the verdict if it has just turned bad."""
         self.metrics.append(line)
         if eigenvalues is not None:
             self.snapshots.append(Snapshot.of(torch.tensor(eigenvalues), line))
@@ -88,7 +94,7 @@ class Watch:
         return self.verdict if self.warned not in ("", before) else None
 
     def lasting_kind(self) -> str:
-        """Of a bad verdict that is more than a first look: at the end of a run the little there is must do."""
+        """The kind of the verdict if it is bad and rests on enough snapshots, otherwise ""."""
         return self.verdict.kind if self.verdict.bad and len(self.snapshots) >= LASTING else ""
 
     def judged(self) -> Verdict:
@@ -99,7 +105,7 @@ class Watch:
 
 
 def is_online_epoch(epoch: float, epochs: int) -> bool:
-    """1, 2, 3, 5, 7, 10, 20, 30, 50, …, and the last."""
+    """Whether the online probe is evaluated at this epoch: 1, 2, 3, 5, 7, 10, 20, 30, 50, …, and the last."""
     if epoch != int(epoch):
         return False
     digits = str(int(epoch))
