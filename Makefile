@@ -13,7 +13,7 @@ demo: $(STAMP)
 
 # The site is build/docs/index.html. Warnings are errors.
 docs: $(STAMP)
-	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs
+	$(BIN)/python -m sphinx --builder html --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
 
 test: lint
 	$(PYTEST) -m "not full"

@@ -1,9 +1,9 @@
-"""Bytes that a process sends in a training step, by what they are for.
+"""Count the bytes that a process sends in a training step, by purpose.
 
     torchrun --standalone --nproc-per-node 2 -m benchmarks.communication
 
-They depend on the batch, the network and the number of processes, not on the machine: a CPU counts them as well as a
-cluster. Images are small, since their size changes none of it.
+The numbers depend on the batch, the network and the number of processes, but not on the machine. So you can count them
+on a CPU. The images are small, because their size has no effect.
 """
 
 import argparse
@@ -31,11 +31,11 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "diet": ("diet", {}),
     "s-diet": ("s-diet", {}),
 }
-BATCHES = {"s-diet": 64}  # in the data, where two would not do: processes share rows out in runs of some hundreds
+BATCHES = {"s-diet": 64}  # batches in the dataset if not 2: S-DIET assigns rows to processes in groups of some hundreds
 
 
 def step_traffic(method: str, overrides: dict[str, object], encoder: str, batch_size: int) -> dict[str, float]:
-    """MiB that this process sends in the second step; the first makes the optimizer's state and the like."""
+    """Return the MiB that this process sends in the second step; the first also creates the optimizer state."""
     keys = {"encoder": encoder, "batch_size": batch_size, "test_fraction": 0.0, "epochs": 1} | overrides
     images = BATCHES.get(method, 2) * int(str(keys["batch_size"]))
     generator = np.random.default_rng(0)
@@ -54,8 +54,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder", default="resnet18")
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--case", choices=sorted(CASES), action="append", help="default: all")
-    parser.add_argument("--out", type=Path, help="a JSON file [benchmarks/results/communication-DATE.json]")
+    parser.add_argument(
+        "--case", choices=sorted(CASES), action="append", help="case to measure; repeatable [default: all]"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="JSON file to write [default: benchmarks/results/communication-DATE.json]"
+    )
     parser.add_argument("--commit", default="")
     asked = parser.parse_args()
     torch.set_num_threads(1)

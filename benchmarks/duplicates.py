@@ -1,10 +1,10 @@
-"""How many planted copies `twofold duplicates` finds, and what else it takes for copies, by threshold.
+"""Measure how many added copies `twofold duplicates` finds, and how many other images it reports, by threshold.
 
     python -m benchmarks.duplicates RUN [--data digits] [--images 2000]
 
-Of 200 of the images a copy of each kind is made: as a JPEG file, brought to another size, darker and brighter. "found"
-is the part of copies linked to their original; "other images" is how many have a link to one that they are no copy of
-(in sets that hold near-copies of their own, not all of those are mistakes).
+For 200 images, one copy of each kind is made: as a JPEG file, resized, darker or brighter. The table shows the fraction
+of copies that are linked to their original. "other images" is the number of original images that are linked to another
+original. Some of these links are correct, because datasets contain near-copies of their own.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def as_jpeg(image: Image.Image) -> Image.Image:
 
 
 def resized(factor: float) -> Callable[[Image.Image], Image.Image]:
-    """And back, as the store would do it."""
+    """Return a function that resizes an image and back, with the interpolation of the image store."""
     return lambda image: image.resize([round(factor * side) for side in image.size], Image.Resampling.BICUBIC).resize(
         image.size, Image.Resampling.BILINEAR
     )
@@ -76,7 +76,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit", default="", help="where git cannot be asked")
+    parser.add_argument("--commit", default="", help="the commit to record, if git is not available")
     options = parser.parse_args(words)
     pixels = open_source(options.data, data_dir=options.data_dir).train.images[: options.images]
     originals = [Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image) for image in pixels]

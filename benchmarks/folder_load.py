@@ -1,10 +1,11 @@
-"""How long a large folder of small images takes to list, look at and decode, and again; and how much memory.
+"""Measure time and memory to list, inspect and decode a large folder of small images, at the first and later starts.
 
     python -m benchmarks.folder_load --files 200000
 
-makes JPEG files of 48 to 96 pixels in 100 folders (kept for the next time in --folder), and prints a table, with one
-file at a time through Pillow beside it. Each start is a process of its own, so that its peak memory is its own. CPU
-seconds, of all threads together, stand beside the clock's: on a machine that others use, the clock says little.
+The benchmark writes JPEG files of 48 to 96 pixels into 100 folders, which it keeps in --folder for the next time. It
+prints a table that also has the time of Pillow alone, one file at a time. Each start is a separate process, so that
+peak memory is measured separately. The table shows seconds by the clock and CPU seconds of all threads; on a shared
+machine, only CPU seconds are reliable.
 """
 
 import argparse
@@ -26,11 +27,11 @@ from PIL import Image
 CLASSES = 100
 SIZE = 64
 Seconds = dict[str, float]
-SAMPLE = 5_000  # files that Pillow alone is timed on
+SAMPLE = 5_000  # number of files for the timing of Pillow alone
 
 
 def make(root: Path, files: int) -> None:
-    """Blocks of colour with noise: they compress like photographs of that size, to about 2 KB."""
+    """Write images of coloured blocks with noise, which compress to about 2 KB, like photographs of that size."""
     generator = np.random.default_rng(0)
     for number in range(files):
         path = root / f"class-{number % CLASSES:02d}" / f"{number:07d}.jpg"
@@ -45,13 +46,13 @@ def make(root: Path, files: int) -> None:
 
 
 def start(root: Path) -> dict[str, Any]:
-    """One start of Twofold on the folder: seconds of its parts, and the process's peak memory."""
+    """Start Twofold on the folder once and return the seconds of each part and the peak memory of the process."""
     from twofold.data.decode import extensions
     from twofold.data.load import load_data
     from twofold.data.open import open_source
     from twofold.data.readers.folder import find_image_files
 
-    extensions()  # Pillow looks for its formats
+    extensions()  # Pillow loads its formats
     before = peak_mib()
     seconds = {}
     seconds["list"], _ = timed(lambda: find_image_files(root))
@@ -61,7 +62,7 @@ def start(root: Path) -> dict[str, Any]:
 
 
 def pillow(root: Path) -> dict[str, Any]:
-    """What a plain loader does at every epoch: open, convert, resize, one file after another."""
+    """Time what a simple loader does in each epoch: open, convert and resize one file after another."""
     everything = sorted(root.rglob("*.jpg"))
     files = everything[:: max(1, len(everything) // SAMPLE)]
 
@@ -99,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=200_000)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "twofold-folder-load"))
-    parser.add_argument("--record", type=Path, help="where the numbers are kept, as JSON")
+    parser.add_argument("--record", type=Path, help="the JSON file to write")
     parser.add_argument("--part", choices=("start", "pillow"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
@@ -118,13 +119,13 @@ def main() -> None:
         shutil.rmtree(cache)
     ratio = options.files / alone["files"]
     whole = {name: ratio * seconds for name, seconds in alone["seconds"].items()}
-    print(f"{'clock / CPU seconds':28}{'list':>15}{'look':>15}{'decode':>15}  peak MiB")
+    print(f"{'clock / CPU seconds':28}{'list':>15}{'inspect':>15}{'decode':>15}  peak MiB")
     for title, row in (("first start", first), ("second start", second), ("one file touched", third)):
         times = "".join(f"{shown(row[part]):>15}" for part in ("list", "look", "decode"))
         print(f"{title:28}{times}{row['peak']:10.0f}")
-    print(f"{'Pillow, one file at a time':28}{'':30}{shown(whole):>15}  an epoch; from {alone['files']:,} files")
+    print(f"{'Pillow, one file at a time':28}{'':30}{shown(whole):>15}  per epoch; from {alone['files']:,} files")
     load = os.getloadavg()[0]
-    print(f"Imported, and nothing read: {first['imported']:.0f} MiB. {os.cpu_count()} cores, load {load:.0f}.")
+    print(f"Memory after imports: {first['imported']:.0f} MiB. {os.cpu_count()} cores, load {load:.0f}.")
     if options.record:
         rows = {"first": first, "second": second, "touched": third, "pillow": alone}
         about = {"files": options.files, "size": SIZE, "cores": os.cpu_count(), "load": os.getloadavg()[0]}

@@ -1,14 +1,17 @@
-"""How near batch cross entropy is to full cross entropy: the cosine of the encoder's two gradients.
+"""Compare batch cross entropy with full cross entropy by the cosine of their gradients of the encoder.
 
     python -m benchmarks.gradient_cosine [--encoders resnet18,resnet50] [--batches 64,128,256,512] [--data cifar100]
     python -m benchmarks.gradient_cosine --along diet --data digits [epochs=60 ...]
 
-Without `--along` at initialisation, beside the paper's Table 2 (S-DIET, on CIFAR-100): encoder, projector
-K-2048-2048-512, z of unit length, rows N(0, 1/512), label smoothing 0.8. With it, at steps spread evenly on a log scale
-over a run of that method, for its own rows as they are then. "corrected" is sampled softmax
-(`population=n`); "theory" is √((1−1/b)/(1−1/n)), which holds for dL/dz with rows that are random and independent.
+Without `--along`, the cosines are measured at initialisation and compared with Table 2 of S-DIET (on CIFAR-100):
+encoder, projector K-2048-2048-512, z of unit length, classifier rows N(0, 1/512), label smoothing 0.8. With `--along
+METHOD`, they are measured during a run of that method, with its own classifier rows, at steps that are evenly spaced on
+a log scale.
 
-b images in a batch, n in all, D dimensions.
+"batch" is batch cross entropy, "corrected" is sampled softmax (`population=n`). "theory" is √((1−1/b)/(1−1/n)), which
+holds for dL/dz if rows are random and independent.
+
+Shapes: b images in a batch, n images in total, D dimensions.
 """
 
 import argparse
@@ -41,8 +44,11 @@ PUBLISHED = {  # S-DIET, Table 2
 
 
 def gradients(z: Tensor, rows: Tensor, own: Tensor, weights: list[Tensor], smoothing: float) -> dict[str, Tensor]:
-    """Of the weights that made z[b, D], under full cross entropy over rows[n, D] and what stands for it; z[i] is of
-    class own[i], which are distinct."""
+    """Return the gradients of `weights` under full, batch and corrected cross entropy.
+
+    `weights` are those that computed z[b, D]. The classifier rows are rows[n, D]. The class of z[i] is own[i], and
+    these classes are distinct.
+    """
     sampled, labels = rows[own], torch.arange(len(own), device=z.device)
     losses = {
         "full": batch_cross_entropy(z, rows, own, label_smoothing=smoothing),
@@ -58,7 +64,10 @@ def gradients(z: Tensor, rows: Tensor, own: Tensor, weights: list[Tensor], smoot
 def cosines(
     encoder: nn.Module, projector: nn.Module, x: Tensor, rows: Tensor, own: Tensor, *, normalize: bool, smoothing: float
 ) -> dict[str, float]:
-    """Of the encoder's gradients, to that of full cross entropy; the projector's and the rows' do not count."""
+    """Return the cosines of the gradients of the encoder with its gradient under full cross entropy.
+
+    Gradients of projector and classifier rows are not included.
+    """
     z = projector(encoder(x))
     z = functional.normalize(z, dim=-1) if normalize else z
     found = gradients(z, rows, own, list(encoder.parameters()), smoothing)
@@ -73,7 +82,7 @@ def theory(b: int, n: int) -> float:
 
 def trainer_of(method: str, options: argparse.Namespace, keys: dict[str, Any]) -> Trainer:
     data: Any = options.data
-    if data is None:  # pictures of nothing, but smooth as pictures are
+    if data is None:  # random images that are smooth, like photographs
         coarse = torch.from_numpy(np.random.default_rng(0).random((options.images, 3, 8, 8), dtype=np.float32))
         smooth = functional.interpolate(coarse, size=32, mode="bilinear")
         data = (255 * smooth).to(torch.uint8).permute(0, 2, 3, 1).numpy()
@@ -83,7 +92,7 @@ def trainer_of(method: str, options: argparse.Namespace, keys: dict[str, Any]) -
 
 
 def at_initialisation(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One view of each image, augmented as DIET's are, through networks in training mode."""
+    """Measure at initialisation: one view of each image with the augmentation of DIET, networks in training mode."""
     for b in options.batches:
         source = trainer_of("diet", options, {"batch_size": b, "encoder": "conv", **options.override})
         n, device = len(source.data.train), source.device
@@ -123,7 +132,7 @@ def at_initialisation(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def head_rows(trainer: Trainer) -> Tensor:
-    """One for each image, as training has left them; rows outside the network are caught up to the last step."""
+    """Return the current classifier rows, one for each image. Rows stored outside the network are updated first."""
     if not isinstance(trainer.rows, SampleRows):
         return trainer.method.head.weight.detach()
     trainer.rows.save()
@@ -131,7 +140,7 @@ def head_rows(trainer: Trainer) -> Tensor:
 
 
 def along_training(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """At steps of a run, on the batch that is next."""
+    """Measure at steps of a run, on the next batch."""
     trainer = trainer_of(options.along, options, options.override)
     parameters = trainer.config.parameters
     normalize, smoothing = parameters.get("normalize", False), parameters["label_smoothing"]
@@ -158,16 +167,16 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoders", default="resnet18,resnet50")
     parser.add_argument("--batches", default="64,128,256,512")
-    parser.add_argument("--repeats", type=int, default=1, help="seeds, at initialisation")
-    parser.add_argument("--along", metavar="METHOD", help="diet or s-diet: follow a run of it")
-    parser.add_argument("--points", type=int, default=16, help="steps of the run to measure at")
-    parser.add_argument("--data", help="as for twofold pretrain; none: smooth random images of CIFAR's shape")
+    parser.add_argument("--repeats", type=int, default=1, help="number of seeds at initialisation")
+    parser.add_argument("--along", metavar="METHOD", help="diet or s-diet: measure during a run of this method")
+    parser.add_argument("--points", type=int, default=16, help="number of steps of the run at which to measure")
+    parser.add_argument("--data", help="data as for twofold pretrain [default: smooth random images of 32 pixels]")
     parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--images", type=int, default=50_000, help="how many random ones")
+    parser.add_argument("--images", type=int, default=50_000, help="number of random images")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit", default="", help="where git cannot be asked")
-    parser.add_argument("override", nargs="*", help="key=value of the run")
+    parser.add_argument("--commit", default="", help="the commit to record, if git is not available")
+    parser.add_argument("override", nargs="*", help="configuration of the run, as key=value")
     options = parser.parse_args(words)
     options.encoders = options.encoders.split(",")
     options.batches = [int(b) for b in options.batches.split(",")]

@@ -1,9 +1,10 @@
-"""A CPU's speed with the channels of images outermost, as torch has them, and innermost, as we have them.
+"""Compare the speed of the two memory formats on a CPU: contiguous ("outermost") and channels-last ("innermost").
 
     python -m benchmarks.layout [--threads 1] [--rounds 9]
 
-The product step of FroSSL in both layouts, in turn, and features as `embed` takes them, with weights that lie as torch
-has them; the demo, then random images.
+The training step of FroSSL is timed in both formats, which take turns. Features are timed as `twofold embed` computes
+them, with contiguous weights. The first case is the digits demo; the others use random images. The names "outermost"
+and "innermost" of the formats appear in the recorded results.
 """
 
 import argparse
@@ -22,9 +23,9 @@ from benchmarks.throughput import build, product_step, seconds_per_step
 from twofold.train import trainer as training
 from twofold.train.trainer import Trainer
 
-FEATURE_BATCH, FEATURE_PIXELS = 512, 2**20  # the batch of `embed`, less of larger images: they take too long
+FEATURE_BATCH, FEATURE_PIXELS = 512, 2**20  # the batch of `embed`, smaller for larger images to save time
 LAYOUTS = {"outermost": torch.contiguous_format, "innermost": torch.channels_last}
-# data, encoder, pixels, batch, keys; the demo has its own.
+# Data, encoder, pixels, batch size, keys. The demo has its own batch size.
 CASES: tuple[tuple[str | None, str, int, int, dict[str, Any]], ...] = (
     ("digits", "conv", 8, 256, {}),
     (None, "conv", 32, 64, {}),
@@ -81,9 +82,9 @@ def feature_passes(trainer: Trainer, count: int) -> dict[str, Callable[[], Any]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=2, help="in a round")
+    parser.add_argument("--steps", type=int, default=2, help="steps in a round")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--commit", default="", help="where git cannot be asked")
+    parser.add_argument("--commit", default="", help="the commit to record, if git is not available")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -1,4 +1,7 @@
-"""lightly's pipeline with the same network, batch and precision: transforms in loader processes, its FroSSL loss."""
+"""Time the pipeline of lightly with the same network, batch and precision.
+
+It runs the transforms in loader processes and uses the FroSSL loss of lightly.
+"""
 
 import argparse
 import os
@@ -10,12 +13,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-LOADERS = 16  # processes
+LOADERS = 16  # largest number of loader processes
 WARM_UP = 20
 
 
 class Pictures(Dataset):
-    """Random images as lightly's transforms want them: one PIL image at a time."""
+    """Random images, one PIL image at a time, as the transforms of lightly expect."""
 
     def __init__(self, images: int, size: int, transform: Any):
         self.pixels = np.random.default_rng(0).integers(0, 256, (images, size, size, 3), dtype=np.uint8)
@@ -31,7 +34,7 @@ class Pictures(Dataset):
 
 
 def network(encoder: str, size: int) -> nn.Module:
-    """torchvision's, with the stem for small images and the projector 2048-1024."""
+    """Return the encoder of torchvision, with the stem for small images and the projector 2048-1024."""
     import torchvision
 
     body = getattr(torchvision.models, encoder)()
@@ -44,6 +47,7 @@ def network(encoder: str, size: int) -> nn.Module:
 
 
 def measure_lightly(options: argparse.Namespace) -> dict[str, Any]:
+    """Return views per second and peak memory as a row of the table."""
     from lightly.loss.frossl_loss import FroSSLLoss
     from lightly.transforms.simclr_transform import SimCLRTransform
 

@@ -1,6 +1,6 @@
-"""What it takes to measure a step: its time and memory, and where that was.
+"""Functions that measure time and peak memory of a step, and describe the machine.
 
-A step is a function of the embeddings z[V, N, D] to a loss; it is measured with its backward pass.
+A step is a function from embeddings z[V, N, D] to a loss. Its backward pass is part of the measurement.
 """
 
 import json
@@ -18,23 +18,25 @@ import torch
 from torch import Tensor
 
 MIB = 2**20
-FEWEST, MOST = 5, 100  # repeats
+FEWEST, MOST = 5, 100  # limits of the number of repetitions
 
 Step = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Measured:
+    """Time and memory of a step: medians over `repeats` runs."""
+
     forward_ms: float
     total_ms: float
-    lower_ms: float  # quartiles of the total
+    lower_ms: float  # lower and upper quartile of the total time
     upper_ms: float
     repeats: int
     peak_mib: float
 
 
 def is_slower(ours: Measured, theirs: Measured) -> bool:
-    """By more than the spread of both."""
+    """Return whether ours is slower by more than the spread: its lower quartile is above their upper quartile."""
     return ours.lower_ms > theirs.upper_ms
 
 
@@ -44,7 +46,7 @@ def gradient(step: Step, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def timed(step: Step, z: Tensor) -> tuple[float, float]:
-    """Milliseconds of the forward pass, and of both."""
+    """Return the milliseconds of the forward pass, and of forward and backward pass together."""
     if z.device.type == "cuda":
         start, between, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
         torch.cuda.synchronize()
@@ -70,7 +72,7 @@ def peak_mib(step: Step, z: Tensor) -> float:
         gradient(step, z)
         torch.cuda.synchronize()
         return (torch.cuda.max_memory_allocated() - before) / MIB
-    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler writes two lines whenever it is used
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # silences two lines that the profiler writes at each use
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
         gradient(step, z)
@@ -90,7 +92,10 @@ def out_of_memory(error: RuntimeError) -> bool:
 
 
 def measure(steps: dict[str, Callable[[], Step]], z: Tensor, seconds: float) -> dict[str, Measured | str]:
-    """Each step's numbers, or "out of memory"; steps are timed in turn, for about `seconds` each."""
+    """Measure each step, or return "out of memory" for it.
+
+    The steps take turns, for about `seconds` each, so that other load on the machine affects all of them alike.
+    """
     results: dict[str, Measured | str] = {}
     ready: dict[str, tuple[Step, float]] = {}
     for name, make in steps.items():
@@ -122,7 +127,7 @@ def machine(device: str) -> str:
 
 
 def head_commit() -> str:
-    """Empty where there is no repository, or no git."""
+    """Return the short hash of HEAD, or "" without a repository or git."""
     try:
         found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     except OSError:

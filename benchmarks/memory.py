@@ -1,13 +1,16 @@
-"""Peak memory of a training step of each method, beside S-DIET's Table 6.
+"""Measure the peak memory of a training step of each method, compared with Table 6 of S-DIET.
 
     python -m benchmarks.memory [--methods s-diet,diet,simclr] [--encoders resnet18] [--precisions float32,bf16]
 
-CIFAR shapes, batch 256, 50,000 images, which lie in host memory as the paper's do; each method with its own defaults.
-On CUDA a few real steps are taken, and "MiB" is the most that torch had allocated; "reserved" is what it had asked the
-driver for, to which a tool such as nvidia-smi adds the CUDA context. The paper does not say how it measured.
+Each method runs with its own defaults on 50,000 images of CIFAR shape with batch size 256. The images are in host
+memory, as in the paper.
 
-"counted" needs no accelerator and computes nothing: weights, gradients, optimizer state, and what autograd keeps of the
-forward pass, from tensors without values. A step needs somewhat more, for what lives only while a kernel runs.
+On CUDA, a few training steps are run. "MiB" is the peak of allocated memory. "reserved" is the peak of memory that
+torch requested from the driver; tools such as nvidia-smi add the CUDA context. The paper does not state how it
+measured.
+
+"counted" needs no GPU: it adds up weights, gradients, optimizer state and the tensors that autograd keeps from the
+forward pass, using tensors without values. A real step needs slightly more, because kernels use temporary memory.
 """
 
 import argparse
@@ -41,7 +44,7 @@ PUBLISHED = {  # MiB; S-DIET, Table 6: CIFAR, batch 256, 32-bit
     "barlow-twins": {"resnet18": 4026, "resnet50": 17090},
     "byol": {"resnet18": 4512, "resnet50": 17296},
 }
-STATE = {"sgd": 1, "lars": 1, "adam": 2, "adamw": 2}  # numbers that the optimizer keeps for each weight
+STATE = {"sgd": 1, "lars": 1, "adam": 2, "adamw": 2}  # numbers of optimizer state per weight
 STEPS = 4
 
 
@@ -59,7 +62,7 @@ def build(method: str, encoder: str, precision: str, options: argparse.Namespace
 
 
 class Loss(nn.Module):
-    """Of a method, as one module."""
+    """The loss of a method as a module."""
 
     def __init__(self, method: Method):
         super().__init__()
@@ -73,12 +76,12 @@ class Loss(nn.Module):
 
 
 class Kept:
-    """What autograd keeps for the backward pass, each storage once, less the weights themselves."""
+    """Counts the bytes that autograd keeps for the backward pass: each storage once, without the weights."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self.known: set[int] = set()
-        self.alive: list[Tensor] = []  # so that no storage takes the place of another that is counted
+        self.alive: list[Tensor] = []  # prevents a new storage from reusing the address of a counted one
 
     def count(self, tensor: Tensor, size: int | None = None) -> Tensor:
         storage = tensor.untyped_storage()
@@ -90,7 +93,10 @@ class Kept:
 
 
 def kept_bytes(trainer: Trainer) -> int:
-    """Of the forward pass and the loss; tensors have shapes but no values, so any size is quick and takes no memory."""
+    """Return the bytes that autograd keeps from forward pass and loss.
+
+    The tensors have shapes but no values, so that every size is fast and needs no memory.
+    """
     config, channels = trainer.config, trainer.data.train.images.shape[1]
     side = config.image_size
     trainer.method.train()
@@ -124,7 +130,7 @@ def counted(trainer: Trainer) -> dict[str, float]:
 
 
 def measured(trainer: Trainer) -> dict[str, float]:
-    """In real steps on CUDA. What the trainer holds already is a part of it."""
+    """Return the peak memory of training steps on CUDA, including what the trainer had allocated before."""
     trainer.method.train()
     torch.cuda.reset_peak_memory_stats()
     for step in range(STEPS):
@@ -146,7 +152,7 @@ def row(method: str, encoder: str, precision: str, options: argparse.Namespace) 
 
 
 def with_ratios(rows: list[dict[str, Any]], column: str) -> list[dict[str, Any]]:
-    """Each beside SimCLR's number of the same column, ours and the paper's."""
+    """Add the ratio of each number to that of SimCLR, for our numbers and for those of the paper."""
     reference = {(r["encoder"], r["precision"]): r for r in rows if r["method"] == "simclr"}
     for r in rows:
         base = reference.get((r["encoder"], r["precision"]))
@@ -162,11 +168,11 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--precisions", default="float32,bf16")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--images", type=int, default=50_000)
-    parser.add_argument("--compile", action="store_true", help="the step as one graph, as in long runs")
+    parser.add_argument("--compile", action="store_true", help="record the step as a CUDA graph, as in long runs")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit", default="", help="where git cannot be asked")
-    parser.add_argument("override", nargs="*", help="key=value for every method")
+    parser.add_argument("--commit", default="", help="the commit to record, if git is not available")
+    parser.add_argument("override", nargs="*", help="configuration of all methods, as key=value")
     options = parser.parse_args(words)
     options.override = dict(item.split("=", 1) for item in options.override)
     return options
@@ -181,7 +187,7 @@ def main(words: list[str] | None = None) -> None:
         for encoder in options.encoders.split(","):
             for method in options.methods.split(","):
                 if method not in CATALOG:
-                    print(f"{method} is not in the catalog: left out")
+                    print(f"{method} is not in the catalog and is skipped")
                     continue
                 rows.append(row(method, encoder, precision, options))
                 print(f"{method}, {encoder}, {precision}: {rows[-1][column]:,.0f} MiB", flush=True)

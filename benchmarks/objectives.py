@@ -1,13 +1,13 @@
-"""Time and peak memory of every objective of the catalog, forward and backward, beside lightly's same loss.
+"""Measure time and peak memory of all objectives, forward and backward, and compare them with the losses of lightly.
 
     python -m benchmarks.objectives [--device cuda] [--sizes full] [--only vicreg alpha_cl] [--out FILE]
 
-V = 2 views, N samples, D dimensions, float32. Times are medians of single steps, each waited for, ours and lightly's in
-turn, so what it costs to launch small kernels counts. Memory is the peak above the inputs, gradient included. A row is
-"slower" where the middle halves of both samples of times do not overlap and ours is the later one. Where both compute
-one function, values and gradients are compared in float64.
+Shapes: V = 2 views, N samples, D dimensions, float32. Times are medians of single steps. Each step is synchronised, so
+that launching small kernels counts, and Twofold and lightly take turns. Memory is the peak above the inputs, including
+the gradient. A row is "slower" if the lower quartile of Twofold is above the upper quartile of lightly. If both
+libraries compute the same function, values and gradients are compared in float64.
 
-lightly is optional (`pip install --no-deps lightly`). Only its losses are imported, so it needs no torchvision.
+lightly is optional (`pip install --no-deps lightly`). Only its losses are imported, which do not need torchvision.
 """
 
 import argparse
@@ -38,38 +38,38 @@ SIZES = {
     "full": [(N, D) for N in (256, 1024, 4096) for D in (256, 2048)],
     "small": [(16, 24), (32, 8)],
 }
-TARGET_TEMPERATURE = 1 / 16  # DINO's is 0.07; lightly's is a float32, in which this is exact
-COSINES = 0.25  # times standard normal numbers: as large as scores with prototypes are
-EPOCH = 12  # batches in the data set that DIET's head has rows for: 49,152 images at N = 4096
+TARGET_TEMPERATURE = 1 / 16  # DINO uses 0.07; lightly stores it in float32, which represents 1/16 exactly
+COSINES = 0.25  # scales standard normal numbers to the size of scores with prototypes
+EPOCH = 12  # batches per epoch, which sets the number of classifier rows of DIET: 49,152 at N = 4096
 
 
 @dataclass(frozen=True)
 class Peer:
-    """lightly's loss of the same name, and how ours follows from it."""
+    """The loss of lightly for the same objective, and how ours follows from it."""
 
     loss: str  # module.Class in lightly.loss
-    make: Callable[[type, Tensor], Step]  # the class, and z for its sizes
+    make: Callable[[type, Tensor], Step]  # takes the class, and z for its shape
     relation: str = "equal"
     ours_of: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda value, gradient: (value, gradient)
 
 
 @dataclass(frozen=True)
 class Case:
-    """An objective by its name in `twofold.objectives`, and which of its forms."""
+    """An objective, named as in `twofold.objectives`, with its parameters."""
 
     name: str
-    make: Callable[[Tensor], Step]  # z for its sizes → the step, with all else that it needs
+    make: Callable[[Tensor], Step]  # takes z for its shape and returns the step
     peer: Peer | None = None
-    multiple: int | None = None  # of D, that N has to be a multiple of
+    multiple: int | None = None  # N must be a multiple of this number times D
 
 
 def total(loss: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[Tensor], Step]:
-    """An objective that takes z alone."""
+    """Return the step of an objective that takes only z."""
     return lambda _: lambda z: loss(z, *args, **kwargs).total
 
 
 def both_orders(objective: Callable[..., Any], with_matrix: bool = False) -> Callable[[Tensor], Step]:
-    """What a predictive method sums: each view meets the other, held fixed."""
+    """Return the step of a predictive objective: each view predicts the other one, without gradient for the target."""
 
     def make(z: Tensor) -> Step:
         matrix = [torch.eye(z.shape[-1], device=z.device, dtype=z.dtype) / 2] if with_matrix else []
@@ -84,7 +84,7 @@ def lightly_cosine(loss: type, _: Tensor) -> Step:
 
 
 def diet(z: Tensor) -> Step:
-    """One view, and a row for each image of the data set."""
+    """Return the step of DIET: one view, and a classifier row for each image of the dataset."""
     N, D = z.shape[1:]
     rows = torch.randn(EPOCH * N, D, device=z.device, dtype=z.dtype) / D**0.5
     labels = EPOCH * torch.arange(N, device=z.device)
@@ -92,7 +92,7 @@ def diet(z: Tensor) -> Step:
 
 
 def moco(z: Tensor) -> Step:
-    """Targets are the views themselves, held fixed; at N = 4096 the queue has 32,768 entries."""
+    """Return the step of MoCo: the targets are the views without gradient; at N = 4096 the queue has 32,768 entries."""
     queue = torch.randn(8 * z.shape[1], z.shape[-1], device=z.device, dtype=z.dtype)
     return lambda z: objectives.moco(z, z.detach(), queue).total
 
@@ -103,7 +103,7 @@ def dino(z: Tensor) -> Step:
 
 
 def lightly_dino(loss: type, z: Tensor) -> Step:
-    # Its centre moves in the forward pass, ours does not.
+    # lightly updates the centre in the forward pass, Twofold does not.
     module = loss(z.shape[-1], teacher_temp=TARGET_TEMPERATURE, center_momentum=1.0).to(z)
     return lambda z: module(list(z.detach()), list(z))
 
@@ -140,12 +140,12 @@ def w_mse(z: Tensor) -> Step:
 def lightly_w_mse(loss: type, z: Tensor) -> Step:
     D = z.shape[-1]
     module = loss(embedding_dim=D, w_size=2 * D, num_samples=VIEWS).to(z.device, z.dtype)
-    torch.manual_seed(0)  # its first step draws the sub-batches that ours are
+    torch.manual_seed(0)  # its first step then draws the same sub-batches as ours
     return lambda z: module(z.flatten(0, 1))
 
 
 def of_two(**parameters: Any) -> Callable[[type, Tensor], Step]:
-    """A loss of lightly's that takes two views."""
+    """Return the step of a loss of lightly that takes two views."""
 
     def make(loss: type, _: Tensor) -> Step:
         module = loss(**parameters)
@@ -160,7 +160,7 @@ def lightly_frossl(loss: type, _: Tensor) -> Step:
 
 
 def frossl_of_lightly(value: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """lightly does not centre columns, and divides each matrix by its trace, which is D."""
+    """Convert value and gradient: lightly does not centre columns, and divides each matrix by its trace, which is D."""
     V, _, D = gradient.shape
     return value + 2 * V * math.log(D), gradient - gradient.mean(dim=1, keepdim=True)
 
@@ -226,7 +226,7 @@ CASES = [
 
 
 def embeddings(N: int, D: int, device: str) -> Tensor:
-    """Centred views that resemble each other, of deviations around 1, so that VICReg's hinge is partly on."""
+    """Return similar, centred views with standard deviations around 1, so that VICReg's hinge is partly active."""
     torch.manual_seed(0)
     z = torch.randn(N, D, device=device) + 0.5 * torch.randn(VIEWS, N, D, device=device)
     return (z - z.mean(dim=1, keepdim=True)) * torch.linspace(0.5, 1.5, D, device=device)
@@ -240,7 +240,7 @@ def lightly_version() -> str | None:
 
 
 def lightly_loss(name: str) -> type:
-    """lightly's packages import torchvision and models; its losses need none of them, so packages are left empty."""
+    """Import a loss of lightly. Its packages, which import torchvision, are replaced by empty ones."""
     place = importlib.util.find_spec("lightly")
     folder = Path(*place.submodule_search_locations) if place and place.submodule_search_locations else Path()
     for package in ("loss", "models", "models.modules"):
@@ -253,7 +253,7 @@ def lightly_loss(name: str) -> type:
 
 
 def check(case: Case, peer: Peer, z: Tensor) -> dict[str, Any]:
-    """Relative differences, in float64, of ours from what follows from lightly's."""
+    """Return the relative differences of our value and gradient from those derived from lightly, in float64."""
     z = z.double().requires_grad_()
     try:
         value, own = gradient(case.make(z), z)
@@ -302,12 +302,12 @@ def line(result: dict[str, Any], lightly: str | None) -> str:
     if result["slower"]:
         notes.append("SLOWER")
     if isinstance(result.get("lightly"), dict) and isinstance(result["ours"], dict):
-        notes.append(f"{result['ours']['total_ms'] / result['lightly']['total_ms']:.2f} of its time")
+        notes.append(f"{result['ours']['total_ms'] / result['lightly']['total_ms']:.2f} of the time of lightly")
     if found := result["check"]:
-        apart = found.get("error") or f"loss {found['loss']:.0e}, gradient {found['gradient']:.0e} apart"
-        notes.append(apart)
+        difference = found.get("error") or f"differences: loss {found['loss']:.0e}, gradient {found['gradient']:.0e}"
+        notes.append(difference)
     if result["peer"] and lightly is None:
-        notes.append(f"lightly is not installed: no {result['peer']}")
+        notes.append(f"not compared with {result['peer']}: lightly is not installed")
     return (
         f"{result['objective']:36}{result['N']:>5}{result['D']:>6}"
         + numbers(result["ours"], "forward_ms", "total_ms", "peak_mib")
@@ -322,8 +322,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--sizes", choices=list(SIZES), default="full")
-    parser.add_argument("--only", nargs="+", default=[""], help="first words of the objectives to run")
-    parser.add_argument("--seconds", type=float, default=0.1, help="about how long to repeat each step")
+    parser.add_argument("--only", nargs="+", default=[""], help="measure only objectives whose names start so")
+    parser.add_argument("--seconds", type=float, default=0.1, help="approximate seconds to repeat each step")
     parser.add_argument("--commit", default=head_commit())
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/objectives-DATE-DEVICE.json")
     arguments = parser.parse_args()
@@ -337,7 +337,7 @@ def main() -> None:
             if not case.name.startswith(tuple(arguments.only)):
                 continue
             if case.multiple is not None and N % (case.multiple * D):
-                print(f"{case.name:36}{N:>5}{D:>6}  needs N a multiple of {case.multiple} D")
+                print(f"{case.name:36}{N:>5}{D:>6}  skipped: N must be a multiple of {case.multiple} D")
                 continue
             rows.append(row(case, z, arguments.seconds, lightly is not None))
             print(line(rows[-1], lightly), flush=True)

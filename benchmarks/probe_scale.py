@@ -1,15 +1,16 @@
-"""A linear probe and kNN on features in a mapped file: time, and memory beside the stated bound.
+"""Measure time and memory of a linear probe and kNN on a memory-mapped file, and compare memory with a bound.
 
     python -m benchmarks.probe_scale [--rows 1000000] [--features 512] [--classes 10] [--queries 10000]
 
-Features are Gaussian classes, float32, written to a .npy file and mapped. Each part runs in a process of its own; its
-peak is that of the process' private memory above what it held when all was loaded: pages of the mapped file belong to
-the file, and the system takes them back. The bounds are of the algorithm, in numbers of 4 or 8 bytes:
+Features are Gaussian classes in float32, written to a .npy file that is memory-mapped. Each part runs in its own
+process. Its peak is the private memory of the process above that before the part. Pages of the mapped file are not
+counted, because the system can drop them. The bounds follow from the algorithms, in numbers of 4 or 8 bytes:
 
-probe: 8 blocks of 2²² numbers (a block's features, logits and what is made of them), 40 numbers for each row (labels,
-folds and their orders in int64), and 40·K·C for L-BFGS. kNN: 4 blocks of 4096 queries with 4096 rows, with their K
-features twice and C votes thrice, and 2 numbers for each row. Both have 128 MiB more for the buffers that the libraries
-of matrix products keep.
+- probe: 8 blocks of 2²² numbers (features, logits and intermediate results), 40 numbers per row (labels, folds and
+  their orders in int64), and 40·K·C for L-BFGS;
+- kNN: 4 blocks of 4096 queries by 4096 rows, twice their K features, three times C votes, and 2 numbers per row.
+
+Both bounds include 128 MiB for buffers of the matrix libraries.
 """
 
 import argparse
@@ -33,11 +34,11 @@ from twofold.evaluate.probes import knn_accuracy
 MIB = 2**20
 LIBRARIES_MIB = 128
 KNN_BLOCK = 4096
-WRITTEN = 2**14  # rows at a time
+WRITTEN = 2**14  # rows written at a time
 
 
 def write(path: Path, rows: int, features: int, classes: int, seed: int) -> None:
-    """Features on disk, labels beside them; each class has its own centre, and all share a few strong directions."""
+    """Write features and labels. Each class has its own centre, and all classes share a few strong directions."""
     centres = np.random.default_rng(0).normal(size=(classes, features)).astype(np.float32)
     scale = np.geomspace(5, 0.2, features).astype(np.float32)
     out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, features))
@@ -51,7 +52,7 @@ def write(path: Path, rows: int, features: int, classes: int, seed: int) -> None
 
 
 def private_mib() -> float:
-    """Memory of this process that no file backs."""
+    """Return the memory of this process that is not backed by a file."""
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
         if line.startswith("Anonymous:"):
             return int(line.split()[1]) / 1024
@@ -59,7 +60,7 @@ def private_mib() -> float:
 
 
 class Peak:
-    """The most private memory that was seen, looked at a hundred times a second."""
+    """Measures the peak of private memory, which it samples 100 times per second."""
 
     def __enter__(self) -> "Peak":
         self.start = self.most = private_mib()
@@ -79,6 +80,7 @@ class Peak:
 
 
 def bound_mib(part: str, rows: int, features: int, classes: int) -> float:
+    """Return the memory bound of a part; the docstring of this module derives it."""
     if part == "probe":
         return LIBRARIES_MIB + (8 * 4 * BLOCK + 8 * 40 * rows + 40 * 8 * features * classes) / MIB
     return (
@@ -124,10 +126,10 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--parts", default="probe,knn")
-    parser.add_argument("--folder", type=Path, default=None, help="where the features are written; a temporary one")
+    parser.add_argument("--folder", type=Path, default=None, help="folder for the features [default: temporary]")
     parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--commit", default="", help="where git cannot be asked")
-    parser.add_argument("--only", default=None, help=argparse.SUPPRESS)  # a part, in its own process
+    parser.add_argument("--commit", default="", help="the commit to record, if git is not available")
+    parser.add_argument("--only", default=None, help=argparse.SUPPRESS)  # runs this part in the current process
     options = parser.parse_args()
     if options.only:
         print(json.dumps(run_part(options.only, options.folder / "features.npy", options)))

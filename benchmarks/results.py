@@ -1,4 +1,4 @@
-"""Tables of measurements: printed as they grow, and kept with date, machine and commit."""
+"""Tables of measurements, printed row by row and stored with date, machine and commit."""
 
 import datetime
 import json
@@ -14,6 +14,8 @@ FOLDER = Path(__file__).parent / "results"
 
 
 class Table:
+    """Rows of measurements. Each row is printed when it is added."""
+
     def __init__(self, *columns: str):
         self.columns = columns
         self.rows: list[dict[str, Any]] = []
@@ -34,7 +36,7 @@ def shown(value: Any) -> str:
 
 
 def keep(name: str, table: Table, settings: Mapping[str, Any], device: str, commit: str, path: Path | None) -> Path:
-    """Write the rows beside what they were measured with and on."""
+    """Write the rows, the settings and the machine as JSON, and return the path."""
     today = datetime.date.today().isoformat()
     path = path or FOLDER / f"{name}-{today}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,16 +1,16 @@
-"""Time, memory and bytes of a step of the sample head, for more and more rows.
+"""Measure time, memory and file traffic of a step of the per-image classifier, for growing numbers of rows.
 
     python -m benchmarks.sample_head [--rows 50000 1000000] [--steps 200] [--folder DIR] [--out FILE]
 
-A step takes a batch of rows, distinct and at random, and moves them by a gradient; nothing else. "disk" and "memory"
-are ours; "torch" is `nn.Embedding(sparse=True)` with `SparseAdam`, which has no weight decay, leaves rows where they
-are in steps that do not use them, and keeps 3·n·D numbers in memory. Each is measured in a process of its own, one
-after the other, in `--rounds`.
+A step reads a batch of distinct random rows and updates them with a gradient. "disk" and "memory" are the classifier of
+Twofold. "torch" is `nn.Embedding(sparse=True)` with `SparseAdam`, which has no weight decay, does not update rows in
+steps that do not use them, and keeps 3·n·D numbers in memory. Each case runs in its own process, one after the other,
+in `--rounds` rounds.
 
-"step" is the median of single steps by the clock (quartiles beside it), "cpu" the mean of what the process and the
-system on its behalf worked, with what is done once for many steps: writing back and syncing. The batches come from the
-same 50,000 rows, spread over the head, so that what is warm is alike for all sizes. Resident memory is what the process
-has more at the end than before the head; bytes are what it took from and gave to files in a step (/proc/self/io).
+"step ms" is the median time of a step, with its quartiles. "cpu ms" is the mean CPU time of process and system per
+step, including work that is done once for many steps, such as writing back and syncing. All batches use the same 50,000
+rows, spread over the classifier, so that caches are equally warm for all sizes. "resident MiB" is the memory that the
+process gained; "read KiB" and "written KiB" are its file traffic per step (/proc/self/io).
 """
 
 import argparse
@@ -31,8 +31,8 @@ from benchmarks.results import Table, keep
 from twofold.models import SampleHead
 
 SIZES = [50_000, 1_000_000, 10_000_000, 100_000_000]
-USED = 50_000  # rows that take part
-NUMBERS = 3  # for each of a row's: the weight and two moments
+USED = 50_000  # rows that batches are drawn from
+NUMBERS = 3  # stored numbers per weight: the weight and two moments
 COLUMNS = ("head", "rows", "step ms", "lower", "upper", "cpu ms", "resident MiB", "read KiB", "written KiB")
 
 
@@ -49,7 +49,7 @@ def traffic() -> tuple[int, int]:
 
 
 def measured(kind: str, rows: int, dim: int, batch_size: int, steps: int, folder: Path) -> dict[str, Any]:
-    """One head, first warmed up with every row that takes part."""
+    """Measure one kind of classifier, after a warm-up that uses each row once."""
     generator = torch.Generator().manual_seed(0)
     used = torch.arange(USED) * (rows // USED)
     warm_up = list(used.split(batch_size))
@@ -101,7 +101,7 @@ def torch_step(rows: int, dim: int) -> Any:
 
 
 def in_a_process(arguments: argparse.Namespace, kind: str, rows: int) -> dict[str, Any] | None:
-    """What `measured` says, or nothing where there is too little memory."""
+    """Run `measured` in a new process; return None if it needs more than the allowed memory."""
     if kind != "disk" and 4 * NUMBERS * arguments.dim * rows > arguments.memory * MIB:
         return None
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -118,8 +118,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--memory", type=int, default=4096, help="MiB that a head in memory may take")
-    parser.add_argument("--folder", type=Path, help="where heads on disk are made; default: the system's temporary one")
+    parser.add_argument("--memory", type=int, default=4096, help="largest size in MiB of a classifier in memory")
+    parser.add_argument("--folder", type=Path, help="folder for classifiers on disk [default: temporary]")
     parser.add_argument("--commit", default=head_commit())
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/sample-head-DATE.json")
     parser.add_argument("--one", nargs=6, help=argparse.SUPPRESS)

@@ -1,11 +1,13 @@
-"""What watching costs: the part of a run that goes to spectra, norms, alignment and uniformity.
+"""Measure the cost of monitoring: the fraction of training time spent on spectra, norms, alignment and uniformity.
 
     python -m benchmarks.spectrum [--methods frossl,byol] [--data digits --device cpu]
 
-Steps with all observers and steps with loss and online probe alone take turns, since others may use the machine too. On
-a CPU the clock is that of the process, which stands still while others are served. "step" is the part that steps lost
-to watching, which is noisy; "alone" is the time that watching takes by itself, as a part of a step's (on CUDA it goes
-on beside the backward pass); "log points" is what eigenvalues at the log points of a whole run add to each step.
+Steps with all observers and steps with only loss and online probe take turns, because other programs may use the
+machine. On a CPU, the time is that of the process and does not include other programs.
+
+"step" is the fraction by which monitoring slows steps down; it is noisy. "alone" is the time of monitoring without the
+rest of the step, as a fraction of a step; on CUDA it runs in parallel with the backward pass. "log points" is the time
+of the eigenvalues at all log points of a run, divided by the number of steps, as a fraction of a step.
 """
 
 import argparse
@@ -26,10 +28,12 @@ from twofold.train.watch import spectra
 from twofold.types import Batch, Embeddings, LossTerms
 
 METHODS = "frossl,byol,isoloss"
-ALONE = 10  # times that watching is repeated to be timed by itself
+ALONE = 10  # repetitions of monitoring without the rest of the step
 
 
 class Unwatched(Observers):
+    """Observers that record only loss and online probe."""
+
     def observe(self, embeddings: Embeddings, loss: LossTerms, batch: Batch, lr_factor: Tensor) -> None:
         values = {"loss": loss.total} | {f"loss/{name}": value for name, value in loss.terms.items()}
         if self.probe is not None and batch.labels is not None:
@@ -102,13 +106,13 @@ def repeated(trainer: Trainer, count: int) -> Callable[[], None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", default=METHODS)
-    parser.add_argument("--data", default=None, help="a named set with its own configuration; else random images")
-    parser.add_argument("--steps", type=int, default=5, help="in a round")
+    parser.add_argument("--data", default=None, help="a named dataset, with its configuration [default: random images]")
+    parser.add_argument("--steps", type=int, default=5, help="steps in a round")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=1, help="where the device is a CPU")
+    parser.add_argument("--threads", type=int, default=1, help="number of threads on a CPU")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--commit", default="", help="where git cannot be asked")
+    parser.add_argument("--commit", default="", help="the commit to record, if git is not available")
     options = parser.parse_args()
     for name, default in RANDOM_IMAGES.items():
         setattr(options, name, default)

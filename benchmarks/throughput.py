@@ -1,12 +1,12 @@
-"""Views per second of the whole training step, beside the bare network and beside lightly's pipeline.
+"""Measure views per second of the training step, compared with the bare network and with the pipeline of lightly.
 
     python -m benchmarks.throughput [--methods frossl,simclr] [--encoder resnet18] [--size 32] [--host] [--lightly]
     python -m benchmarks.throughput --data digits --device cpu --steps 5 --rounds 31
 
-The ceiling is the same network, with the same batch and precision, doing nothing but forward, backward and SGD on
-views that lie ready, on CUDA as one graph; a teacher's forward passes are part of it where the method has one, and so
-is a linear head. The product step is all that `twofold pretrain` does in a step; with `--data digits` it is the demo's,
-as configured there. Both are timed in turn, since others may use the machine too, and kept under benchmarks/results.
+The ceiling is the bare network: forward, backward and SGD on prepared views, with the same batch size and precision, on
+CUDA as one graph. It includes the forward passes of a teacher and a linear head if the method has them. The product
+step is everything that `twofold pretrain` does in a step. With `--data digits`, it is the step of the demo. The two
+take turns, because other programs may use the machine. The results are stored in benchmarks/results.
 """
 
 import argparse
@@ -36,19 +36,19 @@ from twofold_papers.reproduce.runner import forget
 
 METHODS = "frossl,simclr,alpha-cl,vicreg,byol,isoloss,diet"
 DEMO_METHOD = RUN_KEYS["method"].default
-RANDOM_IMAGES = {"encoder": "resnet18", "size": 32, "batch": 256, "images": 50_000}  # options, with their defaults
+RANDOM_IMAGES = {"encoder": "resnet18", "size": 32, "batch": 256, "images": 50_000}  # options and their defaults
 WARM_UP = 8
 
 
 def build(method: str, options: argparse.Namespace, **overrides: Any) -> Trainer:
-    """The trainer that `twofold pretrain` would use, on the data of that name, or on random images."""
+    """Return the trainer that `twofold pretrain` would use, on the named dataset or on random images."""
     data, keys = (options.data, {}) if options.data is not None else random_images(options)
     config, source = configure(data, method, {"device": options.device} | keys | overrides)
     return Trainer(config, read_data(config, source, Display(quiet=True)), Display(quiet=True))
 
 
 def random_images(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """Data, and the keys for them."""
+    """Return random images with labels, and the configuration for them."""
     rng = np.random.default_rng(0)
     shape = (options.images, options.size, options.size, 3)
     images = rng.integers(0, 256, shape, dtype=np.uint8)
@@ -73,7 +73,7 @@ def product_step(trainer: Trainer) -> Callable[[], None]:
 
 
 def bare_step(trainer: Trainer) -> Callable[[], None]:
-    """Forward, backward and SGD of the trainer's networks, on views that do not change."""
+    """Return a step of only forward, backward and SGD of the networks of the trainer, on constant views."""
     method, device = trainer.method, trainer.device
     config, channels = trainer.config, trainer.data.train.images.shape[1]
     shape = (config.views * config.batch_size, channels, config.image_size, config.image_size)
@@ -117,7 +117,7 @@ def graphed(step: Callable[[], None]) -> Callable[[], None]:
 
 
 def seconds_per_step(steps: Mapping[str, Callable[[], None]], repeats: int, rounds: int) -> dict[str, list[float]]:
-    """Of each step, for each round; in every round all have their turn."""
+    """Return the seconds of each step in each round. In a round, the steps take turns."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
@@ -138,10 +138,10 @@ def synchronize() -> None:
 def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     trainer = build(method, options, **options.override)
     views = trainer.config.views * trainer.config.batch_size
-    # In its first epoch a head for samples draws its rows.
+    # A per-image classifier initialises its rows in the first epoch.
     warm_up = WARM_UP if isinstance(trainer.rows, NoRows) else max(WARM_UP, trainer.loader.steps_per_epoch)
     if warm_up + options.steps * options.rounds > trainer.total_steps:
-        raise SystemExit(f"a run has {trainer.total_steps} steps: lower --steps or --rounds, or raise epochs")
+        raise SystemExit(f"the run has only {trainer.total_steps} steps; lower --steps or --rounds, or raise epochs")
     trainer.method.train()
     step = product_step(trainer)
     if options.device == "cuda":
@@ -156,7 +156,7 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
     memory = torch.cuda.max_memory_allocated() / 2**20 if options.device == "cuda" else None
     refused = trainer.run_step.refused if isinstance(trainer.run_step, StepGraph) else None
     if refused:
-        print(f"{method}: the step could not be recorded: {refused}")
+        print(f"{method}: the step could not be recorded as a CUDA graph: {refused}")
     if options.profile:
         kernels(step)
     bare = bare_step(trainer)
@@ -175,7 +175,7 @@ def measure(method: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def kernels(step: Callable[[], None], most: int = 40) -> None:
-    """Print where a step's time goes."""
+    """Print the kernels of a step with their times."""
     cuda = torch.cuda.is_available()
     activity = torch.profiler.ProfilerActivity.CUDA if cuda else torch.profiler.ProfilerActivity.CPU
     with torch.profiler.profile(activities=[activity]) as profile:
@@ -190,31 +190,31 @@ def kernels(step: Callable[[], None], most: int = 40) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", help=f"by default {METHODS}; with --data {DEMO_METHOD}")
-    parser.add_argument("--data", default=None, help="a named set with its own configuration, in place of what follows")
+    parser.add_argument("--methods", help=f"methods to measure [default: {METHODS}; with --data: {DEMO_METHOD}]")
+    parser.add_argument("--data", default=None, help="a named dataset, with its configuration [default: random images]")
     parser.add_argument("--encoder")
     parser.add_argument("--size", type=int)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--images", type=int)
-    parser.add_argument("--steps", type=int, default=100, help="in a round")
+    parser.add_argument("--steps", type=int, default=100, help="steps in a round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2, help="where the device is a CPU")
+    parser.add_argument("--threads", type=int, default=2, help="number of threads on a CPU")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--host", action="store_true", help="keep the images in host memory, as if they did not fit")
-    parser.add_argument("--lightly", action="store_true", help="also lightly's pipeline")
+    parser.add_argument("--host", action="store_true", help="keep images in host memory, as if the GPU were too small")
+    parser.add_argument("--lightly", action="store_true", help="also measure the pipeline of lightly")
     parser.add_argument("--profile", action="store_true", help="print the kernels of the step")
     parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--commit", default="", help="where git cannot be asked")
-    parser.add_argument("override", nargs="*", help="key=value for every method")
+    parser.add_argument("--commit", default="", help="the commit to record, if git is not available")
+    parser.add_argument("override", nargs="*", help="configuration of all methods, as key=value")
     options = parser.parse_args()
     options.methods = options.methods or (METHODS if options.data is None else DEMO_METHOD)
     for name, default in RANDOM_IMAGES.items():
         if options.data is None:
             setattr(options, name, getattr(options, name) or default)
         elif getattr(options, name) is not None:
-            parser.error(f"--{name} is for random images, not for --data {options.data}")
+            parser.error(f"--{name} applies to random images only; leave it out with --data {options.data}")
     if options.lightly and options.data is not None:
-        parser.error("--lightly is for random images")
+        parser.error("--lightly applies to random images only; leave out --data")
     options.override = dict(item.split("=", 1) for item in options.override)
     return options
 

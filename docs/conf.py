@@ -27,7 +27,6 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["_ext", "_static", "generators", "reference/methods/_families.md"]
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 4
-suppress_warnings = ["toc.empty_glob"]  # a folder of pages may still be empty
 highlight_language = "text"  # blocks without a language are commands, which Pygments would colour at random
 nitpicky = False
 

@@ -1,4 +1,4 @@
-"""Where a process computes, and how much memory it takes there."""
+"""Choose the device of a process, and measure its memory."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ import torch
 from twofold import dist
 from twofold.errors import TwofoldError
 
-DEVICE_SHARE = 0.6  # of the accelerator's free memory; the rest is for the network
+DEVICE_SHARE = 0.6  # the share of the device's free memory for images; the rest is for the network
 
 
 def choose_device(name: str) -> torch.device:
@@ -21,23 +21,23 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device)
         if device.type == "cuda" and device.index is not None:
-            torch.cuda.set_device(device)  # streams and Triton's kernels are those of the current device
+            torch.cuda.set_device(device)  # streams and Triton kernels use the current device
     except (RuntimeError, AssertionError) as error:
         known = "Expected one of" not in str(error)
-        reason = str(error).splitlines()[0] if known else "it is auto, cpu, cuda, cuda:1 or mps"
-        raise TwofoldError(f"device={name} cannot be used here: {reason}") from None
+        reason = str(error).splitlines()[0] if known else "choose auto, cpu, cuda, cuda:1 or mps"
+        raise TwofoldError(f"device={name} is not available: {reason}") from None
     return device
 
 
 def own_device(name: str) -> str:
-    """What a process takes of a machine on which there are others."""
+    """Return the device of this process among several processes on a machine."""
     if name == "mps":
-        return "cpu"  # processes can exchange nothing on it
+        return "cpu"  # torch.distributed does not support mps
     if name != "cuda":
         return name
     if dist.local_rank() >= torch.cuda.device_count():
         raise TwofoldError(
-            f"there are {torch.cuda.device_count()} GPUs here for more processes: give torchrun "
+            f"there are more processes than GPUs ({torch.cuda.device_count()}): run torchrun with "
             f"--nproc-per-node {torch.cuda.device_count()}, or set device=cpu"
         )
     torch.cuda.set_device(dist.local_rank())
@@ -52,7 +52,7 @@ def device_name(device: torch.device) -> str:
 
 
 def host_memory() -> float:
-    """Bytes that the machine has free without swapping, or half of all where nobody says."""
+    """Return how many bytes are available without swapping, or half of the memory if the system does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -61,22 +61,22 @@ def host_memory() -> float:
 
 
 def peak_memory(device: torch.device) -> float | None:
-    """The most that torch had allocated there at one time, in MiB; None where it does not count."""
+    """Return the peak memory that torch allocated on a CUDA device, in MiB; None for other devices."""
     return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
 
 
 def process_memory() -> float | None:
-    """The most that this process had of the machine's memory since it began, in MiB; None where nobody counts."""
+    """Return the peak memory of this process on the host, in MiB; None if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
         return None
-    unit = 1 if sys.platform == "darwin" else 2**10  # bytes there, KiB elsewhere
+    unit = 1 if sys.platform == "darwin" else 2**10  # macOS reports bytes, other systems KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that can still be allocated; without an answer from the device, what fits is not known: 0."""
+    """Return how many bytes can still be allocated on a GPU, or 0 on a device that does not report it."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "mps":

@@ -1,6 +1,6 @@
-"""What a person sees while something runs: a live line in a terminal, plain lines elsewhere, nothing when quiet.
+"""`Display`: progress bars in a terminal, plain lines in log files, and nothing if it is quiet.
 
-Every verb takes a `Display`; Python callers get a quiet one.
+Every verb takes a `Display`. By default, the display is quiet in Python.
 """
 
 import time
@@ -23,12 +23,12 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-PLAIN_SECONDS = 10.0  # between plain lines: a log file should stay readable
-WIDE = 120  # columns from which a bar may be long: in fewer, the values beside it need the room
+PLAIN_SECONDS = 10.0  # the least time between two plain lines, so that a log file stays readable
+WIDE = 120  # a terminal with this many columns or more has a long bar; in others, the values next to it need the room
 
 
 class Stage:
-    """One piece of work, its length None where it is not known. Calling it with (done, total) moves the bar."""
+    """The progress of one task. Call it with (done, total) to move the bar. `total` is None if it is not known."""
 
     def __init__(self, title: str, total: int | None, bar: Progress | None, console: Console | None):
         self.title, self.total, self.bar, self.console = title, total, bar, console
@@ -45,7 +45,7 @@ class Stage:
             self._speak(done, self.values)
 
     def note(self, done: int, values: str) -> None:
-        """Say how it goes: beside the bar, or as a line when it is time for one."""
+        """Show values next to the bar, or print a line if enough time has passed."""
         self.values = values
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, note=values)
@@ -60,14 +60,14 @@ class Stage:
 
 
 class Note(ProgressColumn):
-    """What is said beside the bar, on one line."""
+    """The values next to the bar, on one line."""
 
     def render(self, task: Task) -> Text:
         return Text(task.fields["note"], no_wrap=True, overflow="ellipsis")
 
 
 class PipeSafeConsole(Console):
-    """Falls silent where nobody listens any more, as after `| head`, where rich would end the program in training."""
+    """A console that ignores a closed pipe, as after `| head`. rich would exit, in the middle of training."""
 
     def on_broken_pipe(self) -> None:
         with suppress(SystemExit):
@@ -75,7 +75,7 @@ class PipeSafeConsole(Console):
 
 
 class Display:
-    """Where a command speaks to its user. `quiet` leaves errors alone."""
+    """Prints messages and progress. With `quiet`, it prints nothing; errors are still raised."""
 
     def __init__(self, quiet: bool = False, console: Console | None = None):
         self.quiet = quiet
@@ -83,36 +83,37 @@ class Display:
 
     def say(self, text: object = "") -> None:
         if not self.quiet:
-            # Not as markup: a path may have brackets.
+            # Without markup, because a path may contain brackets.
             self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     @contextmanager
     def stage(self, title: str, total: int | None, *, keep: bool = False) -> Iterator[Stage]:
-        """A piece of work; its bar goes away with it, unless it is to be kept."""
+        """Show a progress bar for one task. The bar disappears at the end unless `keep` is true."""
         if self.quiet or not self.console.is_terminal:
             yield Stage(title, total, None, None if self.quiet else self.console)
             return
-        whole = [Column(no_wrap=True) for _ in range(4)]  # in a narrow terminal the note is cut, and nothing else
-        name = TextColumn("{task.description}", table_column=whole[0])
-        bar = BarColumn(bar_width=24 if self.console.width >= WIDE else 10, table_column=whole[1])
-        place: tuple[ProgressColumn, ...] = (TimeElapsedColumn(table_column=whole[2]),)
+        uncut = [Column(no_wrap=True) for _ in range(4)]  # in a narrow terminal, only the note is cut
+        name = TextColumn("{task.description}", table_column=uncut[0])
+        bar = BarColumn(bar_width=24 if self.console.width >= WIDE else 10, table_column=uncut[1])
+        times: tuple[ProgressColumn, ...] = (TimeElapsedColumn(table_column=uncut[2]),)
         if total is not None:
-            place = (MofNCompleteColumn(table_column=whole[2]), TimeRemainingColumn(table_column=whole[3]))
-        columns = (name, bar, *place, Note())
+            times = (MofNCompleteColumn(table_column=uncut[2]), TimeRemainingColumn(table_column=uncut[3]))
+        columns = (name, bar, *times, Note())
         with Progress(*columns, console=self.console, transient=not keep) as progress:
             yield Stage(title, total, progress, self.console)
 
 
 def status_line(metrics: Sequence[Mapping[str, Any]]) -> str:
-    """How a run goes, from its lines so far: what is measured now and then is said as it was last.
+    """Describe the state of a run in one line, from its metrics so far.
 
-    First what says most: a narrow terminal cuts the end.
+    For metrics that are not measured at every step, it shows the last value. The most important metrics come first,
+    because a narrow terminal cuts the end.
     """
     now, parts = metrics[-1], []
-    look = next((line for line in reversed(metrics) if "online_accuracy" in line), None)
-    if look is not None:
-        then = "" if look is now else f" (epoch {look['epoch']:g})"
-        parts.append(f"online {100 * look['online_accuracy']:.1f} %{then}")
+    last = next((line for line in reversed(metrics) if "online_accuracy" in line), None)
+    if last is not None:
+        epoch = "" if last is now else f" (epoch {last['epoch']:g})"
+        parts.append(f"online {100 * last['online_accuracy']:.1f} %{epoch}")
     elif "online_train_accuracy" in now:
         parts.append(f"training views {100 * now['online_train_accuracy']:.1f} %")
     rank = next((line["effective_rank"] for line in reversed(metrics) if "effective_rank" in line), None)

@@ -1,12 +1,13 @@
-"""Several processes that train as one: the only module that knows torch.distributed.
+"""Training with several processes. This is the only module that uses torch.distributed.
 
-Each process takes its share of every batch through the networks. Then one of two things is done with what it has:
-- `gather`: all have the embeddings of the whole batch, and every process computes the whole loss. A gradient that comes
-  back is already that of the whole loss, so a process keeps the rows of its share; nothing is sent.
-- `sum_`: numbers that each has a part of (gradients of weights, sums of a BatchNorm) are added up. Never a mean: shares
-  are not equal where the processes do not divide the batch.
+Each process passes its share of each batch through the networks. Then the processes exchange the results in two ways:
 
-With one process all of it does nothing.
+- `Shares.gather`: each process receives the embeddings of the complete batch and computes the complete loss. The
+  gradient of an embedding is then already complete, so each process keeps the rows of its share and sends nothing.
+- `sum_`: partial sums (gradients of weights, sums of a BatchNorm) are added. They are never averaged, because the
+  shares can differ in size.
+
+With one process, all functions here do nothing.
 """
 
 import json
@@ -28,10 +29,10 @@ from twofold.launch import is_alone
 
 T = TypeVar("T")
 
-TIMEOUT = timedelta(minutes=10)  # for what a process waits for in a step; a slow disk is waited for by `wait`, longer
+TIMEOUT = timedelta(minutes=10)  # for an exchange within a step; `wait` has no timeout, because a disk may be slow
 POLL_SECONDS = 0.05
-LEAVING_SECONDS = 60.0  # for the others to leave a run that failed, before the next one
-LISTEN_SECONDS = 0.5  # between two questions whether a process was asked to stop
+LEAVING_SECONDS = 60.0  # how long a new run waits for the other processes to leave a failed run
+LISTEN_SECONDS = 0.5  # the time between two checks for a request to stop
 
 
 @dataclass
@@ -41,13 +42,13 @@ class Processes:
     store: torch_dist.Store
     meetings: int = 0
     listened: float = 0.0
-    traffic: Counter[str] = field(default_factory=Counter)  # bytes that this process has sent, by what they were for
+    traffic: Counter[str] = field(default_factory=Counter)  # bytes that this process has sent, by purpose
 
 
 _joined: Processes | None = None
-_times = 0  # that processes were joined here: a program may train more than once
-_failed: Processes | None = None  # the last run here, if it failed: its group may still be waited in by another
-_found: tuple[torch_dist.Store, int, int] | None = None  # what they meet at, rank and number; for the whole program
+_times = 0  # how often this program has joined processes; it may train more than once
+_failed: Processes | None = None  # the last run, if it failed; another process may still wait in its group
+_found: tuple[torch_dist.Store, int, int] | None = None  # store, rank and number of processes, for the entire program
 
 
 def count() -> int:
@@ -59,30 +60,30 @@ def rank() -> int:
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes and speaks."""
+    """Whether this is process 0, which writes files and prints messages."""
     return rank() == 0
 
 
 def local_rank() -> int:
-    """The number of this process on its machine."""
+    """Return the number of this process on its machine."""
     return 0 if _joined is None else int(os.environ.get("LOCAL_RANK", _joined.rank))
 
 
 def restarts() -> int:
-    """How often torchrun has started the processes again, after one of them failed."""
+    """Return how often torchrun has restarted the processes after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def traffic() -> Counter[str]:
-    """Bytes that this process has sent so far, as rings of processes pass them on, by what they were for."""
+    """Return how many bytes this process has sent so far in ring exchanges, by purpose."""
     return Counter() if _joined is None else _joined.traffic.copy()
 
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Work with the other processes that torchrun has started, where there are any, until the end of the block.
+    """Join the other processes that torchrun has started, if any, until the end of the block.
 
-    An error in one of them ends all: the first to fail raises its own, the others `Followed`.
+    An error in one process stops all. The first process that fails raises its own error, and the others `Followed`.
     """
     global _joined, _times, _failed
     if _joined is not None or is_alone():
@@ -105,27 +106,27 @@ def joined() -> Iterator[None]:
 
 
 def _leave_failed() -> None:
-    """The group of a run that failed, once all processes have left that run: a program may go on after a refusal."""
+    """Destroy the group of a failed run after all processes have left it, so that the program can train again."""
     global _failed
     if not torch_dist.is_initialized():
         return
     if _failed is None:
         raise TwofoldError(
-            "this program has a process group of its own, which Twofold cannot share: call "
+            "this program already has a process group, which Twofold cannot share; call "
             "torch.distributed.destroy_process_group() first"
         )
     end = time.monotonic() + LEAVING_SECONDS
     with _store(_failed) as store:
         while store.add("failed", 0) < _failed.count:
             if time.monotonic() > end:
-                raise LostProcess("an earlier run failed here, and not all processes have left it: start them again")
+                raise LostProcess("an earlier run failed, and not all processes have left it; restart the processes")
             time.sleep(POLL_SECONDS)
     torch_dist.destroy_process_group()
     _failed = None
 
 
 def _join(name: str) -> Processes:
-    """`name`: the store may be torchrun's own, in which an earlier attempt has left its addresses and its fault."""
+    """Join the processes. `name` must be new: an earlier attempt may have left its entries in torchrun's store."""
     global _found
     try:
         if _found is None:
@@ -136,13 +137,13 @@ def _join(name: str) -> Processes:
         torch_dist.init_process_group(_backend(), store=group, rank=own, world_size=world, timeout=TIMEOUT)
     except (RuntimeError, ValueError, OSError) as error:
         raise TwofoldError(
-            f"the processes did not find each other: {_first_line(error)}; start them by torchrun"
+            f"the processes cannot connect to each other: {_first_line(error)}; start them with torchrun"
         ) from None
     return Processes(own, world, torch_dist.PrefixStore("twofold", store))
 
 
 def _backend() -> str:
-    """Named, since torch would make only the GPUs' where there are any, and features are gathered on the host."""
+    """Return the backends. On a machine with GPUs, the default would be NCCL alone, which cannot gather on the host."""
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
@@ -151,27 +152,27 @@ def _part(processes: Processes) -> None:
     torch_dist.destroy_process_group()
     if not is_first():
         processes.store.add("gone", 1)
-    else:  # it may keep the store, which the others still ask
+    else:  # the first process may host the store, so it waits until the others no longer need it
         _until(lambda store: store.add("gone", 0) >= processes.count - 1)
 
 
 def _report(processes: Processes, error: BaseException) -> tuple[str, int] | None:
-    """Leave word why this process stops; what another said before it, if one did."""
+    """Report why this process stops, and return the report of the process that failed first, if it was another."""
     code = getattr(error, "exit_code", 1)
     if isinstance(error, Interrupted):
         code = 128 + error.signal_number
     message = str(error).splitlines()[0] if str(error) else type(error).__name__
     own = json.dumps([f"process {processes.rank}: {message}", code])
     try:
-        said = processes.store.compare_set("fault", "", own).decode()
+        first = processes.store.compare_set("fault", "", own).decode()
         processes.store.add("failed", 1)
-    except RuntimeError:  # whoever kept the store is gone too
+    except RuntimeError:  # the process that hosts the store has ended too
         return None
-    return None if said == own else tuple(json.loads(said))
+    return None if first == own else tuple(json.loads(first))
 
 
 def wait() -> None:
-    """Until all processes are here, however long that takes, or one of them has failed."""
+    """Wait for all processes, without a timeout. Raise an error if one of them has failed."""
     if _joined is not None:
         _joined.meetings += 1
         place = f"meeting {_joined.meetings}"
@@ -181,7 +182,7 @@ def wait() -> None:
 
 
 def from_first(value: Callable[[], T]) -> T:
-    """What the first process finds, for all; text, numbers, None or lists of them."""
+    """Return the first process's value in all processes: text, a number, None, or a list of these."""
     if _joined is None:
         return value()
     _joined.meetings += 1
@@ -198,11 +199,11 @@ def from_first(value: Callable[[], T]) -> T:
 
 @contextmanager
 def _store(processes: Processes) -> Iterator[torch_dist.Store]:
-    """To ask or tell something; what is in the block does nothing else."""
+    """Access the store, and turn its errors into LostProcess. The block must contain nothing else."""
     try:
         yield processes.store
     except RuntimeError:
-        raise LostProcess("what started the processes, or the first of them, is gone") from None
+        raise LostProcess("torchrun or the first process has ended; start the run again") from None
 
 
 def _until(reached: Callable[[torch_dist.Store], bool]) -> None:
@@ -210,13 +211,13 @@ def _until(reached: Callable[[torch_dist.Store], bool]) -> None:
     with _store(_joined) as store:
         while not reached(store):
             if store.check(["fault"]):
-                raise LostProcess("another process has failed")
+                raise LostProcess("another process has failed; see its message")
             time.sleep(POLL_SECONDS)
 
 
 @contextmanager
 def one_before_the_others() -> Iterator[None]:
-    """The block on one process of each machine first: what it leaves in a cache, the others find there."""
+    """Run the block on one process of each machine first, so that the others find its results in the cache."""
     if local_rank() != 0:
         wait()
     yield
@@ -225,15 +226,17 @@ def one_before_the_others() -> Iterator[None]:
 
 
 def same_everywhere(what: str, value: str) -> None:
-    """Refuse to go on where processes differ in what they must share."""
+    """Raise an error if the value differs between processes."""
     expected = from_first(lambda: value)
     if value != expected:
-        raise TwofoldError(f"process {rank()} has {what} that differ from those of process 0: all must see the same")
+        raise TwofoldError(f"process {rank()} has different {what} than process 0; give all processes the same")
 
 
 def stop_for(signals: list[int]) -> int | None:
-    """The signal to stop for, if any. Only the first process stops, since it saves; the others tell it and go on until
-    it is gone."""
+    """Return the signal to stop for, or None.
+
+    Only the first process stops, because it saves the checkpoint. The others notify it, and continue until it ends.
+    """
     if _joined is None or (is_first() and signals):
         return signals[0] if signals else None
     if time.monotonic() - _joined.listened < LISTEN_SECONDS:
@@ -254,14 +257,14 @@ def _exchange(what: str, sent: float) -> Iterator[Processes]:
     try:
         yield _joined
     except RuntimeError as error:
-        silent = "timed out" in str(error).lower()
+        timed_out = "timed out" in str(error).lower()
         minutes = int(TIMEOUT.total_seconds() / 60)
-        what = f"has not answered for {minutes} minutes" if silent else "is gone: it was killed, or its machine was"
-        raise LostProcess(f"process {_joined.rank} of {_joined.count} finds that another {what}") from error
+        what = f"has not answered for {minutes} minutes" if timed_out else "has ended: it or its machine was stopped"
+        raise LostProcess(f"process {_joined.rank} of {_joined.count} reports that another {what}") from error
 
 
 def sum_(tensor: Tensor, what: str) -> Tensor:
-    """Put the sum over all processes into the tensor; `what` is it for?"""
+    """Replace the tensor by its sum over all processes. `what` is the purpose, for `traffic`."""
     if _joined is not None:
         with _exchange(what, 2 * tensor.nbytes * (count() - 1) / count()):
             torch_dist.all_reduce(tensor)
@@ -269,15 +272,15 @@ def sum_(tensor: Tensor, what: str) -> Tensor:
 
 
 def meet() -> None:
-    """Go on when all are here, in the middle of training: one that was killed is missed at once, unlike by `wait`."""
+    """Wait for all processes in the middle of training. Unlike `wait`, it notices a killed process immediately."""
     sum_(torch.zeros(1), "meetings")
 
 
 def all_gather(tensor: Tensor, what: str) -> Tensor:
-    """[processes, ...]: the tensors of all processes, which have one shape; without gradients."""
+    """Return the tensors of all processes, which must have the same shape, as [processes, ...]. Without gradients."""
     if _joined is None:
         return tensor[None]
-    flat = tensor.detach().contiguous().flatten().view(torch.uint8)  # bytes, since not every backend knows every type
+    flat = tensor.detach().contiguous().flatten().view(torch.uint8)  # bytes, because backends do not support all types
     with _exchange(what, flat.nbytes * (count() - 1)) as processes:
         all_bytes = [torch.empty_like(flat) for _ in range(processes.count)]
         torch_dist.all_gather(all_bytes, flat)
@@ -285,7 +288,7 @@ def all_gather(tensor: Tensor, what: str) -> Tensor:
 
 
 def one_after_another(own: Tensor, sizes: Sequence[int], what: str) -> Tensor:
-    """The rows of the first process, then those of the second, …; `sizes` are how many each has. Without gradients."""
+    """Concatenate the rows of all processes in order. `sizes` are their numbers of rows. Without gradients."""
     if _joined is None:
         return own
     padded = own.new_zeros(max(sizes), *own.shape[1:])
@@ -294,7 +297,7 @@ def one_after_another(own: Tensor, sizes: Sequence[int], what: str) -> Tensor:
 
 
 def copy_from_first(tensors: Iterable[Tensor]) -> None:
-    """All processes get the first one's values."""
+    """Copy the values of the first process to all processes."""
     if _joined is not None:
         for tensor in tensors:
             with _exchange("first weights", tensor.nbytes), torch.no_grad():
@@ -304,17 +307,18 @@ def copy_from_first(tensors: Iterable[Tensor]) -> None:
 
 
 class Shares:
-    """How a batch of `size` samples is shared out: of each of its pieces, every process has a run of about one length.
+    """How the processes share a batch of `size` samples.
 
-    Pieces are those in which a batch passes the network one after the other; each holds the samples it has in one
-    process.
+    The batch consists of `pieces` micro-batches. Each process has a contiguous part of each micro-batch, of nearly
+    equal length. So a micro-batch contains the same samples as in training with one process.
     """
 
     def __init__(self, size: int, device: torch.device, pieces: int = 1):
         if size // pieces < count():
             raise TwofoldError(
-                f"{count()} processes cannot share {size} images{f' in {pieces} pieces' if pieces > 1 else ''}, since "
-                "each needs one: raise batch_size, or set drop_last=true where it is the last batch that is too small"
+                f"{count()} processes cannot share {size} images{f' in {pieces} micro-batches' if pieces > 1 else ''}, "
+                "because each needs at least one; increase batch_size, or set drop_last=true if only the last batch is "
+                "too small"
             )
         parts = [piece.tensor_split(count()) for piece in torch.arange(size).tensor_split(pieces)]
         positions = [torch.cat([part[number] for part in parts]) for number in range(count())]
@@ -323,7 +327,7 @@ class Shares:
         self.order = torch.argsort(torch.cat(positions)).to(device)
 
     def gather(self, own: Tensor, dim: int = 0) -> Tensor:
-        """All samples in their order, from those that each process has; `dim` is that of the samples."""
+        """Gather the samples of all processes in their original order. `dim` is the dimension of the samples."""
         return own if _joined is None else _Gather.apply(own, self, dim)
 
 
@@ -350,34 +354,38 @@ class _AddUp(torch.autograd.Function):
 
 
 def add_up(parts: list[Tensor]) -> list[Tensor]:
-    """Sums over all processes, each of which computes the whole loss from them: gradients stay with their parts."""
+    """Return the sums of the parts over all processes.
+
+    Each process computes the complete loss from the sums, so the gradient of a part needs no exchange.
+    """
     flat = _AddUp.apply(torch.cat([part.flatten() for part in parts]))
     return [total.view_as(part) for total, part in zip(flat.split([p.numel() for p in parts]), parts, strict=True)]
 
 
-def sum_gradients(parts: list[Tensor], wholes: list[Tensor]) -> None:
-    """Make every process have the gradients of one: `parts` are those of its share, of `wholes` each has all.
+def sum_gradients(parts: list[Tensor], complete: list[Tensor]) -> None:
+    """Give each process the gradients that one process alone would have.
 
-    The latter are averaged, so that rounding never lets weights drift apart.
+    `parts` are gradients of this process's share and are summed. `complete` are gradients that each process computed
+    for the entire batch; they are averaged, so that rounding errors do not let the weights drift apart.
     """
     if _joined is None:
         return
-    for whole in wholes:
-        whole.div_(_joined.count)
-    together = [*parts, *wholes]
-    for kind in {gradient.dtype for gradient in together}:
-        alike = [gradient for gradient in together if gradient.dtype == kind]
-        flat = sum_(torch.cat([gradient.flatten() for gradient in alike]), "gradients")
-        for gradient, values in zip(alike, flat.split([gradient.numel() for gradient in alike]), strict=True):
+    for gradient in complete:
+        gradient.div_(_joined.count)
+    gradients = [*parts, *complete]
+    for dtype in {gradient.dtype for gradient in gradients}:
+        same_dtype = [gradient for gradient in gradients if gradient.dtype == dtype]
+        flat = sum_(torch.cat([gradient.flatten() for gradient in same_dtype]), "gradients")
+        for gradient, values in zip(same_dtype, flat.split([gradient.numel() for gradient in same_dtype]), strict=True):
             gradient.copy_(values.view_as(gradient))
 
 
 def spread(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of all tasks, each done by one process."""
+    """Distribute tasks over the processes, and return the results of all tasks in each process."""
     if _joined is None:
         return [task() for task in tasks]
     own = {number: tasks[number]() for number in range(_joined.rank, len(tasks), _joined.count)}
-    wait()  # tasks may take longer than an exchange may
+    wait()  # tasks may take longer than the timeout of an exchange
     found: list[dict[int, Any]] = [{} for _ in range(_joined.count)]
     torch_dist.all_gather_object(found, own)
     done = {number: result for part in found for number, result in part.items()}

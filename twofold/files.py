@@ -1,4 +1,4 @@
-"""How Twofold writes files: checked before the work, replaced as a whole, and locked while in use."""
+"""Write files safely: check the folder first, replace files atomically, and lock files in use."""
 
 import errno
 import os
@@ -12,41 +12,41 @@ from twofold.errors import TwofoldError
 
 try:
     import fcntl
-except ImportError:  # Windows: nobody else is asked
+except ImportError:  # Windows has no fcntl, so files are not locked
     fcntl = None  # type: ignore[assignment]
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-TEMPORARY = ".part"  # the ending of a file that is still being written
+TEMPORARY = ".part"  # the extension of a file that is still being written
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether files can be made in it, by its rights and its file system; whether there is room, only writing tells."""
+    """Whether the permissions and the file system allow new files. This does not check the free space."""
     return os.access(folder, os.W_OK | os.X_OK)
 
 
 def refuse_unwritable(out: Path) -> None:
-    """Before the work, not after it."""
+    """Raise an error if `out` cannot be written. Call this before the work, so that no work is lost."""
     folder = out.resolve().parent
     if not folder.is_dir() or out.is_dir():
-        raise TwofoldError(f"--out {out}: give a file in a folder that exists")
+        raise TwofoldError(f"--out {out} is not possible; give a file in a folder that exists")
     if not is_writable(folder):
-        raise TwofoldError(f"--out {out}: the folder {folder} cannot be written; choose another")
+        raise TwofoldError(f"--out {out}: the folder {folder} is not writable; choose another folder")
 
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """Around all that writes `out`: what the disk refuses is said with the folder and the way on."""
+    """Turn an OSError while `out` is written into a TwofoldError that names the folder and what to do."""
     try:
         yield
     except OSError as error:
-        way_on = "make room, or choose another --out" if error.errno in FULL else "choose another --out"
+        advice = "free some disk space, or choose another --out" if error.errno in FULL else "choose another --out"
         raise TwofoldError(
-            f"{out.name} could not be written into {out.resolve().parent} ({error.strerror or error}): {way_on}"
+            f"{out.name} could not be written to {out.resolve().parent} ({error.strerror or error}): {advice}"
         ) from None
 
 
 def sync(path: Path) -> None:
-    """Ask the disk to have it; also for a folder, whose entries are what a rename changes."""
+    """Flush a file to the disk. For a folder, this makes renames in it durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -58,19 +58,21 @@ def sync(path: Path) -> None:
 def atomic(path: Path, *, durable: bool, concurrent: bool = False) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`, which replaces `path` when the block ends without an error.
 
-    Readers see the old file or the new one, never a part of it, whenever this process is killed. After an error the old
-    file is still there and the temporary one is not.
+    Readers see either the old file or the complete new one, even if this process is killed. After an error, the old
+    file is unchanged and the temporary file is removed.
 
     Parameters
     ----------
+    path
+        The file to write.
     durable
-        Also survive a loss of power: the content reaches the disk before the rename, and the rename before this
-        returns. It is for what a run cannot do without, and for results that the user keeps. What Twofold can make
-        again does without it, since each sync waits for the disk.
+        Whether the file must survive a power failure. The content then reaches the disk before the rename, and the
+        rename before this function returns. Use it for files that a run needs and for results that the user keeps. It
+        is not necessary for files that Twofold can create again, and each sync waits for the disk.
     concurrent
-        Other processes may write the same file at the same time, so each writes to a temporary file of its own. Its
-        owner alone can read it, as the decoded images of someone may be private. Otherwise the name is always the same,
-        and the next attempt overwrites what a killed process left.
+        Whether other processes may write the same file at the same time. Each then writes to its own temporary file,
+        which only its owner can read, because decoded images may be private. Otherwise, the temporary name is fixed,
+        and the next attempt overwrites the file that a killed process left.
     """
     aside = _temporary_file(path, concurrent)
     try:
@@ -87,7 +89,7 @@ def atomic(path: Path, *, durable: bool, concurrent: bool = False) -> Iterator[P
 
 
 def _temporary_file(path: Path, concurrent: bool) -> Path:
-    """The only place that chooses the names of temporary files; `is_temporary` knows them again."""
+    """Choose the name of a temporary file. `is_temporary` recognises these names."""
     if not concurrent:
         return path.with_name(f".{path.name}{TEMPORARY}")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
@@ -96,29 +98,30 @@ def _temporary_file(path: Path, concurrent: bool) -> Path:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether `atomic` gave the file its name. Where nothing is being written, a killed process left it."""
+    """Whether `atomic` chose this name. If no process is writing the file, a killed process left it."""
     return path.name.startswith(".") and path.name.endswith(TEMPORARY)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a file by this content, durably."""
-    if isinstance(content, str):  # names of files, which it may hold, need not be text
+    """Replace a file by this content. It survives a power failure."""
+    if isinstance(content, str):  # file names in the content may not be valid text
         content = content.encode("utf-8", "backslashreplace")
     with atomic(path, durable=True) as aside:
         aside.write_bytes(content)
 
 
 def hold(file: IO[Any]) -> bool:
-    """Take a file until it is closed or the process ends; False where another process has it."""
+    """Lock a file until it is closed or the process ends. Return False if another process holds the lock."""
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system that knows no locks
+    except OSError:  # the file system does not support locks
         pass
     return True
 
 
 def cache_folder() -> Path:
+    """Return the folder of the cache: TWOFOLD_CACHE, or ~/.cache/twofold."""
     return Path(os.environ.get("TWOFOLD_CACHE") or "~/.cache/twofold").expanduser()

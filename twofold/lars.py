@@ -1,4 +1,4 @@
-"""The LARS optimizer, which torch does not have. `train/optim.py` builds it, `cuda/fused_optimizer.py` fuses it."""
+"""The LARS optimizer, which torch does not provide. `train/optim.py` builds it; `cuda/fused_optimizer.py` fuses it."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,10 +9,11 @@ from torch.optim import Optimizer
 
 
 class LARS(Optimizer):
-    """SGD with momentum whose step for each weight is bounded by η‖w‖/‖g‖ (You et al. 2017).
+    """SGD with momentum and a layer-wise learning rate of at most η‖w‖ / (‖∇‖ + λ‖w‖) (LARS, You et al. 2017).
 
-    g ← (∇ + λw) · min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1), so the layer's own rate never exceeds lr. Groups with
-    `adapt=False` (biases, norms) take plain momentum steps. `lr` may be a tensor: nothing asks the host for a value.
+    g ← (∇ + λw) · min(η‖w‖ / (‖∇‖ + λ‖w‖) / lr, 1), so the learning rate of a layer never exceeds `lr`. Parameter
+    groups with `adapt=False` (biases, norms) use plain momentum. `lr` may be a tensor, whose value is never copied to
+    the host.
     """
 
     def __init__(self, params: Iterable[dict[str, Any]], lr: Tensor | float, momentum: float, eta: float):
@@ -20,7 +21,7 @@ class LARS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        assert closure is None, "LARS takes one step for one backward pass"
+        assert closure is None, "LARS does not support closures"
         for group in self.param_groups:
             self._move([w for w in group["params"] if w.grad is not None], group)
 
@@ -37,7 +38,7 @@ class LARS(Optimizer):
         if group["adapt"]:
             size, slope = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, slopes))
             ratio = group["eta"] * size / (slope + group["weight_decay"] * size + 1e-12)
-            # A weight or gradient of exactly 0 has no direction to scale: it takes the plain step.
+            # A weight or gradient that is exactly 0 has no direction to scale, so it uses the plain step.
             ratio = torch.where((size > 0) & (slope > 0), (ratio / group["lr"]).clamp(max=1), 1.0)
             torch._foreach_mul_(gradients, list(ratio.unbind()))
         torch._foreach_mul_(buffers, group["momentum"])

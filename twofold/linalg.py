@@ -1,4 +1,7 @@
-"""Matrices only. Rows are samples: x[N, D]."""
+"""Linear algebra. In a matrix x[N, D], the rows are samples.
+
+Most functions avoid copies to the host, so that CUDA graphs can capture them.
+"""
 
 import functools
 import math
@@ -16,7 +19,7 @@ R = TypeVar("R")
 
 
 def full_precision(function: Callable[P, R]) -> Callable[P, R]:
-    """Run `function` in float32 or better: half inputs are widened, and autocast does not narrow them again."""
+    """Run `function` in float32 or float64: convert inputs of 16 bits to float32, and disable autocast."""
 
     def widen(value: object) -> object:
         narrow = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
@@ -28,7 +31,7 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
         tensor = next((value for value in given if isinstance(value, Tensor)), None)
         if tensor is None or (args and isinstance(args[0], list | tuple)):
             kinds = ", ".join(type(value).__name__ for value in given) or "nothing"
-            raise TwofoldError(f"{function.__name__} takes tensors, not {kinds}; views are stacked: torch.stack(views)")
+            raise TwofoldError(f"{function.__name__} takes tensors, not {kinds}; stack views with torch.stack(views)")
         device = tensor.device.type
         with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             return function(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})  # type: ignore
@@ -37,23 +40,23 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def centred(x: Tensor) -> Tensor:
-    """x − its mean over samples, the last axis but one."""
+    """Subtract from x[..., N, D] its mean over the samples."""
     return x - x.mean(dim=-2, keepdim=True)
 
 
 def covariance(x: Tensor) -> Tensor:
-    """Unbiased covariance [..., D, D] of the rows of x[..., N, D], computed from centred data."""
+    """Return the unbiased covariance [..., D, D] of the rows of x[..., N, D]."""
     x = centred(x)
     return x.mT @ x / max(x.shape[-2] - 1, 1)
 
 
 def gram_norm_squared(x: Tensor) -> Tensor:
-    """‖xᵀx‖²_F = ‖xxᵀ‖²_F, from whichever matrix is smaller; batched over leading axes."""
+    """Return ‖xᵀx‖²_F = ‖xxᵀ‖²_F of x[..., N, D], computed from the smaller matrix."""
     return _GramNorm.apply(x, "as it is")
 
 
 def off_diagonal_norm_squared(x: Tensor) -> Tensor:
-    """Σ_{i≠j} (xᵀx)_ij², from the smaller of xᵀx and xxᵀ; batched over leading axes."""
+    """Return Σ_{i≠j} (xᵀx)_ij² of x[..., N, D], computed from the smaller of xᵀx and xxᵀ."""
     n, d = x.shape[-2:]
     if n < d:
         return gram_norm_squared(x) - x.square().sum(dim=-2).square().sum(dim=-1)
@@ -61,9 +64,9 @@ def off_diagonal_norm_squared(x: Tensor) -> Tensor:
 
 
 def distance_from_orthonormal(x: Tensor) -> Tensor:
-    """‖xᵀx − I‖²_F, from the smaller of xᵀx and xxᵀ; batched over leading axes."""
+    """Return ‖xᵀx − I‖²_F of x[..., N, D], computed from the smaller of xᵀx and xxᵀ."""
     n, d = x.shape[-2:]
-    # Both share their eigenvalues, less the zeros, each of which is 1 away from the identity.
+    # Both have the same nonzero eigenvalues. Each additional zero of xᵀx contributes 1 to the norm.
     return _GramNorm.apply(x, "less one") + max(d - n, 0)
 
 
@@ -71,9 +74,9 @@ Diagonal = Literal["as it is", "zero", "less one"]
 
 
 class _GramNorm(torch.autograd.Function):
-    """The squared norm of G = xᵀx, or of xxᵀ if that is smaller, with its diagonal changed.
+    """The squared norm of G = xᵀx, or of G = xxᵀ if that is smaller, with a changed diagonal.
 
-    The gradient is 4xG, or 4Gx: one product, with the matrix at hand, where autograd would take two.
+    The gradient is 4xG or 4Gx. It needs one matrix product, because G is saved; autograd would compute two.
     """
 
     @staticmethod
@@ -87,14 +90,14 @@ class _GramNorm(torch.autograd.Function):
     @full_precision
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         x, gram = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is asked for, and the matrix is a function of x too
+        if torch.is_grad_enabled():  # for a second derivative, G must be computed again as a function of x
             gram = smaller_gram(x, ctx.diagonal)
         product = gram @ x if x.shape[-2] < x.shape[-1] else x @ gram
         return product * (4 * gradient)[..., None, None], None
 
 
 def smaller_gram(x: Tensor, diagonal: Diagonal = "as it is") -> Tensor:
-    """xxᵀ where there are fewer samples than dimensions, else xᵀx; batched over leading axes."""
+    """Return xxᵀ of x[..., N, D] if there are fewer samples than dimensions, otherwise xᵀx."""
     gram = x @ x.mT if x.shape[-2] < x.shape[-1] else x.mT @ x
     if diagonal == "zero":
         gram.diagonal(dim1=-2, dim2=-1).zero_()
@@ -104,13 +107,13 @@ def smaller_gram(x: Tensor, diagonal: Diagonal = "as it is") -> Tensor:
 
 
 def normalized(x: Tensor, minimum: float = 1e-8) -> Tensor:
-    """x with rows of unit length; a row shorter than `minimum` is divided by it instead."""
+    """Normalise the rows of x to length 1. A row shorter than `minimum` is divided by `minimum`."""
     unit, _ = _Normalize.apply(x, minimum)
     return unit
 
 
 class _Normalize(torch.autograd.Function):
-    """y = x/‖x‖, and the norms: ∂y/∂x takes from a gradient its part along y. A short row is divided by a constant."""
+    """y = x/‖x‖ and the norms. The backward pass removes the part of the gradient along y, except for short rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, minimum: float) -> tuple[Tensor, Tensor]:
@@ -131,13 +134,13 @@ class _Normalize(torch.autograd.Function):
 def by_unit_length(
     by_unit: Tensor | None, by_norms: Tensor | None, unit: Tensor, norms: Tensor, alive: Tensor, dim: int
 ) -> Tensor:
-    """The gradient of x along `dim`, from those of unit = x/norms and of the norms; either may be None for 0.
+    """Return the gradient of x from the gradients of unit = x/norms and of the norms, along `dim`.
 
-    Where not `alive`, the norm was a constant.
+    Either gradient may be None, which means 0. Where `alive` is false, the norm was replaced by a constant.
     """
     by_unit = torch.zeros_like(unit) if by_unit is None else by_unit
     along = (by_unit * unit).sum(dim=dim, keepdim=True)
-    if by_norms is not None:  # of a second derivative, which reads them
+    if by_norms is not None:  # only second derivatives depend on the norms
         along = along - by_norms * norms
     return torch.addcmul(by_unit, unit, along * alive, value=-1) / norms
 
@@ -146,15 +149,16 @@ SQUARINGS = 26
 
 
 def largest_eigenvalue(a: Tensor) -> Tensor:
-    """λ_max of a symmetric positive semi-definite a[D, D], without asking the host; 0 for the zero matrix.
+    """Return λ_max of a symmetric positive semi-definite a[D, D] without a copy to the host. It is 0 for a = 0.
 
-    Power iteration on the matrix itself: M = a^p with p = 2^26 by squaring, and λ ≈ tr(aM)/tr(M). There is no start
-    vector to be unlucky with, and close eigenvalues do no harm: the result is low by at most ln(D)/p of λ_max, 1.2e-7
-    for D = 2048, whatever the gaps (it is a mean with weights λ_i^p, whose entropy is at most ln D).
+    This is power iteration on the matrix: M = a^p with p = 2^26 by repeated squaring, and λ ≈ tr(aM)/tr(M). It does
+    not depend on a start vector or on the gaps between eigenvalues. The result is a mean of the λ_i with weights
+    λ_i^p, whose entropy is at most ln D, so it is too low by at most λ_max · ln(D)/p, which is 1.2e-7 λ_max for
+    D = 2048.
     """
     tiny = torch.finfo(a.dtype).tiny
     power = a
-    # With a trace of 1 the largest eigenvalue is at least 1/D: it can be squared some times before it is scaled again.
+    # If the trace is 1, the largest eigenvalue is at least 1/D, so several squarings are possible between rescalings.
     at_once = int(math.log2(-0.5 * math.log2(tiny) / max(math.log2(a.shape[-1]), 1)))
     for number in range(SQUARINGS):
         if number % at_once == 0:
@@ -163,14 +167,17 @@ def largest_eigenvalue(a: Tensor) -> Tensor:
     return (a * power).sum() / power.trace().clamp_min(tiny)
 
 
-SQUARE_ROOT_RIDGE = 1e-15  # of ‖a‖_F: above float64's rounding of a, whose negative eigenvalues would diverge
+# Relative to ‖a‖_F. It exceeds the rounding error of float64, which could make eigenvalues negative, and the iteration
+# would diverge.
+SQUARE_ROOT_RIDGE = 1e-15
 
 
 def newton_schulz_scales(smallest: float) -> list[float]:
-    """Factors α that bring every number of [smallest, 1] to 1 by x ← αx(3 − (αx)²)/2 (Chen & Chow 2014).
+    """Return factors α for which x ← αx(3 − (αx)²)/2 converges to 1 for all x in [smallest, 1] (Chen & Chow 2014).
 
-    Each keeps [smallest, 1] within [what smallest becomes, 1]; a small x grows by 2.5 a step, without them by 1.5.
-    Above 1.69, near √3, x = 1 would be sent down to where smallest is, and lose its last digits on the way.
+    Each step maps [smallest, 1] into [image of smallest, 1]. A small x grows by a factor of 2.5 per step, and by 1.5
+    without the factors. α is at most 1.69: near √3, x = 1 would be mapped down to the image of `smallest` and lose its
+    last digits.
     """
     scales = []
     while 1 - smallest > 1e-9:
@@ -184,11 +191,11 @@ SQUARE_ROOT_SCALES = newton_schulz_scales(math.sqrt(SQUARE_ROOT_RIDGE))
 
 
 def square_root(a: Tensor) -> Tensor:
-    """a^½ in float64 of a symmetric positive semi-definite a[D, D], without asking the host; a may be singular.
+    """Return a^½ in float64 for a symmetric positive semi-definite a[D, D], without a copy to the host.
 
-    Coupled Newton–Schulz: y → a^½ and z → a^−½ of a/‖a‖_F plus a ridge, which moves no eigenvalue of the root by more
-    than 3.2e-8 √‖a‖_F. A singular `a` must come from float64: rounded to float32 it has negative eigenvalues, and the
-    iteration diverges.
+    This is the coupled Newton–Schulz iteration: y → A^½ and z → A^−½ for A = a/‖a‖_F plus a ridge. The ridge changes
+    each eigenvalue of the root by at most 3.2e-8 √‖a‖_F. `a` may be singular if it was computed in float64. Rounded to
+    float32, a singular matrix can have negative eigenvalues, and the iteration diverges.
     """
     a = a.double()
     norm = a.norm().clamp_min(torch.finfo(a.dtype).tiny)
@@ -201,10 +208,10 @@ def square_root(a: Tensor) -> Tensor:
 
 
 def symmetric_power(a: Tensor, exponent: float) -> Tensor:
-    """a^exponent in float64 of a symmetric positive semi-definite a[D, D]; exponent at least 0, and 0^0 = 1.
+    """Return a^exponent in float64 for a symmetric positive semi-definite a[D, D] and an exponent of at least 0.
 
-    Exponents ½ and 1 do not ask the host. Others take `eigh`, which on CUDA waits for the device; there eigenvalues
-    within rounding of 0 are 0, because a small power would make them visible.
+    0^0 is 1. Exponents ½ and 1 need no copy to the host. Others use `eigh`, which synchronises with a CUDA device, and
+    set eigenvalues within rounding errors of 0 to 0, because a small exponent would magnify them.
     """
     if exponent == 1:
         return a.double()
@@ -218,11 +225,26 @@ def symmetric_power(a: Tensor, exponent: float) -> Tensor:
 def newton_root(
     function: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, lower: Tensor, upper: Tensor, iterations: int
 ) -> Tensor:
-    """The root in [lower, upper] of a function, elementwise, that gives its value and slope; no host decision.
+    """Find the root of a function elementwise by Newton's method, without a copy to the host.
 
-    Where it is concave and rises from start ≤ root (or is convex and falls), steps never pass the root, and
-    |value · slope| falls by 4 or more with each: that bounds the iterations. The root is differentiable in whatever
-    the function's value depends on.
+    If the function is increasing and concave, or decreasing and convex, and start ≤ root, no step passes the root. Each
+    step then reduces |value · slope| by a factor of at least 4, which bounds the number of iterations.
+
+    Parameters
+    ----------
+    function
+        Returns the value and the slope at a point.
+    start
+        The first point.
+    lower, upper
+        The bounds of the root.
+    iterations
+        The number of steps.
+
+    Returns
+    -------
+    Tensor
+        The root. It is differentiable with respect to all tensors on which the function's value depends.
     """
     root = start
     with torch.no_grad():
@@ -234,27 +256,28 @@ def newton_root(
 
 
 def simplex_projection(x: Tensor) -> Tensor:
-    """The nearest point to each row of x[..., K] with entries of at least 0 and sum 1: max(x − θ, 0); −∞ gives 0."""
-    x = x - x.detach().amax(dim=-1, keepdim=True)  # the same projection, with sums that stay small
+    """Project each row of x[..., K] onto the simplex (entries of at least 0 and sum 1): max(x − θ, 0). −∞ becomes 0."""
+    x = x - x.detach().amax(dim=-1, keepdim=True)  # does not change the projection, and keeps the sums small
     with torch.no_grad():
         ordered = x.sort(dim=-1, descending=True).values
         thresholds = (ordered.cumsum(dim=-1) - 1) / torch.arange(1, x.shape[-1] + 1, device=x.device)
         positive = (ordered > thresholds).sum(dim=-1, keepdim=True)
-        # None is positive where there is NaN, which flows on.
+        # For a row with NaN, `positive` is 0. The clamp keeps the index valid, and the result is NaN.
         kept = x > thresholds.gather(-1, (positive - 1).clamp_min(0))
     theta = (torch.where(kept, x, 0).sum(dim=-1, keepdim=True) - 1) / kept.sum(dim=-1, keepdim=True)
     return (x - theta).clamp_min(0)
 
 
 def double(x: Tensor) -> Tensor:
-    """x in float64, or in float32 on a device that has nothing wider (MPS)."""
+    """Convert x to float64, or to float32 on MPS, which does not support float64."""
     return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
 
 
 def cholesky(a: Tensor, smallest: float = 0.0) -> Tensor:
-    """Lower L with LLᵀ = a[..., D, D] symmetric and positive semi-definite, without asking the host; a may be singular.
+    """Return the lower L with LLᵀ = a for a symmetric positive semi-definite a[..., D, D], without a copy to the host.
 
-    Rounding's share of the trace, and `smallest`, are added to the diagonal, so that no pivot is negative.
+    `a` may be singular: `smallest` and a rounding error of the trace are added to the diagonal, so that no pivot is
+    negative.
     """
     trace = a.diagonal(dim1=-2, dim2=-1).sum(dim=-1).detach()
     added = torch.finfo(a.dtype).eps * trace + smallest
@@ -266,9 +289,10 @@ SMALLEST_VARIANCE = 1e-16
 
 
 def whitened(x: Tensor, shrinkage: float = 0.0) -> Tensor:
-    """L⁻¹(x − mean) for the rows of x[..., N, D], LLᵀ = (1 − shrinkage) covariance + shrinkage · I.
+    """Whiten the rows of x[..., N, D]: L⁻¹(x − mean) with LLᵀ = (1 − shrinkage) covariance + shrinkage · I.
 
-    Solved in float64. Without shrinkage the result has covariance I, in as many dimensions as x has variance in.
+    The computation is in float64. Without shrinkage, the covariance of the result is I on the dimensions in which x has
+    variance.
     """
     wide = centred(double(x))
     variances = wide.mT @ wide / max(x.shape[-2] - 1, 1)
@@ -281,10 +305,11 @@ POLAR_SCALES = [*newton_schulz_scales(1e-8), 1.0]
 
 
 def polar_factor(a: Tensor) -> Tensor:
-    """UVᵀ of a[M, N] = U diag(σ) Vᵀ, over the σ > 0, without asking the host and without an SVD.
+    """Return UVᵀ of a[M, N] = U diag(σ) Vᵀ over the σ > 0, without an SVD and without a copy to the host.
 
-    Newton–Schulz in float64: σ above 1e-8 ‖a‖_F go to 1, those of rounding (1e-16) stay near 0. It is the gradient of
-    the nuclear norm Σσ = tr(aᵀ polar_factor(a)), its subgradient of least norm where some σ are 0; equal σ do no harm.
+    This is the Newton–Schulz iteration in float64. Values σ above 1e-8 ‖a‖_F converge to 1, and those at the level of
+    rounding errors (1e-16) stay near 0. The result is the gradient of the nuclear norm Σσ = tr(aᵀ polar_factor(a)), or
+    its subgradient of least norm if some σ are 0. Repeated σ are no problem.
     """
     wide = double(a) if a.shape[0] <= a.shape[1] else double(a).mT
     x = wide / wide.norm().clamp_min(torch.finfo(wide.dtype).tiny)
@@ -294,11 +319,24 @@ def polar_factor(a: Tensor) -> Tensor:
 
 
 def sinkhorn(scores: Tensor, iterations: int, weights: Tensor | None = None) -> Tensor:
-    """Shares of rows in columns from scores[..., B, P] by Sinkhorn–Knopp: rows of sum 1, columns of nearly equal sums.
+    """Assign rows to columns by the Sinkhorn–Knopp algorithm: rows sum to 1, and column sums are nearly equal.
 
-    Each iteration, of which there is at least one, gives every column the same sum, then every row the sum 1. The first
-    is in logarithms, so nothing overflows; after it no column of P has a sum below 1/P, and shares are divided as they
-    are. `weights`[B], 0 or about 1, say how much a row counts in the columns' sums; one of weight 0 touches no other.
+    Each iteration scales all columns to the same sum and then all rows to sum 1. The first iteration uses logarithms,
+    so that it cannot overflow. After it, no column has a sum below 1/P, and later iterations divide directly.
+
+    Parameters
+    ----------
+    scores
+        The logarithms of the unscaled assignments, [..., B, P].
+    iterations
+        The number of iterations, at least 1.
+    weights
+        The weight of each row in the column sums, [B], 0 or about 1. A row of weight 0 does not affect other rows.
+
+    Returns
+    -------
+    Tensor
+        The assignments, [..., B, P].
     """
     counted = scores if weights is None else scores + weights.to(scores.dtype).log()[:, None]
     shares = (scores - counted.logsumexp(dim=-2, keepdim=True)).softmax(dim=-1)
@@ -310,11 +348,12 @@ def sinkhorn(scores: Tensor, iterations: int, weights: Tensor | None = None) -> 
 
 
 def running_moments(x: Tensor, covariance: Tensor, mean: Tensor, momentum: float) -> tuple[Tensor, Tensor]:
-    """Covariance [..., D, D] and mean [..., D], moved by the batch x[..., N, D]: m·old + (1−m)·batch.
+    """Update a running covariance [..., D, D] and mean [..., D] by the batch x[..., N, D]: m·old + (1−m)·batch.
 
-    The batch's covariance is about the new mean, and over N, as CorInfoMax has it. In the dtype of the old ones.
+    As in CorInfoMax, the covariance of the batch is centred at the new mean and divided by N. The dtype is that of the
+    old covariance.
     """
     x = x.to(covariance.dtype)
     mean = momentum * mean + (1 - momentum) * x.mean(dim=-2)
-    apart = x - mean[..., None, :]
-    return momentum * covariance + (1 - momentum) * (apart.mT @ apart) / x.shape[-2], mean
+    deviations = x - mean[..., None, :]
+    return momentum * covariance + (1 - momentum) * (deviations.mT @ deviations) / x.shape[-2], mean

@@ -1,4 +1,4 @@
-"""How many digits: what `precision` means on a device."""
+"""Numerical precision: the meaning of the key `precision` on each device."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -12,19 +12,19 @@ def uses_bf16(precision: str, device: torch.device) -> bool:
 
 
 def computes_bf16(device: torch.device) -> bool:
-    """Whether a CPU's library has products in bfloat16, not whether they are faster; others use them anyway."""
+    """Whether a CPU supports bfloat16 matrix products in oneDNN, which says nothing about their speed."""
     return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def autocast_of(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
     bf16 = uses_bf16(precision, device)
-    # Off, where it is not wanted: the caller's may be on.
+    # Without bf16, autocast is disabled explicitly, because the caller may have enabled it.
     return lambda: torch.autocast(device.type, dtype=torch.bfloat16 if bf16 else None, enabled=bf16)
 
 
 @contextmanager
 def own_modes() -> Iterator[None]:
-    """Leave the caller's autocast and inference mode, in which nothing can be trained as it should."""
+    """Disable the caller's autocast and inference mode, in which training does not work correctly."""
     with ExitStack() as modes:
         modes.enter_context(torch.inference_mode(False))
         for kind in ("cpu", "cuda", "mps"):
@@ -35,7 +35,7 @@ def own_modes() -> Iterator[None]:
 
 @contextmanager
 def tf32_products(allowed: bool) -> Iterator[None]:
-    """float32 matrix products on CUDA with 11 bits of each factor: three more than embeddings in bfloat16 have."""
+    """Allow TF32 for float32 matrix products on CUDA: factors have 11 significant bits, 3 more than bfloat16."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = before or allowed
     try:

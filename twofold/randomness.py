@@ -1,6 +1,7 @@
-"""torch's own generator: seeded where weights are drawn, and left to the caller as it was.
+"""Seed torch's random generator for initial weights, and restore the caller's state afterwards.
 
-Twofold draws by hashes of a counter (`counter.py`). torch's layers and a user's modules draw from this generator.
+Twofold itself uses counter-based random numbers (`counter.py`). torch's layers and modules of a user draw from torch's
+generator.
 """
 
 import threading
@@ -9,13 +10,13 @@ from contextlib import contextmanager
 
 import torch
 
-# torch's layers draw from one generator for all threads; a method's function may load an encoder while it is built.
+# All threads share torch's generator. The lock is reentrant, because building a method may load an encoder.
 _one_at_a_time = threading.RLock()
 
 
 @contextmanager
 def own_randomness() -> Iterator[None]:
-    """Leave torch's generator to the caller as it was."""
+    """Restore the state of torch's generator at the end of the block."""
     state = torch.get_rng_state()
     try:
         yield
@@ -25,7 +26,8 @@ def own_randomness() -> Iterator[None]:
 
 
 def seed_all(seed: int, device: torch.device) -> None:
-    # torch.manual_seed goes through all kinds of devices, and notes where it was called from for those not in use.
+    # On a CPU, seed only its generator: torch.manual_seed visits all types of devices and stores a stack trace for each
+    # that is not initialised.
     generator = torch.default_generator if device.type == "cpu" else torch
     with _one_at_a_time:
         generator.manual_seed(seed)
@@ -33,7 +35,7 @@ def seed_all(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Initial weights that follow from the seed; torch's generator is left as it was."""
+    """Seed torch's generator for the block, and restore its state at the end."""
     with _one_at_a_time, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield

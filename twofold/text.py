@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Format numbers, sizes and durations for messages."""
 
 
 def plural(count: int, word: str) -> str:
@@ -16,13 +16,13 @@ def rough_duration(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """52 s, 3 min 20 s, 2 h 5 min."""
+    """Format a duration, for example as 52 s, 3 min 20 s or 2 h 5 min."""
     if seconds < 10:
         return f"{seconds:.2g} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min" + (f" {rounded % 60} s" if rounded % 60 else "")
     minutes = round(seconds / 60)
     return f"{minutes // 60:,} h" + (f" {minutes % 60} min" if minutes % 60 else "")

@@ -1,7 +1,8 @@
-"""Frozen records that pass between layers, and how to tell what a value is without importing its library.
+"""Frozen data classes that pass between layers, and a type check that does not import the library of a type.
 
-N samples, V views of each, C channels, H height, W width, K feature dimension, D embedding dimension. Where there are
-small crops beside the views, V is the number of both, and T that of the views alone, which come first; else T = V.
+In shapes, N is the number of samples, V the number of views of each, C the number of channels, H the height, W the
+width, K the width of the features, and D the width of the embeddings. T is the number of full-size views. If there are
+also small crops, they follow the full-size views, and V counts both; otherwise T = V.
 """
 
 from __future__ import annotations
@@ -17,35 +18,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """What the loader hands to the trainer: pixels as stored, and who they are."""
+    """A batch from the loader: stored pixels, and the identity of each sample."""
 
     images: Tensor  # uint8 [N, C, H, W]
-    index: Tensor  # int64 [N], the sample's stable number in its source
-    position: Tensor  # int64 [N], its place in the global batch: what random draws are keyed by
+    index: Tensor  # int64 [N], the stable index of each sample in its source
+    position: Tensor  # int64 [N], the position of each sample in the global batch, from which random draws are derived
     labels: Tensor | None  # int64 [N]
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What the network made of the views; an objective reads what it needs."""
+    """The outputs of the networks for the views of a batch. An objective uses those that it needs."""
 
-    features: Tensor  # [V, N, K] encoder output
-    z: Tensor  # [V, N, D] projector output
-    index: Tensor  # int64 [N], the samples' stable numbers
-    prediction: Tensor | None = None  # [V, N, D] predictor output
-    target: Tensor | None = None  # [T, N, D] teacher's projector output, without gradient
+    features: Tensor  # [V, N, K], the encoder's output
+    z: Tensor  # [V, N, D], the projector's output
+    index: Tensor  # int64 [N], the stable index of each sample
+    prediction: Tensor | None = None  # [V, N, D], the predictor's output
+    target: Tensor | None = None  # [T, N, D], the output of the teacher's projector, without gradient
 
 
 @dataclass(frozen=True)
 class LossTerms:
-    """`total` is minimised; `terms` are its named parts as they enter the total, for curves and messages."""
+    """The minimised loss `total`, and its named `terms`, weighted as in the total, for curves and messages."""
 
     total: Tensor
     terms: Mapping[str, Tensor]
 
 
 def is_of(value: Any, library: str, *names: str) -> bool:
-    """Whether `value` has one of these types of torch or numpy. As long as nobody has imported the library, no value
-    has, and it need not be imported to know that."""
+    """Whether `value` has one of these types of a library.
+
+    This does not import the library: as long as no one has imported it, no value can have its types.
+    """
     types = (getattr(sys.modules.get(library), name, None) for name in names)
     return isinstance(value, tuple(each for each in types if each is not None))

@@ -1,12 +1,14 @@
-"""Turn the Markdown that docstrings use into reStructuredText, which autodoc expects.
+"""Turn what the code says about itself into reStructuredText, which autodoc expects.
 
-Docstrings have `code` in single backticks, and formulas in plain text such as z*, |x| or x_. Single backticks become
-literals, and the characters that reStructuredText would take for markup are escaped. Examples and indented blocks after
-`::` stay as they are.
+The comment at the end of a dataclass field becomes its description. Docstrings have `code` in single backticks, and
+formulas in plain text such as z*, |x| or x_. Single backticks become literals, and the characters that reStructuredText
+would take for markup are escaped. Examples and indented blocks after `::` stay as they are.
 """
 
+import inspect
 import re
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -52,10 +54,28 @@ def converted(lines: Sequence[str]) -> Iterator[str]:
     yield from escape("\n".join(paragraph)).split("\n") if paragraph else ()
 
 
+def describe_field(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
+    """Describe a field without a docstring by the comment at the end of its line."""
+    if what == "attribute" and not any(lines):
+        owner, _, field = name.rpartition(".")
+        try:
+            source = inspect.getsource(look_up(owner))
+        except (AttributeError, OSError, TypeError):
+            return
+        found = re.search(rf"^    {field}: .*  # (?!noqa|type:)(.+)$", source, re.MULTILINE)
+        lines[:] = [found.group(1)] if found else []
+
+
+def look_up(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
+
+
 def convert(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
     lines[:] = converted(lines)
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("autodoc-process-docstring", describe_field, priority=90)
     app.connect("autodoc-process-docstring", convert, priority=100)  # before napoleon reads the sections
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -146,6 +146,9 @@ WITHOUT_ENTRY = {
     "twofold.methods": {"CATALOG", "relations", "refuse_keys_of_others", "refuse_unregistered", "schema_of_run"},
 }
 
+# Signature and options of names for which the usual ones would be too long: a key of a run is a field of Config.
+NOTATION = {"twofold.Config": ("(**keys)", ["   :members: scaled_lr"])}
+
 INTRODUCTION = """# Python API
 
 `twofold.__version__` is the version. The functions that read paths accept text and `pathlib.Path`.
@@ -170,22 +173,21 @@ def text_of(page: Page) -> str:
 def directives(module: str, names: Iterable[str]) -> list[str]:
     lines = []
     for name in names:
-        lines += [f".. {directive(module, name)}:: {module}.{name}", *options(module, name), ""]
+        signature, options = NOTATION.get(f"{module}.{name}") or ("", options_for(look_up(module, name)))
+        lines += [f".. {directive_for(look_up(module, name))}:: {module}.{name}{signature}", *options, ""]
     return lines
 
 
-def directive(module: str, name: str) -> str:
-    value = look_up(module, name)
+def directive_for(value: object) -> str:
     if inspect.isclass(value):
         return "autoexception" if issubclass(value, BaseException) else "autoclass"
     return "autofunction" if inspect.isfunction(value) else "autodata"
 
 
-def options(module: str, name: str) -> list[str]:
-    value = look_up(module, name)
-    if inspect.isclass(value) and not issubclass(value, BaseException):
-        return ["   :members:"]
-    return [] if inspect.isfunction(value) or inspect.isclass(value) else ["   :no-value:"]
+def options_for(value: object) -> list[str]:
+    if inspect.isfunction(value) or (inspect.isclass(value) and issubclass(value, BaseException)):
+        return []
+    return ["   :members:", "   :undoc-members:"] if inspect.isclass(value) else ["   :no-value:"]
 
 
 def look_up(module: str, name: str) -> object:

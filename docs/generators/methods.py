@@ -44,10 +44,9 @@ def families() -> str:
 def page(entry: Entry) -> str:
     parameters = resolve(schema(entry.name), {}).parameters
     recipe = entry.recipe_for(parameters)
-    lines = [f"# {entry.name}", "", f"{entry.summary} {entry.choose}", ""]
+    lines = [f"# {entry.name}", "", *facts(entry), ""]
     lines += block([f"twofold pretrain photos/ --method {entry.name}"])
     lines += ["", "## Objective", "", *formula(entry), ""]
-    lines += [*facts(entry), ""]
     lines += ["## Keys of this method", "", *key_table(parameter_keys(entry.build).values(), with_targets=False), ""]
     lines += ["## Recipe", "", "The method sets these defaults of other [keys](../configuration.md):", ""]
     lines += [*table(["key", "default"], settings(recipe)), ""]
@@ -57,13 +56,16 @@ def page(entry: Entry) -> str:
 
 
 def facts(entry: Entry) -> list[str]:
-    lines = [
-        f"- **Paper**: {entry.paper}",
-        f"- **Source of the defaults**: {entry.source}",
-        f"- **State besides the weights**: {entry.state}",
-        f"- **Memory of the objective in a step**: {entry.memory}",
-    ]
-    return [line.replace("](", "](/") for line in lines]  # links are relative to docs/
+    texts = {
+        "What it does": entry.summary,
+        "When to use it": entry.choose,
+        "Paper": entry.paper,
+        "Source of the defaults": entry.source,
+        "State besides the weights": entry.state,
+        "Memory of the objective in a step": entry.memory,
+    }
+    # Links in these texts are relative to docs/.
+    return [f"- **{title}**: {text.replace('](', '](/')}" for title, text in texts.items()]
 
 
 def formula(entry: Entry) -> list[str]:

@@ -32,7 +32,7 @@ def test_cosine_without_stop_gradient_loses_rank(tmp_path: Path) -> None:
     run = trained("byol", tmp_path / "run", **common)
     assert run.metrics[-1]["effective_rank"] < 0.5 * run.metrics[0]["effective_rank"]
     verdict = run.results["verdict"]
-    assert "point the same way" in verdict["sentence"]
+    assert "point in the same direction" in verdict["sentence"]
     assert f"warning  {verdict['sentence'].split(' since')[0]}" in (run.path / "log.txt").read_text()
 
 

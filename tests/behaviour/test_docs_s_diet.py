@@ -1,18 +1,18 @@
-"""The experiments named in docs/s-diet.md are commands that the program understands; they are too long to run here."""
+"""The commands of the S-DIET page configure a run. They are too long to execute here."""
 
-import re
 import shlex
-from pathlib import Path
 
 import pytest
+from pages import DOCS, inline_commands
 
 from twofold.config import resolve
 from twofold.data.registry import NAMED_SETS
 from twofold.keys import parse_overrides
 from twofold.methods import schema
 
-PAGE = Path(__file__).parents[2] / "docs" / "s-diet.md"
-COMMANDS = re.findall(r"`twofold pretrain (.*?)`", PAGE.read_text())
+PAGE = DOCS / "how-to" / "run-the-s-diet-experiments.md"
+PRETRAIN = "twofold pretrain "
+COMMANDS = [words.removeprefix(PRETRAIN) for words in inline_commands(PAGE) if words.startswith(PRETRAIN)]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

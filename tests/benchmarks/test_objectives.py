@@ -1,4 +1,4 @@
-"""The benchmark of objectives, on tiny sizes and without lightly."""
+"""The benchmark of objectives, on small sizes and without lightly."""
 
 import importlib
 import json
@@ -28,7 +28,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("benchmarks.measure")
 
 
-def test_it_runs_and_keeps_its_numbers(benchmark: ModuleType, tmp_path: Path) -> None:
+def test_the_benchmark_runs_and_writes_its_numbers(benchmark: ModuleType, tmp_path: Path) -> None:
     out = tmp_path / "new" / "result.json"
     command = [
         "-m",
@@ -66,35 +66,35 @@ def test_it_runs_and_keeps_its_numbers(benchmark: ModuleType, tmp_path: Path) ->
 
 def test_every_objective_of_the_catalog_is_measured(benchmark: ModuleType) -> None:
     used = {name for file in CATALOG.glob("*.py") for name in re.findall(r"objectives\.(\w+)\(", file.read_text())}
-    used -= {"importance", "family"}  # parts of alpha_cl and contrastive, which are measured
+    used -= {"importance", "family"}  # parts of alpha_cl and contrastive, which are measured instead
     assert len(used) > 10
     assert used <= {re.split(r"\W", case.name)[0] for case in benchmark.CASES}
 
 
-def test_nothing_builds_a_tensor_of_samples_by_samples_by_dimensions(benchmark: ModuleType) -> None:
+def test_no_objective_allocates_a_tensor_of_samples_x_samples_x_dimensions(benchmark: ModuleType) -> None:
     for N, D in [(64, 512), (256, 128)]:
         z = benchmark.embeddings(N, D, "cpu")
         for case in benchmark.CASES:
             if case.multiple is None or N % (case.multiple * D) == 0:
                 row = benchmark.row(case, z, 0.0, with_lightly=False)
-                # CorInfoMax has D×D matrices in float64 for each view, which are more where D is much above N.
+                # CorInfoMax has D × D matrices in float64 for each view, which are larger if D is much larger than N.
                 matrices = 8 * 2 * D * D * 8 if case.name == "corinfomax" else 0
                 assert row["ours"]["peak_mib"] < max(N * N * D * 4, matrices) / 2**20, case.name
 
 
-def test_memory_is_the_peak_and_not_the_sum(measuring: ModuleType) -> None:
+def test_memory_is_the_peak_not_the_sum(measuring: ModuleType) -> None:
     z = torch.ones(2**18, requires_grad=True)  # 1 MiB
 
-    def four_of_which_two_at_a_time(z: Tensor) -> Tensor:
+    def four_tensors_two_at_a_time(z: Tensor) -> Tensor:
         for step in (1, 2):
             held = z.detach() + step, z.detach() - step
             del held
-        return z.sum()  # whose gradient is one number, expanded
+        return z.sum()  # its gradient is a single number, expanded
 
-    assert measuring.peak_mib(four_of_which_two_at_a_time, z) == pytest.approx(2, abs=0.01)
+    assert measuring.peak_mib(four_tensors_two_at_a_time, z) == pytest.approx(2, abs=0.01)
 
 
-def test_out_of_memory_is_a_result(measuring: ModuleType) -> None:
+def test_out_of_memory_is_recorded_as_a_result(measuring: ModuleType) -> None:
     def too_large(_: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -110,7 +110,7 @@ def test_out_of_memory_is_a_result(measuring: ModuleType) -> None:
         measuring.measure({"ours": lambda: broken}, z, 0.0)
 
 
-def test_slower_means_by_more_than_the_spread(measuring: ModuleType) -> None:
+def test_slower_means_that_the_intervals_do_not_overlap(measuring: ModuleType) -> None:
     def around(lower: float, upper: float) -> object:
         return measuring.Measured(0.1, (lower + upper) / 2, lower, upper, 5, 0.0)
 

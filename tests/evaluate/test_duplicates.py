@@ -1,4 +1,4 @@
-"""Groups of near-identical features: against all pairs compared in numpy."""
+"""Groups of near-duplicates, compared with a search of all pairs in numpy."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from twofold.runs.preprocess import Preprocess
 
 
 def reference(features: np.ndarray, threshold: float) -> list[tuple[int, ...]]:
-    """The connected components, by breadth-first search through the whole matrix of cosines."""
+    """Return the connected components by breadth-first search in the full matrix of cosines."""
     centred = features - features.mean(0)
     values, vectors = np.linalg.eigh(np.cov(centred.T, bias=True))
     n, K = features.shape
@@ -35,7 +35,7 @@ def reference(features: np.ndarray, threshold: float) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("block", [7, 64, 1000])
 @pytest.mark.parametrize("n, K", [(150, 6), (40, 60)], ids=["n > K", "n < K"])
-def test_groups_are_the_components_of_all_links(n: int, K: int, block: int) -> None:
+def test_groups_are_the_connected_components(n: int, K: int, block: int) -> None:
     generator = np.random.default_rng(0)
     features = generator.normal(size=(n, K)) * np.linspace(0.2, 3, K) + 5
     features[n // 2 :: 3] = features[: len(features[n // 2 :: 3])] + 0.02 * generator.normal(
@@ -48,8 +48,8 @@ def test_groups_are_the_components_of_all_links(n: int, K: int, block: int) -> N
     assert all(0.9 <= similarity <= 1 for group in found for similarity in group.similarities)
 
 
-def test_a_chain_of_links_is_one_group_however_it_is_cut_into_blocks() -> None:
-    """Neighbours on an arc are similar, its ends are not; row numbers are in no order along it."""
+def test_a_chain_of_links_is_one_group_for_every_block_size() -> None:
+    """Neighbours on a circle are similar, opposite points are not. Row numbers are shuffled along it."""
     order = np.random.default_rng(0).permutation(60)
     angle = torch.from_numpy(np.argsort(order)) * (2 * np.pi / 60)
     circle = torch.stack([angle.cos(), angle.sin()], dim=1).float()
@@ -60,7 +60,7 @@ def test_a_chain_of_links_is_one_group_however_it_is_cut_into_blocks() -> None:
     assert near_duplicates(circle, 0.999) == []
 
 
-def test_pairs_are_all_pairs_once() -> None:
+def test_every_pair_is_found_once() -> None:
     rows = torch.nn.functional.normalize(torch.randn(50, 3), dim=1)
     expected = {(i, j) for i in range(50) for j in range(i + 1, 50) if float(rows[i] @ rows[j]) >= 0.8}
     done: list[tuple[int, int]] = []
@@ -88,17 +88,17 @@ def test_features_that_are_all_equal_are_one_group() -> None:
     "features, threshold, message",
     [
         (torch.zeros(1, 4), 0.9, "at least two"),
-        (torch.tensor([[1.0, float("nan")], [0, 1]]), 0.9, "not finite"),
+        (torch.tensor([[1.0, float("nan")], [0, 1]]), 0.9, "NaN or infinite"),
         (torch.randn(4, 2), 0.0, "threshold=0"),
         (torch.randn(4, 2), 1.5, "threshold=1.5"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(features: torch.Tensor, threshold: float, message: str) -> None:
+def test_invalid_features_and_thresholds_are_refused(features: torch.Tensor, threshold: float, message: str) -> None:
     with pytest.raises(TwofoldError, match=message):
         near_duplicates(features, threshold)
 
 
-def test_levelled_images_do_not_show_brightness_or_contrast() -> None:
+def test_levelled_images_do_not_depend_on_brightness_or_contrast() -> None:
     pixels = torch.rand(3, 3, 5, 5)
     torch.testing.assert_close(levelled(0.6 * pixels + 0.2), levelled(pixels))
     flat = torch.tensor([0.0, 0.3, 1.0]).view(3, 1, 1, 1).expand(3, 1, 4, 4)
@@ -106,7 +106,7 @@ def test_levelled_images_do_not_show_brightness_or_contrast() -> None:
 
 
 @pytest.mark.parametrize("n, K", [(12, 48), (200, 8)])
-def test_few_images_are_whitened_with_care(n: int, K: int) -> None:
+def test_few_images_are_whitened_with_a_larger_ridge(n: int, K: int) -> None:
     torch.manual_seed(0)
     features = torch.randn(n, K) * torch.linspace(0.1, 3, K)
     x = (features - features.mean(0)).double()
@@ -128,13 +128,13 @@ def test_no_similarity_is_above_1() -> None:
 
 
 @pytest.mark.parametrize("K", [3, 64, 2048])
-def test_threshold_1_finds_all_exact_copies_and_nothing_else(K: int) -> None:
+def test_threshold_1_finds_exactly_the_copies(K: int) -> None:
     features = torch.randn(300, K, generator=torch.Generator().manual_seed(0))
     groups = near_duplicates(features.repeat(2, 1), 1.0)
     assert sorted(group.rows for group in groups) == [(row, row + 300) for row in range(300)]
 
 
-def test_a_grey_image_stays_grey_when_it_is_levelled() -> None:
+def test_a_levelled_grey_image_stays_grey() -> None:
     preprocess = Preprocess(4, 3, [0.2, 0.5, 0.8], [0.1, 0.2, 0.3])
     grey = torch.randint(0, 256, (5, 1, 4, 4), dtype=torch.uint8).expand(-1, 3, -1, -1).contiguous()
     mean, std = preprocess.mean.view(-1, 1, 1), preprocess.std.view(-1, 1, 1)

@@ -1,4 +1,4 @@
-"""Features: against an encoder written out in formulas, and of every kind of encoder that can be opened."""
+"""Features, compared with an encoder written as formulas, and every kind of encoder that can be opened."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -67,7 +67,7 @@ def test_features_are_those_of_the_frozen_encoder(network: nn.Module, batch_size
     torch.testing.assert_close(features, reference(network, store.images))
 
 
-def test_blocks_are_the_same_features_as_arrays(network: nn.Module) -> None:
+def test_blocks_contain_the_same_features_as_arrays(network: nn.Module) -> None:
     store = Images(520)
     encoder = Encoder(network, scaled, CPU)
     blocks = list(encoder.blocks(store))
@@ -76,7 +76,7 @@ def test_blocks_are_the_same_features_as_arrays(network: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("name", ["conv", "resnet18"])
-def test_our_networks_get_images_in_channels_last_format(name: str) -> None:
+def test_encoders_of_twofold_use_channels_last(name: str) -> None:
     network, seen = build_encoder(name, channels=3, stem="small", image_size=8), []
     network.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     store = Images(5)
@@ -86,7 +86,7 @@ def test_our_networks_get_images_in_channels_last_format(name: str) -> None:
         torch.testing.assert_close(features, network.eval()(scaled(store.images)), rtol=1e-4, atol=1e-6)
 
 
-def test_other_networks_get_images_as_they_are() -> None:
+def test_other_networks_use_contiguous_images() -> None:
     class Views(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.view(len(x), -1)
@@ -95,7 +95,7 @@ def test_other_networks_get_images_as_they_are() -> None:
     torch.testing.assert_close(Encoder(Views(), scaled, CPU).features(store), scaled(store.images).flatten(1))
 
 
-def test_the_network_is_left_as_it_was(network: nn.Module) -> None:
+def test_features_do_not_change_the_network(network: nn.Module) -> None:
     network.train()
     network[1].eval()  # a frozen BatchNorm inside a network in training
     before = {name: value.clone() for name, value in network.state_dict().items()}
@@ -118,7 +118,7 @@ def test_mode_is_restored_after_an_error(network: nn.Module) -> None:
     assert network[1].training
 
 
-def test_autocast_surrounds_the_forward_pass_alone(network: nn.Module) -> None:
+def test_autocast_applies_to_the_forward_pass_only(network: nn.Module) -> None:
     entered = []
 
     @contextmanager
@@ -155,10 +155,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> twofold.Run:
 
 
 def no_images() -> Source:
-    raise AssertionError("this encoder says how it is fed")
+    raise AssertionError("this encoder has its own preprocessing")
 
 
-def test_runs_compute_in_their_own_precision_and_others_as_the_caller_does(run: twofold.Run) -> None:
+def test_runs_use_their_own_precision_and_others_that_of_the_caller(run: twofold.Run) -> None:
     pixels = torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     module = twofold.load_encoder(run)
     with torch.no_grad():
@@ -194,9 +194,11 @@ def test_an_encoder_without_preprocessing_normalises_by_the_statistics_of_its_im
     assert again.preprocess.mean.item() == pytest.approx(pixels.mean(), rel=1e-5)
 
 
-def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     for what in ("nowhere", tmp_path / "notes.txt", tmp_path / "nowhere.safetensors"):
         assert not is_encoder(what)
-        with pytest.raises(TwofoldError, match=r"is no encoder: give a run folder, a \.safetensors file, or timm:NAME"):
+        with pytest.raises(
+            TwofoldError, match=r"is not an encoder; give a run folder, a \.safetensors file or timm:NAME"
+        ):
             open_encoder(what, no_images)

@@ -1,3 +1,5 @@
+"""Raw pixels as features, compared with numpy."""
+
 import numpy as np
 import pytest
 import torch
@@ -22,7 +24,7 @@ class Images:
 
 
 @pytest.mark.parametrize("batch_size", [2, 256])
-def test_pixels_of_small_images_are_the_images(batch_size):
+def test_small_images_keep_all_pixels(batch_size):
     store = Images(5, channels=2, height=7, width=32)
     expected = store.images.numpy().reshape(5, -1).astype(np.float64) / 255
     result = pixels(store, batch_size=batch_size)
@@ -30,7 +32,7 @@ def test_pixels_of_small_images_are_the_images(batch_size):
     np.testing.assert_allclose(result.numpy(), expected, atol=1e-7)
 
 
-def test_pixels_of_large_images_are_averaged_to_32():
+def test_large_images_are_averaged_to_32_pixels():
     store = Images(3, channels=3, height=64, width=128)
     blocks = store.images.numpy().astype(np.float64).reshape(3, 3, 32, 2, 32, 4) / 255
     np.testing.assert_allclose(pixels(store).numpy(), blocks.mean((3, 5)).reshape(3, -1), atol=1e-6)

@@ -1,3 +1,5 @@
+"""Measures without labels, compared with numpy, SciPy and known values."""
+
 import math
 
 import numpy as np
@@ -40,7 +42,7 @@ def test_measures_of_embeddings_agree_with_their_singular_values():
 def test_eigenvalues_are_descending_float64_and_never_negative():
     z = torch.randn(6, 40, generator=torch.Generator().manual_seed(0))
     covariance = (z.T @ z).requires_grad_()
-    assert torch.linalg.eigvalsh(covariance.double()).min() < 0  # rounding of a matrix of rank 6
+    assert torch.linalg.eigvalsh(covariance.double()).min() < 0  # rounding errors of a matrix of rank 6
     spectrum = eigenvalues(covariance)
     assert spectrum.dtype == torch.float64
     assert not spectrum.requires_grad
@@ -81,7 +83,7 @@ def test_complete_collapse():
     assert condition_number(spectrum) == math.inf
 
 
-def test_condition_number_counts_from_one_and_stops_at_the_last():
+def test_condition_number_counts_k_from_1_and_limits_it_to_the_last():
     spectrum = 2.0 ** -torch.arange(20)
     assert condition_number(spectrum) == 2**13
     assert condition_number(spectrum, k=1) == 1
@@ -95,7 +97,7 @@ def test_scale_of_the_embeddings_does_not_matter(measure):
     assert measure(1e-9 * spectrum) == pytest.approx(measure(spectrum), rel=1e-12)
 
 
-def test_learnt_features_are_singular_values_above_a_tenth_of_the_largest():
+def test_dimensions_above_counts_singular_values_above_a_tenth_of_the_largest():
     singular = torch.tensor([5.0, 2.0, 0.51, 0.49, 0.0], dtype=torch.float64)
     assert dimensions_above(singular**2) == 3
     assert dimensions_above(singular**2, share=0.3) == 2
@@ -106,7 +108,9 @@ def test_learnt_features_are_singular_values_above_a_tenth_of_the_largest():
 def test_an_eigenvalue_saturates_when_it_stays_near_its_last_value():
     steps = [1, 2, 4, 8, 16, 32]
     assert saturation_step(steps, [0.0, 0.2, 0.89, 0.91, 0.95, 1.0]) == 8
-    assert saturation_step(steps, [1.5, 0.95, 0.5, 0.91, 0.95, 1.0]) == 8  # it was there before, and left
+    assert (
+        saturation_step(steps, [1.5, 0.95, 0.5, 0.91, 0.95, 1.0]) == 8
+    )  # it was above the limit earlier, but fell again
     assert saturation_step(steps, [1.0] * 6) == 1
     assert saturation_step(steps, [0.0] * 5 + [1.0]) == 32
     assert saturation_step(steps, [0.0, 0.2, 0.45, 0.6, 0.7, 1.0], share=0.4) == 4
@@ -126,7 +130,7 @@ def test_a_predictor_with_the_eigenvectors_of_the_correlation_is_aligned():
         np.testing.assert_allclose(values, spectrum, rtol=1e-12)
 
 
-def test_a_predictor_that_turns_an_eigenvector_is_not_aligned_with_it():
+def test_a_predictor_that_rotates_an_eigenvector_is_not_aligned_with_it():
     u, angle = rotation(4, 1), 0.7
     correlation = torch.from_numpy(u * np.array([8.0, 4.0, 2.0, 1.0]) @ u.T)
     turn = np.eye(4)
@@ -137,7 +141,7 @@ def test_a_predictor_that_turns_an_eigenvector_is_not_aligned_with_it():
     assert nothing.tolist() == [0, 0, 0, 0]
 
 
-def test_the_cross_moment_of_a_linear_predictor_is_aligned_as_its_matrix_is():
+def test_the_cross_moment_of_a_linear_predictor_is_aligned_like_its_matrix():
     generator = np.random.default_rng(2)
     z = generator.normal(size=(500, 5)) * np.array([3.0, 2.0, 1.0, 0.5, 0.2]) @ rotation(5, 3)
     w = generator.normal(size=(5, 5))
@@ -167,17 +171,17 @@ def test_uniformity_of_points_with_known_distances():
 
 
 @pytest.mark.parametrize("z", [torch.zeros(50, 8), torch.full((50, 8), 1e-10), -torch.full((50, 8), 1e-30)])
-def test_rows_of_no_length_are_all_at_one_point(z):
+def test_rows_of_length_0_are_all_at_one_point(z):
     assert uniformity(z).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_a_row_of_no_length_is_at_the_centre_of_the_others():
+def test_a_row_of_length_0_is_at_the_centre():
     z = torch.tensor([[3.0, 0.0], [0.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)
     expected = math.log((4 * math.exp(-2) + 2 * math.exp(-8)) / 6)  # 4 ordered pairs at distance 1, 2 at 2
     assert uniformity(z).item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_uniformity_of_rows_with_a_length_is_that_of_their_cosines_to_the_last_bit():
+def test_uniformity_of_longer_rows_is_bit_identical_to_that_of_their_cosines():
     z = torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
     u = normalized(z)
     exponents = (4.0 * (u @ u.T - 1)).fill_diagonal_(-math.inf)

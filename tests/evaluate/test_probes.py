@@ -1,3 +1,5 @@
+"""Linear probes and kNN, compared with scikit-learn and PyTorch."""
+
 import numpy as np
 import pytest
 import torch
@@ -25,7 +27,7 @@ from twofold.evaluate.probes import (
 
 
 def blobs(count: int, features: int, classes: int, *, spread: float = 2.0, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Overlapping Gaussian classes with correlated features of very different size and offset."""
+    """Return overlapping Gaussian classes whose features are correlated and differ much in scale."""
     generator = np.random.default_rng(seed)
     shape = np.random.default_rng(99)
     centres = shape.normal(size=(classes, features))
@@ -47,13 +49,13 @@ def objective(x: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.nd
 
 @pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
 @pytest.mark.parametrize("count, features", [(300, 12), (60, 100)])
-def test_linear_probe_is_scikit_learns_logistic_regression(count, features, penalty):
+def test_linear_probe_equals_logistic_regression_of_scikit_learn(count, features, penalty):
     values, labels = blobs(count, features, 4)
     fresh, _ = blobs(500, features, 4, seed=1)
     scaler = StandardScaler().fit(values)
     expected = scikit_fit(scaler.transform(values), labels.numpy(), penalty)
     probe = fit_linear(values, labels, classes=4, penalties=[penalty], tolerance=1e-9)
-    # A line search compares losses, so it finds the place of a minimum to √eps of float64 over the curvature.
+    # A line search compares losses, so the position of the minimum has an error of √eps of float64 over the curvature.
     close = 1e-5 * np.abs(expected.coef_).max()
     np.testing.assert_allclose(probe.weight.T, expected.coef_, rtol=0, atol=close)
     np.testing.assert_allclose(probe.bias, expected.intercept_, rtol=0, atol=close)
@@ -89,7 +91,7 @@ def test_large_problems_are_solved_in_float32_as_well(monkeypatch):
 
 @pytest.mark.parametrize("block", [7 * 20, 100 * 20, 10**6])
 @pytest.mark.parametrize("penalties", [[1e-2], [1.0, 1e-2]])
-def test_rows_that_are_not_kept_give_the_same_probe_block_by_block(monkeypatch, tmp_path, block, penalties):
+def test_features_that_are_read_in_blocks_give_the_same_probe(monkeypatch, tmp_path, block, penalties):
     values, labels = blobs(600, 20, 4)
     kept = fit_linear(values, labels, classes=4, penalties=penalties, tolerance=1e-9)
     np.save(tmp_path / "features.npy", values.numpy())
@@ -105,7 +107,7 @@ def test_rows_that_are_not_kept_give_the_same_probe_block_by_block(monkeypatch, 
     assert torch.equal(streamed.predict(fresh), kept.predict(fresh))
 
 
-def test_sgd_is_the_papers_protocol():
+def test_sgd_follows_the_protocol_of_the_papers():
     values, labels = blobs(500, 6, 3)
     values = (values - values.mean(0)) / values.std(0)
     found = fit_sgd(values, labels, classes=3, batch_size=64)
@@ -130,7 +132,7 @@ def test_sgd_is_the_papers_protocol():
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "sgd"])
-def test_scores_are_scikit_learns(solver):
+def test_scores_equal_those_of_scikit_learn(solver):
     values, labels = blobs(300, 10, 8)
     fresh, truth = blobs(200, 10, 8, seed=1)
     values, fresh = values / values.std(0), fresh / values.std(0)
@@ -154,7 +156,7 @@ def test_scores_of_few_classes_and_of_classes_without_test_rows():
     assert np.sum(found.confusion) == len(truth)
 
 
-def test_neighbours_name_no_class_that_has_no_vote():
+def test_knn_ranks_only_classes_with_votes():
     bank = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
     named = knn_ranked(bank, torch.tensor([6, 6, 2, 0]), torch.tensor([[1.0, 0.05], [-1.0, 0.5]]), k=3)
     assert named.tolist() == [[6, 2, -1, -1, -1], [0, 2, 6, -1, -1]]
@@ -186,7 +188,7 @@ def test_penalty_is_chosen_on_held_out_training_rows(monkeypatch, limit, folds):
     torch.testing.assert_close(probe.weight, alone.weight, atol=1e-6, rtol=0)
 
 
-def test_of_equal_penalties_the_stronger_is_taken():
+def test_of_equally_good_penalties_the_stronger_is_chosen():
     labels = torch.arange(60) % 3
     values = 100.0 * torch.eye(3)[labels] + torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
     probe = fit_linear(values, labels, classes=3, penalties=[1e-4, 1e-1, 1e-2])
@@ -194,7 +196,7 @@ def test_of_equal_penalties_the_stronger_is_taken():
     assert probe.penalty == 1e-1
 
 
-def test_test_labels_have_no_say_in_the_penalty():
+def test_the_penalty_does_not_depend_on_test_labels():
     values, labels = blobs(150, 60, 3, spread=4.0)
     fresh, _ = blobs(400, 60, 3, seed=1)
     chosen = fit_linear(values, labels, classes=3)
@@ -205,7 +207,7 @@ def test_test_labels_have_no_say_in_the_penalty():
     assert linear_accuracy(values, labels, fresh, flattering, classes=3) == agreement
 
 
-def test_units_of_the_features_do_not_matter():
+def test_the_scale_of_features_does_not_matter():
     values, labels = blobs(200, 8, 3)
     fresh, _ = blobs(100, 8, 3, seed=1)
     unit = torch.tensor([1e-6, 1e6, 1.0, 1e3, 1e-3, 7.0, 1e-2, 5.0], dtype=torch.float64)
@@ -225,7 +227,7 @@ def test_constant_features_are_ignored():
     torch.testing.assert_close(padded.logits(awake), plain.logits(fresh), atol=1e-6, rtol=0)
 
 
-def test_rounding_of_a_constant_feature_is_not_blown_up():
+def test_rounding_errors_of_a_constant_feature_are_not_amplified():
     values, labels = blobs(200, 8, 3)
     plain = fit_linear(values, labels, classes=3, penalties=[1e-1])
     grain = 1e7 * (1 + 1e-9 * torch.randn(200, 1, generator=torch.Generator().manual_seed(0)).double())
@@ -252,7 +254,9 @@ def test_a_class_with_one_row_can_still_be_chosen():
     rare = torch.cat([labels, torch.tensor([3])])
     everything = torch.cat([values, 3 * values[:1]])
     probe = fit_linear(everything, rare, classes=5)
-    assert probe.held_out_accuracy == pytest.approx(100 / 101)  # its only row is held out without a model of it
+    assert probe.held_out_accuracy == pytest.approx(
+        100 / 101
+    )  # when its only row is held out, no training row has this class
     single = fit_linear(everything, rare, classes=5, penalties=[1e-4])
     assert single.predict(everything[-1:]).item() == 3
 
@@ -274,7 +278,7 @@ def test_folds_are_even_in_every_class_and_differ_by_seed():
     assert not torch.equal(fold, stratified_folds(labels, seed=1))
 
 
-def test_labelled_subsets_hold_as_many_rows_of_each_class():
+def test_labelled_subsets_have_equally_many_rows_of_each_class():
     labels = torch.tensor([0] * 50 + [2] * 3 + [1] * 30)[torch.randperm(83, generator=torch.Generator().manual_seed(0))]
     subsets = [labelled_subset(labels, 10, subset=number) for number in range(4)]
     for rows in subsets:
@@ -283,7 +287,7 @@ def test_labelled_subsets_hold_as_many_rows_of_each_class():
     assert len({tuple(rows.tolist()) for rows in subsets}) == 4
 
 
-def test_few_labels_are_the_same_rows_for_every_representation(monkeypatch):
+def test_all_representations_use_the_same_labelled_rows(monkeypatch):
     values, labels = blobs(120, 5, 3)
     fresh, truth = blobs(60, 5, 3, seed=1)
     fitted_rows = []
@@ -312,7 +316,7 @@ def test_few_labels_are_the_same_rows_for_every_representation(monkeypatch):
 
 
 @pytest.mark.parametrize("k, temperature", [(20, 0.07), (1, 0.07), (5, 10.0), (1000, 0.2), (50, 0.001)])
-def test_knn_is_scikit_learns_on_unit_vectors(k, temperature):
+def test_knn_equals_that_of_scikit_learn_on_unit_vectors(k, temperature):
     values, labels = blobs(240, 16, 4, spread=3.0)
     fresh, truth = blobs(150, 16, 4, spread=3.0, seed=1)
     unit, unit_fresh = normalize(values), normalize(fresh)
@@ -331,8 +335,8 @@ def test_knn_is_scikit_learns_on_unit_vectors(k, temperature):
 def test_knn_does_not_depend_on_the_block(block):
     values, labels = blobs(240, 16, 4, spread=3.0)
     fresh, _ = blobs(50, 16, 4, spread=3.0, seed=1)
-    whole = knn_predict(values, labels, fresh, block=10_000)
-    assert torch.equal(knn_predict(values, labels, fresh, block=block), whole)
+    expected = knn_predict(values, labels, fresh, block=10_000)
+    assert torch.equal(knn_predict(values, labels, fresh, block=block), expected)
 
 
 def test_knn_weighs_neighbours_by_similarity():
@@ -343,7 +347,7 @@ def test_knn_weighs_neighbours_by_similarity():
     assert knn_predict(bank, labels, query, k=3, temperature=10.0).tolist() == [1]
 
 
-def test_compare_gives_every_number_for_every_representation():
+def test_all_accuracies_are_measured_for_all_representations():
     values, labels = blobs(150, 6, 3)
     fresh, truth = blobs(80, 6, 3, seed=1)
     noise = torch.randn(230, 6, generator=torch.Generator().manual_seed(0))
@@ -358,7 +362,7 @@ def test_compare_gives_every_number_for_every_representation():
     assert rows[0].linear_accuracy > rows[1].linear_accuracy + 0.2
 
 
-def test_few_labels_that_are_all_labels_are_left_out():
+def test_few_labels_accuracy_is_missing_if_there_are_no_more_labels():
     values, _ = blobs(30, 6, 3)
     fresh, truth = blobs(80, 6, 3, seed=1)
     labels = torch.arange(30) % 3
@@ -370,7 +374,7 @@ def test_few_labels_that_are_all_labels_are_left_out():
     assert row.labels_per_class == 10
 
 
-def test_mistakes_are_named():
+def test_invalid_input_is_refused():
     values, labels = blobs(20, 4, 3)
     with pytest.raises(TwofoldError, match="20 rows and 19 labels"):
         fit_linear(values, labels[1:], classes=3)
@@ -386,6 +390,6 @@ def test_mistakes_are_named():
             probe()
 
 
-def test_top5_says_nothing_of_five_classes() -> None:
+def test_top5_is_missing_with_five_classes() -> None:
     assert scores(torch.arange(5).repeat(3, 1), torch.zeros(3, dtype=torch.int64), classes=5).top5 is None
     assert scores(torch.arange(5).repeat(3, 1), torch.zeros(3, dtype=torch.int64), classes=6).top5 == 1

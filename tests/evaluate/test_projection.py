@@ -1,4 +1,4 @@
-"""The map: that near stays near, and what cannot be drawn."""
+"""The map: neighbours stay neighbours, and invalid features are refused."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def blobs(each: int, centres: int, dimension: int) -> tuple[torch.Tensor, torch.
     return rows.flatten(0, 1), torch.arange(centres).repeat_interleave(each)
 
 
-def test_what_is_near_stays_near() -> None:
+def test_neighbours_stay_neighbours() -> None:
     rows, group = blobs(20, 4, 16)
     made = project(rows)
     assert made is not None
@@ -27,7 +27,7 @@ def test_what_is_near_stays_near() -> None:
     assert made.divergence > 0
 
 
-def test_the_map_fills_its_frame_and_depends_on_directions_alone() -> None:
+def test_the_map_fills_its_frame_and_ignores_the_length_of_rows() -> None:
     rows, _ = blobs(10, 3, 8)
     made = project(rows)
     assert made is not None
@@ -35,18 +35,18 @@ def test_the_map_fills_its_frame_and_depends_on_directions_alone() -> None:
     assert torch.allclose(low, -high, atol=1e-6)
     assert high[0] == pytest.approx(1)
     assert high[1] <= high[0]
-    # Powers of two, so that rounding is the same: t-SNE makes much of the last digit.
+    # Powers of two do not change rounding, and t-SNE is sensitive to the last digit.
     again = project(rows * 2.0 ** (torch.arange(30) % 7)[:, None])
     assert again is not None
     assert torch.equal(made.points, again.points)
 
 
 @pytest.mark.parametrize("broken", [torch.ones(20, 4), torch.zeros(20, 4), torch.full((20, 4), torch.nan)])
-def test_rows_without_difference_have_no_map(broken: torch.Tensor) -> None:
+def test_equal_or_not_finite_rows_have_no_map(broken: torch.Tensor) -> None:
     assert project(broken) is None
 
 
 @pytest.mark.parametrize("count", [9, 5001])
 def test_too_few_or_too_many_points_are_refused(count: int) -> None:
-    with pytest.raises(TwofoldError, match="from 10 to 5,000 points"):
+    with pytest.raises(TwofoldError, match="needs 10 to 5,000 images"):
         project(torch.zeros(count, 2))

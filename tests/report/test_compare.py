@@ -209,12 +209,12 @@ def test_an_error_of_the_disk_is_reported(
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(
-        TwofoldError, match=rf"could not be written into {tmp_path} \(No space left on device\): make room"
+        TwofoldError, match=rf"could not be written to {tmp_path} \(No space left on device\): free some disk space"
     ):
         write_comparison(runs, tmp_path / "page.html")
     monkeypatch.setattr("os.access", lambda *_, **__: False)
     monkeypatch.setattr(compare, "render_comparison", lambda _: pytest.fail("the work was done"))
-    with pytest.raises(TwofoldError, match=f"the folder {tmp_path} cannot be written"):
+    with pytest.raises(TwofoldError, match=f"the folder {tmp_path} is not writable"):
         write_comparison(runs, tmp_path / "page.html")
 
 

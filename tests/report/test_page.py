@@ -55,7 +55,7 @@ def test_the_page_states_the_facts_of_the_run(tmp_path):
         "1,437 training images",
         "360 test images",
         "cpu",
-        "1 min 11 s with evaluation",
+        "1 min 11 s of training and evaluation",
         "seed 7",
         "torch 2.13.0",
     ):
@@ -87,7 +87,7 @@ def test_speed_time_and_memory_are_stated(tmp_path):
     named = dict(zip(texts(html, "dt")[4:], texts(html, "dd")[9:], strict=True))
     assert named == {
         "training": "48 s",
-        "with evaluation": "1 min 11 s",
+        "training and evaluation": "1 min 11 s",
         "images per second, median": "2,560",
         "peak GPU memory": "1,234 MiB",
         "peak process memory": "700 MiB",

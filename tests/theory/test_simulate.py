@@ -191,11 +191,16 @@ def test_refuses(change: dict[str, Any], message: str) -> None:
         simulate(**(given | change))
 
 
-def test_the_page_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "theory.md").read_text(encoding="utf-8")
-    first, second = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_the_pages_run_and_print_the_numbers_they_show(capsys: pytest.CaptureFixture[str]) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "theory.md").read_text(encoding="utf-8")
+    (first,) = SNIPPET.findall((docs / "how-to" / "watch-a-loss.md").read_text(encoding="utf-8"))
+    (second,) = SNIPPET.findall(page)
     scope: dict[str, Any] = {}
-    exec(compile(first, "docs/theory.md", "exec"), scope)
+    exec(compile(first, "docs/how-to/watch-a-loss.md", "exec"), scope)
     torch.testing.assert_close(scope["trajectory"].eigenvalues[-1], torch.ones(5).double(), rtol=0, atol=0.05)
     capsys.readouterr()
     exec(compile(second, "docs/theory.md", "exec"), scope)

@@ -195,7 +195,10 @@ def in_inference_mode(make: Callable[[], nn.Module]) -> nn.Module:
         (Own().requires_grad_(False), "the encoder has no weights to train"),
         (nn.Flatten(), "the encoder has no weights to train"),
         (Own().double(), r"the encoder has weights of torch.float64: pass encoder.float\(\)"),
-        (Ending(lambda features: features.detach()), r"features have no gradient, .*: look for no_grad\(\) or detach\(\)"),
+        (
+            Ending(lambda features: features.detach()),
+            r"features have no gradient, .*: look for no_grad\(\) or detach\(\)",
+        ),
         (Ending(lambda features: features.double()), r"returns torch.float64 features: return features.float\(\)"),
         (Ending(lambda features: features.half()), r"returns torch.float16 features: return features.float\(\)"),
         (in_inference_mode(Own), r"built in torch.inference_mode\(\) and cannot be trained: build it outside"),

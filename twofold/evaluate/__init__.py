@@ -1,1 +1,1 @@
-"""What a representation is worth: features, probes, metrics, verdicts, duplicates and maps. It trains no encoder."""
+"""Evaluation of representations: features, probes, metrics, verdicts, duplicates and maps. Nothing here trains."""

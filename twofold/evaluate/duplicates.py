@@ -1,10 +1,10 @@
-"""Groups of images that are nearly the same, by their features.
+"""Groups of near-duplicate images, found by their features.
 
-Features of one class resemble each other, and a plain cosine takes that for sameness. So features are centred and
-whitened first: what all images have in common, or vary in together, counts little, and what tells one image from
-another counts much. Images at least `threshold` similar are linked, and a group is what hangs together by links.
+Images of one class have similar features, so a plain cosine similarity cannot tell them from copies. Features are
+therefore centred and whitened first: directions in which many images vary count less, and directions that distinguish
+single images count more. Images that are at least `threshold` similar are linked, and linked images form a group.
 
-n images, K feature dimension.
+Shapes: n images, K feature dimension.
 """
 
 from collections.abc import Callable
@@ -19,17 +19,19 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.neighbours import pairs_above
 from twofold.runs.preprocess import Preprocess
 
-# Chosen on digits and CIFAR-10 with planted copies: nothing false above it, and at 0.9 more of both.
+# Chosen on digits and CIFAR-10 with added copies: 0.95 finds no wrong pairs. 0.9 finds more copies, and wrong pairs.
 THRESHOLD = 0.95
-RIDGE = 0.1  # of the mean eigenvalue: directions that hardly vary are noise, and stay small
-FLAT = 1 / 255  # deviation of pixels from 0 to 1
-BLOCK = 2048  # rows; pairs of two blocks are held at a time, at most 100 MB
+RIDGE = 0.1  # relative to the mean eigenvalue; keeps directions small that hardly vary, which are noise
+FLAT = 1 / 255  # images with a smaller standard deviation (pixels from 0 to 1) have one grey level
+BLOCK = 2048  # rows in a block; the pairs of two blocks take at most 100 MB
 
 
 @dataclass(frozen=True)
 class Group:
-    rows: tuple[int, ...]  # ascending
-    similarities: tuple[float, ...]  # of each to the most similar other
+    """Images that are near-duplicates of each other."""
+
+    rows: tuple[int, ...]  # row numbers, ascending
+    similarities: tuple[float, ...]  # of each row to the row most similar to it
 
 
 def near_duplicates(
@@ -39,9 +41,20 @@ def near_duplicates(
     block: int = BLOCK,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Group]:
-    """Groups of rows of features[n, K], largest first. Exact: all pairs are compared, block by block.
+    """Return groups of near-duplicate rows, largest first.
 
-    Beside the features there is one whitened copy of them, and `block`² similarities.
+    All pairs are compared, in blocks. This needs memory for a whitened copy of the features and `block`² similarities.
+
+    Parameters
+    ----------
+    features : Tensor
+        Features `[n, K]`.
+    threshold : float
+        The smallest similarity of near-duplicates, above 0 and at most 1.
+    block : int
+        The number of rows in a block.
+    progress : callable, optional
+        Called with the number of rows done and of all rows.
     """
     check_threshold(threshold)
     rows = whitened_features(features)
@@ -63,14 +76,14 @@ def near_duplicates(
 
 def check_threshold(threshold: float) -> None:
     if not 0 < threshold <= 1:
-        raise TwofoldError(f"threshold={threshold:g} is no similarity of copies: use one above 0, up to 1")
+        raise TwofoldError(f"threshold={threshold:g} is not a valid similarity; use a value above 0 and at most 1")
 
 
 def whitened_features(features: Tensor) -> Tensor:
-    """Unit rows [n, K], float32, whose cosines tell images apart. Equal features have equal rows."""
+    """Return whitened rows `[n, K]` of unit length in float32. Equal features give equal rows."""
     if features.ndim != 2 or len(features) < 2:
         raise TwofoldError(
-            f"features of shape {tuple(features.shape)} cannot be compared: give at least two rows [n, K]"
+            f"features of shape {tuple(features.shape)} cannot be compared; give at least two rows [n, K]"
         )
     n, K = features.shape
     parts = features.split(BLOCK)
@@ -80,13 +93,13 @@ def whitened_features(features: Tensor) -> Tensor:
         centred = part.double() - mean
         spread += centred.T @ centred
     if not spread.isfinite().all():
-        raise TwofoldError("some features are not finite: they cannot be compared")
+        raise TwofoldError("some features are NaN or infinite and cannot be compared; check the encoder and the images")
     values, vectors = torch.linalg.eigh(spread / n)
-    # Of fewer rows than dimensions the mean is over the directions in which they can differ.
+    # n rows can differ in at most n − 1 directions, so the mean is over these.
     scale = values.clamp(min=0).sum() / min(K, n - 1)
     rows = torch.ones(n, K, device=features.device)
-    if scale > torch.finfo(torch.float32).eps ** 2 * mean.square().mean():  # else all are the same
-        ridge = RIDGE * max(1.0, K / n) * scale  # a few images say little of how images vary
+    if scale > torch.finfo(torch.float32).eps ** 2 * mean.square().mean():  # otherwise all rows are equal
+        ridge = RIDGE * max(1.0, K / n) * scale  # stronger for few images, which tell little about how images vary
         weights = vectors * (values.clamp(min=0) + ridge).rsqrt()
         for part, target in zip(parts, rows.split(BLOCK), strict=True):
             target.copy_((part.double() - mean) @ weights)
@@ -94,10 +107,10 @@ def whitened_features(features: Tensor) -> Tensor:
 
 
 def levelled(pixels: Tensor) -> Tensor:
-    """Each of the images [N, C, H, W] with mean 0 and deviation 1: a copy that is only brighter or flatter is the same.
+    """Scale each image `[N, C, H, W]` to mean 0 and standard deviation 1.
 
-    Not channel by channel, which would take away colours. An image of one grey level keeps it, from −1 to 1: there
-    is nothing else to tell a white page from a black frame.
+    Copies that differ only in brightness or contrast become equal. All channels are scaled together, which preserves
+    colours. An image of a single grey level keeps it, as a value from −1 to 1, so that white and black pages differ.
     """
     mean = pixels.mean(dim=(1, 2, 3), keepdim=True)
     std = pixels.std(dim=(1, 2, 3), keepdim=True)
@@ -106,7 +119,7 @@ def levelled(pixels: Tensor) -> Tensor:
 
 
 class Levelled:
-    """Pixels as the encoder takes them, after every image was brought to one brightness and contrast."""
+    """Preprocessing that first gives all images the same brightness and contrast."""
 
     def __init__(self, preprocess: Preprocess):
         self.preprocess = preprocess
@@ -118,7 +131,7 @@ class Levelled:
 
 
 def _link(parent: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
-    """Join the groups of both ends of each pair; a group is known by its least row, which is its own parent."""
+    """Join the groups of both rows of each pair. The smallest row of a group is its root, which is its own parent."""
     while True:
         one, other = _roots(parent, first), _roots(parent, second)
         apart = one != other
@@ -129,6 +142,7 @@ def _link(parent: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
 
 
 def _roots(parent: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the root of the group of each row, and shorten the paths to it."""
     above = parent[rows]
     while True:
         higher = parent[above]

@@ -1,7 +1,6 @@
-"""Representations of all images of a store, batch by batch: how an `Encoder` computes features, and the raw pixels
-that probes compare them with.
+"""Features of all images of a store, computed in batches, and raw pixels as a baseline.
 
-n images, C channels, H height, W width, K feature dimension.
+Shapes: n images, C channels, H height, W width, K feature dimension.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,21 +13,21 @@ from torch.nn import functional
 from twofold.errors import TwofoldError
 
 DEVICE_BYTES = 2**30  # features up to this size stay on their device, larger ones go to the CPU
-BATCH_SIZE = 512  # images that an encoder takes at a time
+BATCH_SIZE = 512  # images per forward pass of an encoder
 PIXEL_SIDE = 32
 
 
 class ImageRows(Protocol):
-    """Stored images: an `ImageStore`, or what hands over some of one or of several."""
+    """Stored images: an `ImageStore`, or a selection from one or several stores."""
 
     def __len__(self) -> int: ...
 
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """uint8 images `[N, C, H, W]` of these rows, and their labels `[N]` where there are any."""
+        """Return the uint8 images `[N, C, H, W]` of these rows and their labels `[N]`, or None without labels."""
 
 
 class Subset:
-    """Some rows of a store."""
+    """A selection of rows of a store."""
 
     def __init__(self, store: ImageRows, rows: Tensor):
         self.store, self.rows = store, rows
@@ -41,9 +40,9 @@ class Subset:
 
 
 def pixels(store: ImageRows, *, batch_size: int = 256) -> Tensor:
-    """Raw pixels from 0 to 1 as float32 `[n, C·H·W]`, placed like features.
+    """Return raw pixels from 0 to 1 as float32 `[n, C·H·W]`, on the device that `collect` chooses.
 
-    Height and width above 32 are first averaged down to 32, so that a probe on pixels stays affordable.
+    Larger images are averaged to 32 pixels high and wide, so that a probe on pixels stays affordable.
     """
 
     def flatten(images: Tensor) -> Tensor:
@@ -61,10 +60,10 @@ def batches(
     batch_size: int,
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[Tensor]:
-    """What `represent` makes of the images, in order; `progress(done, n)` is called after every batch."""
+    """Yield `represent(images)` for each batch of the store, in order; call `progress(done, n)` after each batch."""
     total = len(store)
     if total == 0:
-        raise TwofoldError("there are no images to represent: the data set is empty; give one with images")
+        raise TwofoldError("the dataset contains no images; choose data that contains images")
     for start in range(0, total, batch_size):
         rows = torch.arange(start, min(start + batch_size, total))
         yield represent(store.take(rows)[0])
@@ -73,7 +72,7 @@ def batches(
 
 
 def collect(total: int, batches: Iterator[Tensor]) -> Tensor:
-    """The batches as one float32 `[total, K]`, where the first of them is up to 1 GiB, else on the CPU."""
+    """Join the batches to float32 `[total, K]`: on the device of the first batch up to 1 GiB, otherwise on the CPU."""
     collected: Tensor | None = None
     done = 0
     for batch in batches:

@@ -1,5 +1,6 @@
-"""Encoders that Twofold did not train: weight files of other programs, timm's pretrained models, modules without a
-preprocessing of their own. `encoder.open_encoder` calls these.
+"""Encoders that Twofold did not train: weight files of other programs, pretrained timm models, and PyTorch modules.
+
+`encoder.open_encoder` uses this module.
 """
 
 import copy
@@ -21,16 +22,20 @@ from twofold.runs.weights import HEADER
 
 
 def is_written_by_twofold(path: Path) -> bool:
-    """Whether a .safetensors file says how its encoder is built and fed."""
+    """Return whether a .safetensors file describes its encoder and preprocessing, as those of Twofold do."""
     try:
         with safe_open(path, framework="pt") as file:
             return HEADER in (file.metadata() or {})
     except (SafetensorError, OSError) as error:
-        raise TwofoldError(f"{path} cannot be read: {error}") from None
+        raise TwofoldError(f"{path} cannot be read as a .safetensors file: {error}") from None
 
 
 def with_preprocess(network: nn.Module, image_size: int | None, source: Source) -> tuple[nn.Module, Preprocess]:
-    """With its own preprocessing. Where it has none, images are normalised by their own mean and standard deviation."""
+    """Return the network and its preprocessing.
+
+    A network without its own preprocessing gets one that normalises by the mean and standard deviation of the images of
+    `source`.
+    """
     if isinstance(getattr(network, "preprocess", None), Preprocess):
         return network, preprocess_of(network)
     size, channels = image_size or default_image_size(source.train.side), source.train.channels
@@ -42,13 +47,13 @@ def with_preprocess(network: nn.Module, image_size: int | None, source: Source) 
 
 
 def load_foreign_weights(path: Path, name: str | nn.Module | None, image_size: int | None, source: Source) -> nn.Module:
-    """An encoder of that name, or of that architecture, with the weights of the file."""
+    """Build an encoder by its name, or copy the given module, and load the weights of the file."""
     if name is None:
-        raise TwofoldError(f"{path} does not say of which network it is: give --encoder resnet50, say, or timm:NAME")
+        raise TwofoldError(f"{path} does not name its network; add --encoder resnet50, --encoder timm:NAME or similar")
     tensors = load_file(path)
     size = image_size or default_image_size(source.train.side)
     first = tensors.get("conv1.weight")
-    # A ResNet's stem is in its first weights, but for the pooling after a small one.
+    # The first weights show the stem of a ResNet, except for the pooling after a small stem.
     stem = "large" if first is not None and first.shape[-1] == 7 else default_encoder_keys(size)["stem"]
     channels = source.train.channels if first is None else first.shape[1]
     network = (
@@ -61,29 +66,32 @@ def load_foreign_weights(path: Path, name: str | nn.Module | None, image_size: i
 
 
 def load_matching(path: Path, network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Load all weights that the encoder needs. What else the file has, such as a classifier, is ignored."""
+    """Load all weights that the encoder needs. Other weights of the file, such as a classifier, are ignored."""
     wanted = network.state_dict()
     missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
     wrong = [key for key, value in wanted.items() if key in tensors and tensors[key].shape != value.shape]
     if missing or wrong:
         named = f"lacks {missing[0]}" if missing else f"has {wrong[0]} of shape {tuple(tensors[wrong[0]].shape)}"
         raise TwofoldError(
-            f"{path} is not of that encoder: it {named} ({len(missing)} missing, {len(wrong)} of another shape)"
+            f"{path} does not fit this encoder: it {named} ({len(missing)} missing, {len(wrong)} of another shape); "
+            "check the name of the encoder"
         )
     network.load_state_dict({key: tensors.get(key, value) for key, value in wanted.items()})
 
 
 def load_timm(name: str) -> tuple[nn.Module, Preprocess]:
-    """timm's model with its pretrained weights, which timm has or downloads, and its preprocessing."""
+    """Return a timm model with its pretrained weights, which timm may download, and its preprocessing."""
     try:
         import timm
     except (ImportError, RuntimeError) as error:
         raise TwofoldError(f"{TIMM}{name} needs timm ({error}): {how_to_install('timm')}") from None
     try:
         network = timm.create_model(name, pretrained=True, num_classes=0)
-    except Exception as error:  # of many kinds: a name, a network that is not there, a file that is broken
+    except Exception as error:  # of many types: unknown name, no network connection, damaged file
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise TwofoldError(f"timm has no weights for {name} here: {reason}") from None
+        raise TwofoldError(
+            f"timm could not load weights for {name} ({reason}); check the name and the network connection"
+        ) from None
     settings = timm.data.resolve_model_data_config(network)
     channels, size, _ = settings["input_size"]
     return network.eval(), Preprocess(size, channels, settings["mean"], settings["std"])

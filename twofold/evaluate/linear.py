@@ -1,9 +1,10 @@
-"""Multinomial logistic regression on frozen features: by L-BFGS to the minimum, or by the papers' SGD protocol.
+"""Linear probe: multinomial logistic regression on frozen features, by L-BFGS or by the SGD protocol of the papers.
 
-n rows, K features, C classes, F problems solved side by side (the folds of a cross-validation).
-Rows are visited in blocks. Features of up to 2²⁷ numbers are standardised once and kept; larger ones may lie in a
-mapped file, and each pass standardises a block at a time. Random choices are counter hashes of the row number, so that
-every representation of the same rows meets the same folds: differences between representations are paired.
+Shapes: n rows, K features, C classes, F problems that are solved together (the folds of a cross-validation).
+
+Rows are processed in blocks. Features of up to 2²⁷ numbers are standardised once and stored. Larger ones may be a
+memory-mapped file, and each pass standardises them again, block by block. Random choices are hashes of the row number,
+so that all representations of the same rows use the same folds and their accuracies can be compared pair by pair.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,41 +19,44 @@ from twofold.errors import TwofoldError
 
 PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 FOLDS = 5
-CROSS_VALIDATED = 2000  # rows up to which every fold is held out once; above, only the first (20 %)
-DOUBLE = 2**22  # n·K up to which a probe is solved in float64; above, and to choose a penalty, in float32
-KEPT = 2**27  # n·K up to which standardised features are kept; above, they are made anew for each pass
-BLOCK = 2**22  # numbers in a block of rows: of its features, or of its logits
-SAMPLED = 2**15  # rows that say how features are correlated, where they are not kept
-ROUNDS, ITERATIONS = 10, 100  # of L-BFGS; each round measures the curvature anew
-ALONE = 2**25  # n·K·5·C up to which one thread of the CPU does it: threads and kernels would mostly wait
-SELECTION_SLACK = 30.0  # how much looser the gradient may be while a penalty is chosen
-NEVER = -1e4  # bias of a class without training rows: its probability, and so its gradient, is exactly 0
-RANKED = 5  # classes of each row that `ranked` names
+CROSS_VALIDATED = 2000  # up to this many rows, each fold is held out once; above, only the first fold (20 %)
+DOUBLE = 2**22  # largest n·K for float64; above, and for choosing a penalty, the probe uses float32
+KEPT = 2**27  # largest n·K for which standardised features are stored; above, each pass computes them again
+BLOCK = 2**22  # numbers in a block of rows, counting its features or its logits
+SAMPLED = 2**15  # rows that are sampled to estimate correlations if features are not stored
+ROUNDS, ITERATIONS = 10, 100  # rounds of L-BFGS and iterations in each; each round measures the curvature again
+ALONE = 2**25  # largest n·K·5·C for one CPU thread; with less work, more threads or a GPU would mostly wait
+SELECTION_SLACK = 30.0  # factor of the tolerance while a penalty is chosen
+NEVER = -1e4  # bias of a class without training rows, so that its probability and gradient are exactly 0
+RANKED = 5  # largest number of classes per row that `ranked` returns
 
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """A fitted linear classifier of standardised features."""
+    """A fitted linear classifier on standardised features."""
 
     mean: Tensor  # [K]
     scale: Tensor  # [K]
-    weight: Tensor  # [K, C], for features less the mean, over the scale
+    weight: Tensor  # [K, C], for (features − mean) / scale
     bias: Tensor  # [C]
     penalty: float
-    held_out_accuracy: float | None  # of that penalty, on the held-out training rows; None when there was no choice
+    held_out_accuracy: float | None  # with this penalty, on held-out training rows; None if the penalty was given
 
     def logits(self, features: Tensor) -> Tensor:
+        """Return the logits `[n, C]` of features `[n, K]`."""
         return (features.to(self.weight) - self.mean) / self.scale @ self.weight + self.bias
 
     def ranked(self, features: Tensor) -> Tensor:
-        """The likeliest classes `[n, min(C, 5)]` of each row, first of all its prediction; in blocks."""
+        """Return the most likely classes `[n, min(C, 5)]` of each row, the prediction first."""
         size = block_rows(*self.weight.shape)
         return torch.cat([ranked(self.logits(block)) for block in features.split(size)])
 
     def predict(self, features: Tensor) -> Tensor:
+        """Return the predicted class `[n]` of each row."""
         return self.ranked(features)[:, 0]
 
     def accuracy(self, features: Tensor, labels: Tensor) -> float:
+        """Return the fraction of rows whose class is predicted correctly."""
         return agreement(self.predict(features), labels)
 
 
@@ -67,18 +71,40 @@ def fit_linear(
     tolerance: float = 1e-5,
     device: torch.device | str | None = None,
 ) -> LinearProbe:
-    """Multinomial logistic regression: mean cross entropy + penalty/2 · ‖W‖², the bias free.
+    """Fit a multinomial logistic regression: minimise mean cross entropy + penalty/2 · ‖W‖². The bias has no penalty.
 
-    Features are standardised by their mean and deviation over all training rows. Of several penalties, the one with
-    the best accuracy on held-out training rows is taken, the stronger of equals: by stratified 5-fold cross-validation
-    up to 2,000 rows, on one 20 % hold-out above. L-BFGS runs, in coordinates in which the curvature is about 1, until
-    no entry of the gradient exceeds `tolerance`, for at most 1,000 iterations; in float64 up to n·K = 2²², above in
-    float32 (while choosing: 30 times the tolerance, 100 iterations, float32). It works on `device`, by default that of
-    the features, unless the problem is so small that one CPU core is faster.
+    Features are standardised by their mean and standard deviation over the training rows. L-BFGS runs in coordinates in
+    which the curvature is about 1, for at most 1,000 iterations. It uses float64 up to n·K = 2²², and float32 above.
+
+    With several penalties, the one with the best accuracy on held-out training rows is chosen, the stronger of equals.
+    Up to 2,000 rows this is a stratified 5-fold cross-validation; above, 20 % of the rows are held out once. These fits
+    use float32, at most 100 iterations, and 30 times the tolerance.
+
+    Parameters
+    ----------
+    features : Tensor
+        Features `[n, K]`, which may be a memory-mapped file.
+    labels : Tensor
+        Labels `[n]` from 0 to `classes` − 1.
+    classes : int
+        The number of classes.
+    penalties : sequence of float
+        The penalties to choose from.
+    seed : int
+        Seed of the folds.
+    tolerance : float
+        The fit ends when no entry of the gradient exceeds it.
+    device : torch.device or str, optional
+        Where to compute, by default the device of the features. Small problems use one CPU core, which is faster.
+
+    Returns
+    -------
+    LinearProbe
+        The classifier, on the device of the features.
     """
     labels = probe_labels(features, labels, classes)
     if not penalties or min(penalties) <= 0:
-        raise TwofoldError(f"penalties of a linear probe must be above 0, got {list(penalties)}; give at least one")
+        raise TwofoldError(f"penalties of a linear probe must be above 0, got {list(penalties)}; give one or more")
     dtype = torch.float64 if features.numel() <= DOUBLE else torch.float32
     alone = features.numel() * FOLDS * classes <= ALONE
     place = torch.device("cpu") if alone else torch.device(device or features.device)
@@ -98,9 +124,9 @@ def fit_linear(
 
 
 class _Rows:
-    """Standardised rows in coordinates in which they are about uncorrelated: a rotation, unseen by the penalty.
+    """Standardised rows, rotated to coordinates that are about uncorrelated. The rotation does not change the penalty.
 
-    Kept rows are rotated once. Those that are not are standardised for each pass, and their weights are rotated.
+    Stored rows are rotated once. Other rows are standardised in each pass, and the weights are rotated instead.
     """
 
     def __init__(self, features: Tensor, device: torch.device, dtype: torch.dtype):
@@ -117,14 +143,14 @@ class _Rows:
 
     @property
     def width(self) -> int:
-        """The number of weights of a class."""
+        """The number of weights of each class."""
         return self.axes.shape[1]
 
     def __len__(self) -> int:
         return len(self.features)
 
     def narrowed(self) -> "_Rows":
-        """In float32."""
+        """Return a copy in float32."""
         other = object.__new__(_Rows)
         other.__dict__.update({name: v.float() if isinstance(v, Tensor) else v for name, v in vars(self).items()})
         other.features, other.dtype = self.features, torch.float32
@@ -139,7 +165,7 @@ class _Rows:
             yield part, self.kept[part] if self.kept is not None else self.standardised(self.features[part])
 
     def to_rows(self, weight: Tensor) -> Tensor:
-        """Weights `[width, ...]` as those of what `blocks` gives; `from_rows` takes gradients back."""
+        """Rotate weights `[width, ...]` to the coordinates of `blocks`; `from_rows` rotates gradients back."""
         return weight if self.kept is not None else (self.axes @ weight.flatten(1)).view(-1, *weight.shape[1:])
 
     def from_rows(self, gradient: Tensor) -> Tensor:
@@ -149,7 +175,7 @@ class _Rows:
 def _mean_and_scale(features: Tensor, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     size = block_rows(features.shape[1])
     wide = torch.float64 if device.type != "mps" else torch.float32
-    shift = features[:size].to(device, wide).mean(0)  # so that sums of squares keep their digits
+    shift = features[:size].to(device, wide).mean(0)  # so that sums of squares lose no precision
     first, second = torch.zeros_like(shift), torch.zeros_like(shift)
     for block in features.split(size):
         x = block.to(device, wide) - shift
@@ -158,14 +184,16 @@ def _mean_and_scale(features: Tensor, device: torch.device, dtype: torch.dtype) 
     offset = first / len(features)
     mean = shift + offset
     deviation = (second / len(features) - offset.square()).clamp(min=0).sqrt()
-    scale = torch.maximum(deviation, 1e-6 * mean.abs())  # constant up to rounding: noise is not blown up
+    scale = torch.maximum(
+        deviation, 1e-6 * mean.abs()
+    )  # for a feature that is constant up to rounding, noise is not amplified
     return mean.to(dtype), torch.where(scale > 0, scale, 1.0).to(dtype)
 
 
 def _principal(x: Tensor) -> tuple[Tensor, Tensor]:
-    """`x` along its principal axes, and the axes `[K, min(n, K)]`: a rotation, which the penalty does not notice."""
+    """Return `x` along its principal axes, and the axes `[K, min(n, K)]`, a rotation that keeps the penalty."""
     axes = None
-    if len(x) < x.shape[1]:  # the weights stay in the span of the rows
+    if len(x) < x.shape[1]:  # the weights are in the span of the rows
         axes = torch.linalg.qr(x.T).Q
         x = x @ axes
     rotation = torch.linalg.eigh((x.T @ x).double()).eigenvectors.to(x.dtype)
@@ -173,7 +201,7 @@ def _principal(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Problems:
-    """F logistic regressions on subsets of the same rows, solved as one: a few wide products beat many narrow ones."""
+    """F logistic regressions on subsets of the same rows. Together they need fewer and wider matrix products."""
 
     def __init__(self, rows: _Rows, labels: Tensor, member: Tensor, classes: int) -> None:
         self.rows = rows
@@ -187,13 +215,13 @@ class _Problems:
         return torch.zeros_like(rows).masked_fill(rows == 0, NEVER)  # [F, C]
 
     def logits(self, weight: Tensor, bias: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Rows, their features, and logits `[rows, F, C]`, block by block."""
+        """Yield rows, their features, and logits `[rows, F, C]`, block by block."""
         along = self.rows.to_rows(weight).flatten(1)
         for part, x in self.rows.blocks(self.block):
             yield part, x, (x @ along).view(len(x), *bias.shape) + bias
 
     def solve(self, weight: Tensor, bias: Tensor, penalty: float, tolerance: float) -> tuple[Tensor, Tensor]:
-        """Weights `[K, F, C]` and biases `[F, C]` at the minimum: rounds until one finds nothing left to do."""
+        """Return weights `[K, F, C]` and biases `[F, C]` at the minimum: run rounds until one needs no iteration."""
         for _ in range(ROUNDS):
             weight, bias, iterations = self.descend(weight, bias, penalty, tolerance)
             if iterations == 0:
@@ -201,7 +229,7 @@ class _Problems:
         return weight, bias
 
     def descend(self, weight: Tensor, bias: Tensor, penalty: float, tolerance: float) -> tuple[Tensor, Tensor, int]:
-        """One round of L-BFGS on `u` and `v`, in units of weight and bias along which the curvature is about 1."""
+        """Run one round of L-BFGS on `u` and `v`: weight and bias in units in which the curvature is about 1."""
         curvature = self._curvature(weight, bias)
         weight_unit = (curvature * self.rows.variance + penalty).rsqrt().view(-1, 1, 1)
         bias_unit = curvature.rsqrt()
@@ -226,10 +254,10 @@ class _Problems:
         return u * weight_unit, v * bias_unit, optimizer.state[u]["n_iter"]
 
     def likelihood(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The negative log likelihood, summed over problems, and its gradients."""
+        """Return the negative log likelihood, summed over problems, and its gradients."""
         gradient = weight.new_zeros(self.rows.axes.shape[0 if self.rows.kept is None else 1], bias.numel())
         bias_gradient = torch.zeros_like(bias)
-        # The line search compares losses that differ in the last digits of a float32 sum.
+        # float64, because the line search compares losses that differ only in the last digits of a float32 sum.
         loss = torch.zeros((), dtype=torch.float64, device=weight.device)
         for part, x, logits in self.logits(weight, bias):
             share = self.share[part].unsqueeze(2)
@@ -242,7 +270,7 @@ class _Problems:
         return loss, self.rows.from_rows(gradient).view_as(weight), bias_gradient
 
     def _curvature(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """Mean of p(1 − p): the second derivative of the loss along a column of x, over the column's variance."""
+        """Return the mean of p(1 − p): the second derivative of the loss along a column of x, over its variance."""
         by_problem = torch.zeros_like(bias[:, 0])
         for part, _, logits in self.logits(weight, bias):
             p = logits.softmax(2)
@@ -253,7 +281,7 @@ class _Problems:
 def _choose_penalty(
     rows: _Rows, labels: Tensor, classes: int, penalties: Sequence[float], seed: int, tolerance: float
 ) -> tuple[float, Tensor, float]:
-    """The penalty, weights `[K, C]` to start its fit to all rows from, and its held-out accuracy."""
+    """Return the best penalty, weights `[K, C]` to start its fit to all rows with, and its held-out accuracy."""
     count = FOLDS if len(rows) <= CROSS_VALIDATED else 1
     fold = stratified_folds(labels, seed=seed)
     problems = _Problems(rows, labels, fold.unsqueeze(1) != torch.arange(count, device=labels.device), classes)
@@ -273,7 +301,7 @@ def _choose_penalty(
 
 
 def stratified_folds(labels: Tensor, *, seed: int = 0) -> Tensor:
-    """A fold from 0 to 4 for each row, by a hash of the row number; every class is spread evenly."""
+    """Return a fold from 0 to 4 for each row, by a hash of the row number. Each class is spread evenly over folds."""
     order = shuffled_by_class(labels, key(seed, "probe fold", torch.arange(len(labels), device=labels.device)))
     fold = torch.empty_like(order)
     fold[order] = torch.arange(len(order), device=order.device) % FOLDS
@@ -281,7 +309,7 @@ def stratified_folds(labels: Tensor, *, seed: int = 0) -> Tensor:
 
 
 def shuffled_by_class(labels: Tensor, keys: Tensor) -> Tensor:
-    """Rows ordered by class, and by their keys within a class."""
+    """Return the rows ordered by class, and by their keys within a class."""
     shuffled = permutation(keys)
     return shuffled[torch.argsort(labels[shuffled], stable=True)]
 
@@ -299,10 +327,24 @@ def fit_sgd(
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> LinearProbe:
-    """The papers' protocol (solo-learn's linear evaluation): SGD with momentum 0.9 on the features as they are.
+    """Fit a linear probe by the protocol of the papers (linear evaluation of solo-learn): SGD with momentum 0.9.
 
-    Learning rate 0.3, a tenth of it from epoch 60 on and a hundredth from 80; no penalty; weights start at 0. The
-    papers augment the training images anew in each epoch; here features are computed once, from images as they are.
+    Features are not standardised. Weights start at 0, and there is no penalty. Defaults are those of the papers.
+    One difference: the papers augment the training images in each epoch, whereas here the features are computed once,
+    without augmentation.
+
+    Parameters
+    ----------
+    features, labels, classes, seed, device
+        As in `fit_linear`.
+    epochs : int
+        The number of epochs.
+    lr : float
+        The learning rate.
+    milestones : sequence of int
+        Epochs from which the learning rate is divided by 10 again.
+    batch_size : int
+        The number of rows in a batch.
     """
     labels = probe_labels(features, labels, classes)
     place = torch.device(device or features.device)
@@ -321,7 +363,7 @@ def fit_sgd(
             weight -= rate * velocity
             bias -= rate * bias_velocity
     if not bool(torch.isfinite(weight).all()):
-        raise TwofoldError(f"SGD at the papers' learning rate {lr:g} diverges on these features: use --solver lbfgs")
+        raise TwofoldError(f"SGD with the learning rate {lr:g} diverges on these features; use --solver lbfgs")
     weight, bias = weight.to(features.device), bias.to(features.device)
     return LinearProbe(torch.zeros_like(weight[:, 0]), torch.ones_like(weight[:, 0]), weight, bias, 0.0, None)
 
@@ -330,26 +372,27 @@ SOLVERS: dict[str, Callable[..., LinearProbe]] = {"lbfgs": fit_linear, "sgd": fi
 
 
 def ranked(scores: Tensor) -> Tensor:
-    """Columns of the largest scores in each row, at most five, the first of equals first."""
+    """Return the columns of the largest scores of each row, at most five. Equal scores keep their order."""
     return scores.sort(dim=1, descending=True, stable=True).indices[:, :RANKED]
 
 
 def block_rows(*widths: int) -> int:
-    """Rows in a block, for so many numbers in a row."""
+    """Return the number of rows in a block, for rows of this many numbers."""
     return max(1, BLOCK // max(widths))
 
 
 def agreement(predicted: Tensor, labels: Tensor) -> float:
+    """Return the fraction of equal entries."""
     return (predicted == labels.to(predicted.device)).double().mean().item()
 
 
 def probe_labels(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The labels as int64 on the features' device, when both can be probed."""
+    """Check features and labels, and return the labels as int64 on the device of the features."""
     if len(features) != len(labels) or len(features) == 0:
-        raise TwofoldError(f"a probe needs one label for each row, got {len(features)} rows and {len(labels)} labels")
+        raise TwofoldError(f"a probe needs one label per row, got {len(features)} rows and {len(labels)} labels")
     if not all(bool(torch.isfinite(block).all()) for block in features.split(block_rows(features.shape[1]))):
         raise TwofoldError(
-            "features hold NaN or infinite values, so they cannot be probed; look for where training diverged"
+            "features contain NaN or infinite values, so no probe can be fitted; check whether training diverged"
         )
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:

@@ -1,8 +1,8 @@
-"""What is measured of a representation without labels: how many dimensions it uses, how evenly, and how far apart.
+"""Measures of a representation that need no labels: rank, entropy, alignment and uniformity.
 
-N samples, V views, D embedding dimension. A spectrum is the eigenvalues `[D]` of a covariance, as `eigenvalues` returns
-them; they are the squared singular values of the centred embeddings, up to a factor that no measure here depends on.
-`alignment` and `uniformity` are of embeddings, and never wait for the device: they are part of the training step.
+Shapes: N samples, V views, D embedding dimension. A spectrum is the eigenvalues `[D]` of a covariance, as `eigenvalues`
+returns them. They are the squared singular values of the centred embeddings, up to a factor on which no measure here
+depends. `alignment` and `uniformity` take embeddings. They run in the training step, so they never wait for the GPU.
 """
 
 import math
@@ -13,57 +13,70 @@ from torch import Tensor
 
 from twofold.linalg import full_precision, normalized
 
-SHORTEST = 1e-8  # a row below it has no direction
+SHORTEST = 1e-8  # a shorter row has no direction
 
 
 def eigenvalues(covariance: Tensor) -> Tensor:
-    """Eigenvalues of a symmetric `[D, D]` matrix: float64 on the CPU, descending, clamped at 0.
+    """Return the eigenvalues of a symmetric matrix `[D, D]`: float64 on the CPU, descending, clamped at 0.
 
-    They are taken where the matrix is, if that is a GPU: runs that share a machine's cores would hold each other up.
-    Rounding of a float32 covariance leaves eigenvalues of about 1e-7 of the largest, which `effective_rank` counts by
-    their square roots: for a spectrum that falls further than that, accumulate the covariance in float64.
+    If the matrix is on a GPU, the eigenvalues are computed there, so that runs do not compete for CPU cores. Rounding
+    errors of a float32 covariance leave eigenvalues of about 1e-7 of the largest, and `effective_rank` counts their
+    square roots. If the true eigenvalues are smaller, accumulate the covariance in float64.
     """
     return torch.linalg.eigvalsh(widened(covariance)).flip(0).clamp(min=0).cpu()
 
 
 def widened(matrix: Tensor) -> Tensor:
-    """In float64: where it is if that is a GPU, else on the CPU, as not every other device has float64."""
+    """Convert to float64, on a CUDA GPU if the matrix is there, else on the CPU. Other devices may lack float64."""
     return (matrix.detach() if matrix.is_cuda else matrix.detach().cpu()).double()
 
 
 def effective_rank(spectrum: Tensor) -> float:
-    """RankMe: exp of the Shannon entropy of the normalised singular values √λ. From 1 to D, and 0 when all are 0."""
+    """Return RankMe: the exponential of the Shannon entropy of the normalised singular values √λ.
+
+    It is between 1 and D, or 0 if all eigenvalues are 0.
+
+    Parameters
+    ----------
+    spectrum : Tensor
+        Eigenvalues `[D]` of a covariance.
+
+    Examples
+    --------
+    >>> round(effective_rank(torch.ones(64)), 6)
+    64.0
+    """
     singular = spectrum.double().sqrt()
     return math.exp(shannon_entropy(singular)) if bool(singular.any()) else 0.0
 
 
 def stable_rank(spectrum: Tensor) -> float:
-    """‖Z‖²_F / ‖Z‖²_2 = Σλ / max λ. From 1 to D, and 0 when all are 0."""
+    """Return ‖Z‖²_F / ‖Z‖²_2 = Σλ / max λ. It is between 1 and D, or 0 if all eigenvalues are 0."""
     largest = spectrum.max().item()
     return spectrum.double().sum().item() / largest if largest > 0 else 0.0
 
 
 def condition_number(spectrum: Tensor, k: int = 14) -> float:
-    """λ_1 / λ_k, with k at most D; infinite where λ_k is 0."""
+    """Return λ_1 / λ_k, with k limited to D; infinite if λ_k is 0."""
     ordered = spectrum.double().sort(descending=True).values
     smallest = ordered[min(k, len(ordered)) - 1].item()
     return ordered[0].item() / smallest if smallest > 0 else math.inf
 
 
 def shannon_entropy(spectrum: Tensor) -> float:
-    """−Σ p log p in nats, p = λ / Σλ. From 0 to log D, and 0 when all are 0."""
+    """Return −Σ p log p in nats with p = λ / Σλ. It is between 0 and log D, and 0 if all eigenvalues are 0."""
     positive = spectrum.double()[spectrum > 0]
     p = positive / positive.sum()
     return torch.special.entr(p).sum().item()
 
 
 def dimensions_above(spectrum: Tensor, share: float = 0.1) -> int:
-    """Singular values √λ above this share of the largest: the "learnt features" of S-DIET, section 5."""
+    """Count the singular values √λ above `share` of the largest: the "learnt features" of S-DIET, section 5."""
     return int((spectrum.double() > share**2 * spectrum.double().max()).sum())
 
 
 def saturation_step(steps: Sequence[int], values: Sequence[float], share: float = 0.9) -> int:
-    """The first step from which an eigenvalue stays at or above this share of its last value (FroSSL, Figure 3)."""
+    """Return the first step since which an eigenvalue is at least `share` of its last value (FroSSL, Figure 3)."""
     since = steps[-1]
     for step, value in zip(reversed(steps), reversed(values), strict=True):
         if value < share * values[-1]:
@@ -73,11 +86,23 @@ def saturation_step(steps: Sequence[int], values: Sequence[float], share: float 
 
 
 def eigenvector_alignment(predictor: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """How nearly a predictor `[D, D]` keeps the direction of each eigenvector u of the correlation `[D, D]` of z.
+    """Return |cos(u, Wu)| for each eigenvector u of a correlation, and the eigenvalues of the correlation.
 
-    |cos(u, Wu)| `[D]`, 1 where u is also an eigenvector of W, and the eigenvalues it goes with, descending. IsoLoss and
-    DirectPred suppose that all are 1. For a predictor p that is not linear, E[p(z)zᵀ] stands for W: along u it is its
-    best linear approximation, times u's eigenvalue.
+    A cosine is 1 if u is also an eigenvector of the predictor W. IsoLoss and DirectPred assume that all are 1. For a
+    nonlinear predictor p, pass E[p(z)zᵀ] as W: along u, it is the best linear approximation of p times the eigenvalue
+    of u.
+
+    Parameters
+    ----------
+    predictor : Tensor
+        W `[D, D]`.
+    correlation : Tensor
+        E[zzᵀ] `[D, D]`.
+
+    Returns
+    -------
+    tuple of Tensor
+        Cosines `[D]` and eigenvalues `[D]`, both by descending eigenvalue.
     """
     values, vectors = torch.linalg.eigh(widened(correlation))
     moved = widened(predictor) @ vectors
@@ -87,22 +112,35 @@ def eigenvector_alignment(predictor: Tensor, correlation: Tensor) -> tuple[Tenso
 
 @full_precision
 def alignment(z_VND: Tensor) -> Tensor:
-    """Mean squared distance of two views of an image, on the unit sphere (Wang and Isola 2020): 0 when all agree."""
+    """Return the mean squared distance of two views of an image on the unit sphere (Wang and Isola 2020).
+
+    It is 0 if all views of each image agree.
+
+    Parameters
+    ----------
+    z_VND : Tensor
+        Embeddings `[V, N, D]`.
+    """
     views = len(z_VND)
     # Σ_{v≠w} u_v·u_w = ‖Σ_v u_v‖² − V for unit vectors.
-    together = normalized(z_VND).sum(0).square().sum(-1).mean()
-    return 2 - 2 * (together - views) / (views * (views - 1))
+    squared_sum = normalized(z_VND).sum(0).square().sum(-1).mean()
+    return 2 - 2 * (squared_sum - views) / (views * (views - 1))
 
 
 @full_precision
 def uniformity(z_ND: Tensor, t: float = 2.0) -> Tensor:
-    """log of the mean of exp(−t‖u_i − u_j‖²) over pairs of different images (Wang and Isola 2020).
+    """Return the log of the mean of exp(−t‖u_i − u_j‖²) over pairs of different images (Wang and Isola 2020).
 
-    0 when all are at one point, about −2t when they are spread over a sphere of many dimensions; lower is more even.
-    A row of nearly no length stays near the centre of the sphere.
+    It is 0 if all embeddings are at one point, and about −2t if they are spread evenly over a sphere of many
+    dimensions. A row shorter than 1e-8 stays near the centre of the sphere.
+
+    Parameters
+    ----------
+    z_ND : Tensor
+        Embeddings `[N, D]`. They are scaled to unit length u.
     """
     u = normalized(z_ND, SHORTEST)
     long = torch.linalg.vector_norm(z_ND, dim=1) >= SHORTEST
-    square = u.square().sum(1).masked_fill(long, 1)  # exactly, where rounding would make it nearly that
+    square = u.square().sum(1).masked_fill(long, 1)  # exactly 1, without rounding errors
     exponents = (2 * t * (u @ u.T - (square[:, None] + square) / 2)).fill_diagonal_(-math.inf)
     return exponents.flatten().logsumexp(0) - math.log(len(u) * (len(u) - 1))

@@ -1,4 +1,4 @@
-"""The nearest rows by cosine similarity: exact, in blocks, so that no matrix of all pairs is ever held."""
+"""Exact search for the rows of highest cosine similarity, in blocks, so that no matrix of all pairs is stored."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,11 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-ALMOST_ONE = 1 - 1e-6  # what a float32 row of unit length may give with itself
+ALMOST_ONE = 1 - 1e-6  # a unit row in float32 may have this similarity with itself
 
 
 def nearest_rows(query: Tensor, bank: Tensor, k: int, block: int) -> tuple[Tensor, Tensor]:
-    """The k largest similarities of each query (rows of unit length), descending, and their rows in the bank."""
+    """Return the k largest similarities of each query, descending, and their row numbers in the bank.
+
+    The queries must have unit length; the rows of the bank are normalised here.
+    """
     similarity = query.new_empty(len(query), 0)
     neighbour = torch.empty(len(query), 0, dtype=torch.int64, device=query.device)
     for start in range(0, len(bank), block):
@@ -24,13 +27,14 @@ def nearest_rows(query: Tensor, bank: Tensor, k: int, block: int) -> tuple[Tenso
 
 
 def unit(features: Tensor) -> Tensor:
+    """Scale rows to unit length, at least in float32."""
     return functional.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
 
 
 def pairs_above(
     rows: Tensor, threshold: float, block: int, progress: Callable[[int, int], None] | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """All pairs of unit rows at least this similar, a block of pairs at a time: first, second > first, similarity."""
+    """Yield all pairs of unit rows that are at least this similar, in blocks: first, second > first, similarity."""
     for start in range(0, len(rows), block):
         query = rows[start : start + block]
         for other in range(start, len(rows), block):

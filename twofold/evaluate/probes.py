@@ -1,7 +1,7 @@
-"""How much of the labels a frozen representation gives away: linear probe, few labels, nearest neighbours.
+"""Accuracies of frozen representations: linear probe, linear probe with few labels, and nearest neighbours.
 
-n rows, K features, C classes. Random choices are counter hashes of the row number, so every representation of the same
-rows meets the same labelled subsets: differences between representations are paired.
+Shapes: n rows, K features, C classes. Random choices are hashes of the row number. So all representations of the same
+rows use the same labelled subsets, and their accuracies can be compared pair by pair.
 """
 
 import statistics
@@ -22,29 +22,29 @@ LABELS_PER_CLASS = 10
 
 @dataclass(frozen=True)
 class Scores:
-    """How well classes are told apart on test rows."""
+    """Accuracies of a classifier on test rows."""
 
     top1: float
-    top5: float | None  # None where there are no more than five classes
-    per_class: list[float | None]  # top1 of each class; None where it has no test row
+    top5: float | None  # None with five classes or fewer
+    per_class: list[float | None]  # top-1 accuracy of each class; None if it has no test row
     confusion: list[list[int]]  # [true class][predicted class]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table that sets representations side by side."""
+    """A row of the table that compares representations."""
 
     name: str
     linear_accuracy: float
-    few_labels_accuracy: float | None  # None, as the next two, where so few labels are all that there are
+    few_labels_accuracy: float | None  # this and the next two are None if no class has more labels than that
     few_labels_sd: float | None
-    labels_per_class: int | None  # of the few
+    labels_per_class: int | None  # how many labels `few_labels_accuracy` uses
     knn_accuracy: float
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledSplits:
-    """The images that a probe is fitted to and tested on: those of each split that have a label."""
+    """The labelled images of both splits: a probe is fitted to `train` and tested on `test`."""
 
     train: ImageStore
     test: ImageStore
@@ -54,7 +54,7 @@ class LabelledSplits:
 
 
 def labelled_splits(data: Data) -> LabelledSplits | None:
-    """None of data that no probe can be fitted to or tested on."""
+    """Return the labelled images of both splits, or None if one of them has none."""
     train, test = data.train.labelled(), None if data.test is None else data.test.labelled()
     if data.classes is None or train.labels is None or test is None or test.labels is None or not len(test):
         return None
@@ -62,12 +62,15 @@ def labelled_splits(data: Data) -> LabelledSplits | None:
 
 
 def is_few(labels: Tensor, labels_per_class: int) -> bool:
-    """Whether some class has more labels than that; else a probe of so few is the probe of all of them."""
+    """Return whether some class has more labels than that. If not, a probe with few labels uses all labels."""
     return int(labels.unique(return_counts=True)[1].max()) > labels_per_class
 
 
 def labelled_subset(labels: Tensor, labels_per_class: int, *, subset: int, seed: int = 0) -> Tensor:
-    """Rows of the subset with this number, ascending: of each class that many, or all where it has fewer."""
+    """Return the rows of a random labelled subset, ascending.
+
+    It has `labels_per_class` rows of each class, or all rows of a class that has fewer. `subset` is its number.
+    """
     rows = torch.arange(len(labels), device=labels.device)
     order = shuffled_by_class(labels, key(seed, "labelled subset", subset, rows))
     _, sizes = labels[order].unique_consecutive(return_counts=True)
@@ -76,7 +79,7 @@ def labelled_subset(labels: Tensor, labels_per_class: int, *, subset: int, seed:
 
 
 def scores(ranked_classes: Tensor, labels: Tensor, *, classes: int) -> Scores:
-    """Of classes named for each row `[n, at most 5]`, the prediction first; −1 names none."""
+    """Return the scores of ranked classes `[n, at most 5]`, the prediction first. −1 means no class."""
     labels = labels.to(ranked_classes.device)
     right = ranked_classes == labels.unsqueeze(1)
     confusion = torch.bincount(labels * classes + ranked_classes[:, 0], minlength=classes**2).view(classes, classes)
@@ -98,7 +101,7 @@ def linear_scores(
     classes: int,
     solver: str = "lbfgs",
 ) -> Scores:
-    """Of the linear probe fitted to the training rows by a solver of that name."""
+    """Fit a linear probe to the training rows with the named solver and return its scores on the test rows."""
     probe = SOLVERS[solver](train_features, train_labels, classes=classes)
     return scores(probe.ranked(test_features), test_labels, classes=classes)
 
@@ -106,7 +109,7 @@ def linear_scores(
 def linear_accuracy(
     train_features: Tensor, train_labels: Tensor, test_features: Tensor, test_labels: Tensor, *, classes: int
 ) -> float:
-    """Test accuracy of the linear probe fitted to the training rows, its penalty chosen on them alone."""
+    """Return the test accuracy of a linear probe. It is fitted, and its penalty chosen, on the training rows only."""
     return fit_linear(train_features, train_labels, classes=classes).accuracy(test_features, test_labels)
 
 
@@ -121,7 +124,10 @@ def few_label_accuracy(
     subsets: int = 5,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Mean and standard deviation (n − 1; 0 for one subset) of `linear_accuracy` over random labelled subsets."""
+    """Return mean and standard deviation of `linear_accuracy` over random labelled subsets.
+
+    The standard deviation has n − 1 in its denominator and is 0 for a single subset.
+    """
     train_labels = train_labels.to(train_features.device)
     accuracies = []
     for subset in range(subsets):
@@ -142,11 +148,30 @@ def knn_ranked(
     temperature: float = 0.07,
     block: int = 4096,
 ) -> Tensor:
-    """The classes `[n, min(C, 5)]` with most votes of the k training rows of highest cosine similarity s (all of them
-    where there are fewer), a vote's weight being exp(s/τ); −1 where no neighbour is left to vote.
+    """Rank classes by the votes of the k training rows with the highest cosine similarity s; a vote weighs exp(s/τ).
 
-    Exact; on the device of the training features, which may lie in a mapped file. Beside the features it holds about
-    block·(block + 2K + 2k + 3C) numbers.
+    The search is exact and runs on the device of the training features, which may be a memory-mapped file. It needs
+    memory for about block·(block + 2K + 2k + 3C) numbers in addition to the features.
+
+    Parameters
+    ----------
+    train_features : Tensor
+        Features `[m, K]` of the training rows.
+    train_labels : Tensor
+        Their labels `[m]`.
+    test_features : Tensor
+        Features `[n, K]` of the test rows.
+    k : int
+        The number of neighbours; all training rows if there are fewer.
+    temperature : float
+        τ, which weighs the votes.
+    block : int
+        The number of rows that are compared at a time.
+
+    Returns
+    -------
+    Tensor
+        Classes `[n, min(C, 5)]`, most votes first; −1 after the last class that has votes.
     """
     classes = int(train_labels.max()) + 1
     labels = probe_labels(train_features, train_labels, classes)
@@ -162,7 +187,7 @@ def knn_ranked(
 
 
 def knn_predict(train_features: Tensor, train_labels: Tensor, test_features: Tensor, **options: float) -> Tensor:
-    """The first of `knn_ranked`."""
+    """Return the classes with the most votes `[n]`; see `knn_ranked`."""
     return knn_ranked(train_features, train_labels, test_features, **options)[:, 0]  # type: ignore[arg-type]
 
 
@@ -176,7 +201,7 @@ def knn_accuracy(
     temperature: float = 0.07,
     block: int = 4096,
 ) -> float:
-    """Test accuracy of `knn_predict`."""
+    """Return the test accuracy of `knn_predict`."""
     predicted = knn_predict(train_features, train_labels, test_features, k=k, temperature=temperature, block=block)
     return agreement(predicted, test_labels)
 
@@ -184,7 +209,10 @@ def knn_accuracy(
 def measure_accuracies(
     representations: Mapping[str, tuple[Tensor, Tensor]], train_labels: Tensor, test_labels: Tensor, *, classes: int
 ) -> list[Row]:
-    """Every number of the table for each representation: name → (training features, test features), rows aligned."""
+    """Return a row of accuracies for each representation.
+
+    `representations` maps a name to training and test features, whose rows match the labels.
+    """
     labels_per_class = LABELS_PER_CLASS if is_few(train_labels, LABELS_PER_CLASS) else None
     rows = []
     for name, (train, test) in representations.items():

@@ -1,6 +1,6 @@
-"""The spectrum of features, and what it says of them: what `diagnose` measures, of embeddings of any origin.
+"""The spectrum of features and a verdict on it: what `twofold diagnose` measures, on embeddings of any origin.
 
-n rows, K features.
+Shapes: n rows, K features.
 """
 
 import math
@@ -20,32 +20,35 @@ from twofold.evaluate.metrics import (
 )
 from twofold.evaluate.verdict import Snapshot, Verdict, judge
 
-COMPARED = 2048  # rows, evenly taken, that uniformity compares with each other
-MEANINGS = {  # of the measures, in words
-    "effective_rank": "RankMe: exp of the entropy of the singular values",
-    "stable_rank": "sum of the eigenvalues over the largest",
-    "dimensions_above": "singular values above 0.1 of the largest",
-    "condition_number": "first eigenvalue over the 14th, or the last",
-    "shannon_entropy": "of the eigenvalues, in nats",
-    "norm": "root of the mean squared length",
-    "uniformity": "0: all point the same way; -4: evenly spread",
+COMPARED = 2048  # uniformity compares at most this many evenly spaced rows
+MEANINGS = {  # what each measure is, in words
+    "effective_rank": "RankMe: exponential of the entropy of the singular values",
+    "stable_rank": "sum of the eigenvalues divided by the largest",
+    "dimensions_above": "number of singular values above a tenth of the largest",
+    "condition_number": "first eigenvalue divided by the 14th (or the last, with fewer)",
+    "shannon_entropy": "entropy of the eigenvalues, in nats",
+    "norm": "root mean square length of the rows",
+    "uniformity": "0: all rows point in one direction; -4: evenly spread",
 }
-MOMENT_NUMBERS = 2**22  # in a block of `moments_in_blocks`
+MOMENT_NUMBERS = 2**22  # numbers in a block of `moments_in_blocks`
 
 
 def measure_spectrum(
     features: Tensor, progress: Callable[[int, int], None] | None = None
 ) -> tuple[list[float], dict[str, float | None], Verdict]:
-    """Eigenvalues, measures and verdict of features [n, K], which may lie in a mapped file."""
+    """Return eigenvalues, measures and verdict of features [n, K], which may be a memory-mapped file.
+
+    Measures that are not finite are None, because JSON has no infinity.
+    """
     mean, covariance, broken = moments_in_blocks(features, progress)
     if broken:
         verdict = Verdict(
             "not finite",
-            f"{broken:,} of {len(features):,} rows hold NaN or infinite values.",
-            remedy="Look for where they come from: a run that diverged, half precision that overflowed, empty images.",
+            f"{broken:,} of {len(features):,} rows contain NaN or infinite values, so nothing can be measured.",
+            remedy="Find their origin: a run that diverged, an overflow of half precision, or empty images.",
         )
         return [], {}, verdict
-    # n rows, centred, have at most n − 1 directions.
+    # n centred rows span at most n − 1 dimensions.
     spectrum = eigenvalues(covariance)[: max(len(features) - 1, 1)]
     norm = (covariance.diagonal().sum() * (len(features) - 1) / len(features) + mean.square().sum()).sqrt().item()
     rows = features[:: -(-len(features) // COMPARED)].float()
@@ -60,7 +63,7 @@ def measure_spectrum(
         "uniformity": even,
     }
     verdict = judge([Snapshot.of(spectrum, {"embedding_norm": norm, "uniformity": even})])
-    finite = {name: value if math.isfinite(value) else None for name, value in measures.items()}  # JSON has no ∞
+    finite = {name: value if math.isfinite(value) else None for name, value in measures.items()}
     return [float(f"{value:.5g}") for value in spectrum.tolist()], finite, verdict
 
 
@@ -68,9 +71,10 @@ def measure_spectrum(
 def moments_in_blocks(
     features: Tensor, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Tensor, Tensor, int]:
-    """Mean `[K]` and unbiased covariance `[K, K]` of rows, in float64 on the CPU, and how many rows are not finite.
+    """Return the mean `[K]` and the unbiased covariance `[K, K]` of rows, and how many rows are not finite.
 
-    In blocks: the features may lie in a mapped file. Two passes, so that a large mean costs no digits.
+    Both are float64 on the CPU. The features are read in blocks, because they may be a memory-mapped file, and twice,
+    so that a large mean costs no precision.
     """
     size = max(1, MOMENT_NUMBERS // features.shape[1])
     total = torch.zeros(features.shape[1], dtype=torch.float64)

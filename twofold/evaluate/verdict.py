@@ -301,11 +301,10 @@ def dimensional_collapse(history: Sequence[Snapshot], method: str, few_dimension
     since = lasting([item.few_dimensions for item in history], history, min(LASTING, len(history)))
     if since is None:
         return None
-    first, last = history[0], history[-1]
+    last = history[-1]
     began = f" since step {since}" if len(history) > 1 else ""
     found = f"effective rank {last.rank:.1f} of {last.dimension}"
-    earlier = f", {first.rank:.1f} at step {first.step}" if len(history) > 1 else ""
-    evidence = (f"effective rank {last.rank:.1f}{earlier}", values_in_use(last))
+    evidence = (ranks(history), values_in_use(last))
     if few_dimensions:
         return Verdict(
             "few dimensions",
@@ -380,10 +379,10 @@ def by_labels(verdict: Verdict, accuracies: Mapping[str, float], images: int | N
 
 
 def no_collapse(history: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict:
-    first, last = history[0], history[-1]
+    last = history[-1]
     evidence = [values_in_use(last)]
     if len(history) > 1:
-        evidence.append(f"effective rank {last.rank:.1f}, {first.rank:.1f} at step {first.step}")
+        evidence.append(ranks(history))
     losses = [line["loss"] for line in metrics if "loss" in line]
     if len(losses) > 1 and losses[-1] > losses[0]:
         evidence.append(
@@ -396,7 +395,13 @@ def no_collapse(history: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verd
 
 
 def values_in_use(snapshot: Snapshot) -> str:
-    return f"{snapshot.above} of {snapshot.dimension} singular values are above 10 % of the largest"
+    return f"{snapshot.above} of {snapshot.dimension} singular values are above a tenth of the largest"
+
+
+def ranks(history: Sequence[Snapshot]) -> str:
+    first, last = history[0], history[-1]
+    earlier = f" at step {last.step}, {first.rank:.1f} at step {first.step}" if len(history) > 1 else ""
+    return f"effective rank {last.rank:.1f}{earlier}"
 
 
 def lasting(signs: Sequence[bool], history: Sequence[Snapshot], least: int) -> int | None:

@@ -44,8 +44,8 @@ def accuracy_chart(metrics: Sequence[Record]) -> Chart:
     return chart(
         "online_accuracy",
         "Online accuracy",
-        "Accuracy of a linear classifier that is trained together with the encoder; no gradient flows back. "
-        "It shows the progress of training. Quote the accuracies in the table above instead.",
+        "Accuracy of a linear classifier that is trained together with the encoder; no gradient flows back "
+        "to the encoder. It shows the progress of training. As a result, quote the accuracies of the table above.",
         axis("epoch", switch=True),
         accuracy_axis(),
         _drawn(lines),

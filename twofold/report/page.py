@@ -191,7 +191,7 @@ def facts(values: Record, results: Record, metrics: Sequence[Record], timing: Se
     if device and device != "auto":
         words.append(str(device))
     seconds = total_seconds(timing, results.get("seconds"))
-    of = "of training" if results.get("seconds") is None else "with evaluation"
+    of = "of training" if results.get("seconds") is None else "of training and evaluation"
     return words + ([f"{duration(seconds)} {of}"] if seconds else [])
 
 
@@ -287,7 +287,7 @@ def costs(results: Record, timing: Sequence[Record]) -> dict[str, str]:
         words["training"] = duration(training)
     total = total_seconds(timing, results.get("seconds"))
     if results.get("seconds") is not None:
-        words["with evaluation"] = duration(total)
+        words["training and evaluation"] = duration(total)
     speed = typical_speed(timing)
     if speed is not None:
         words["images per second, median"] = rough(speed)

@@ -168,7 +168,7 @@ class Trainer:
                 if self.step == self.total_steps or self.is_time_to_save(stop):
                     if stop:
                         self.display.say(
-                            "saving a checkpoint; press Ctrl-C again to stop at once and lose the work since the last one"
+                            "saving a checkpoint; Ctrl-C again stops at once and loses the work since the last one"
                         )
                     self.save()
                     if stop := stop or dist.stop_for(signals):
@@ -292,8 +292,8 @@ class Trainer:
         self.step, state = found[0], checkpoint.to_device(found[1], self.device)
         if state["fingerprint"] != self.fingerprint() and not self.has_images_of(folder.path, state["fingerprint"]):
             raise TwofoldError(
-                f"the data of {folder.path} have changed since the run started; restore the images, or pass the path of "
-                f"an unchanged copy: {how_to_resume(folder.path)} DATA"
+                f"the data of {folder.path} have changed since the run started; restore the images, or pass the path "
+                f"of an unchanged copy: {how_to_resume(folder.path)} DATA"
             )
         self.method.load_state_dict(state["method"])
         load_optimizer_state(self.optimizer, state["optimizer"])

@@ -1,1 +1,1 @@
-"""S-DIET: claims, figures drawn from simulation, and tables of runs."""
+"""S-DIET: claims, figures drawn from simulations, and tables of runs."""

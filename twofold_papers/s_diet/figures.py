@@ -1,4 +1,4 @@
-"""S-DIET, Figure 1a and 1b: which of a clean and a noisy feature DIET learns, without and with normalisation."""
+"""S-DIET, Figures 1a and 1b: how well DIET learns a clean and a noisy feature, without and with normalisation."""
 
 import math
 from typing import TYPE_CHECKING
@@ -20,15 +20,16 @@ STEPS, RATE = 5000, 0.1
 def alignments(normalise: bool, steps: int = STEPS) -> Tensor:
     """‖Wu_1‖ and ‖Wv_1‖ before training and after each step, [steps + 1, 2], as in appendix C.2.
 
-    W starts at 0, the head at random; one fresh augmentation of every example a step; Adam with a cosine schedule,
-    its state reset after the first step, in which normalising zeros makes gradients of any size (A.3).
+    W starts at 0 and W_H at random values. Each step uses one new augmentation of every example. The optimizer is Adam
+    with a cosine schedule. Its state is reset after the first step, because normalising zeros gives gradients of
+    arbitrary size (A.3).
     """
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    basis = torch.eye(INPUTS, dtype=torch.float64)  # Adam treats coordinates apart, so the features are along them
+    basis = torch.eye(INPUTS, dtype=torch.float64)  # features are along coordinates, as Adam treats each separately
     concept = torch.arange(EXAMPLES) % CONCEPTS
     u, v = basis[concept], basis[CONCEPTS + concept]
     w = torch.zeros(OUTPUTS, INPUTS, dtype=torch.float64, requires_grad=True)
@@ -74,9 +75,9 @@ def _draw(normalise: bool) -> "Drawing":
 @figure(
     "s-diet",
     "Figure 1a",
-    "The toy data of appendix C.2, DIET: W turns to the noisy feature first as much as to the clean one, then drops it "
-    "within a few hundred steps and keeps the clean one. The ratio ends near 0.01, which is (σ1²+k)/(σ2²+k) of Lemma "
-    "B.4. The paper's figure shows the same: only the clean feature is learnt.",
+    "DIET on the toy data of appendix C.2. At first W aligns with the noisy feature as much as with the clean one. "
+    "Within a few hundred steps it loses the noisy feature and keeps the clean one. The ratio ends near 0.01, the "
+    "value (σ1²+k)/(σ2²+k) of Lemma B.4. The paper's figure shows the same: DIET learns only the clean feature.",
 )
 def figure_1a() -> "Drawing":
     return _draw(normalise=False)
@@ -85,10 +86,10 @@ def figure_1a() -> "Drawing":
 @figure(
     "s-diet",
     "Figure 1b",
-    "The same data, embeddings normalised before the head: both features are learnt almost equally, as in the paper's "
-    "figure. The ratio ends within 2 % of 1 where the features lie along coordinate axes, as here; where they are a "
-    "random orthonormal set it ended between 0.6 and 1.2 in three runs of 2000 steps, because Adam's first steps, "
-    "which fix the direction of W, follow the signs of coordinates.",
+    "Normalised DIET on the same data: embeddings are normalised before the classifier. It learns both features almost "
+    "equally, as in the paper's figure. The ratio ends within 2 % of 1. This needs features along the coordinate axes, "
+    "as here. With random orthonormal features, it ended between 0.6 and 1.2 in three runs of 2000 steps, because "
+    "Adam's first steps determine the direction of W and follow the signs of coordinates.",
 )
 def figure_1b() -> "Drawing":
     return _draw(normalise=True)

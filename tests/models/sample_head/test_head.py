@@ -231,7 +231,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_python_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "sample-head.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "train-a-per-image-classifier.md").read_text()
     monkeypatch.chdir(tmp_path)
     scope: dict[str, SampleHead] = {}
     exec(page.split("```python\n")[1].split("```")[0], scope)

@@ -1,4 +1,4 @@
-"""In the order in which they are listed."""
+"""The tables of S-DIET, in the order in which they are listed."""
 
 from twofold_papers.s_diet.tables import (
     figure_1c,

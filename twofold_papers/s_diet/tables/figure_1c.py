@@ -1,4 +1,4 @@
-"""S-DIET, Figure 1c: how many distinct features are learnt, counted by singular values."""
+"""S-DIET, Figure 1c: the number of distinct features that are learnt, counted by singular values."""
 
 from dataclasses import replace
 
@@ -18,26 +18,26 @@ TABLE = Table(
     figures=(Figure("singular-values", "spectrum", singular_values),),
     settings=SETTINGS,
     rows=[
-        replace(NORMALISED, printed={}, note="in print: over 200"),
-        replace(OTHER, printed={}, note="in print: under 100, called DIET"),
+        replace(NORMALISED, printed={}, note="published: over 200"),
+        replace(OTHER, printed={}, note="published: under 100, called DIET"),
         Row("DIET", "diet", note="without a projector"),
     ],
     findings=(
-        "Confirmed where the mean of the embeddings stays in them, as it does in singular values of representations: "
-        "S-DIET has about 236 above a tenth of the largest (in print over 200), DIET about 28 (under 100). But what "
-        "makes DIET's few is that mean: its embeddings are the encoder's features, which are positive, and so their "
-        "mean is the largest singular value by far. Centred, DIET has 303, S-DIET 269; what is left of the contrast "
-        "is that DIET's fall sooner, to 0.46 of the largest at rank 28, where S-DIET's is at 0.85. Not seen: that "
-        "S-DIET without normalisation has few; with its projector it has more, centred or not. Centred numbers grow "
-        "with the length of a run (S-DIET has 53 after 30 epochs, 269 after 100, 405 after 165; DIET 96 and 303, "
-        "though within its run of 100 it falls from 334). One seed."
+        "Confirmed without centring, as in the paper: S-DIET has about 236 singular values above a tenth of the "
+        "largest (published: over 200), DIET about 28 (published: under 100). But the mean of the embeddings causes "
+        "DIET's low number. DIET's embeddings are the encoder's features, which are not negative, so their mean gives "
+        "by far the largest singular value. With centring, DIET has 303 and S-DIET 269; DIET's singular values only "
+        "decrease faster, to 0.46 of the largest at rank 28, compared with 0.85 for S-DIET. Not confirmed: S-DIET "
+        "without normalisation has more distinct features than with it, with and without centring. The centred numbers "
+        "grow with training (S-DIET has 53 after 30 epochs, 269 after 100 and 405 after 165; DIET has 96 and 303 after "
+        "30 and 100, but within its run of 100 epochs it decreases from 334). One seed."
     ),
     differs=(
-        "ours on CIFAR-10, 100 epochs; the paper on CIFAR-100, 5000 epochs",
+        "we use CIFAR-10 and 100 epochs, the paper CIFAR-100 and 5000 epochs",
         OURS,
-        "singular values of embeddings of augmented images, over about the last ten batches, before they are scaled to "
-        "unit length; the paper's are of the training set",
-        "numbers that are not centred are estimated: records hold 16 eigenvalues of the covariance and the length of "
-        "the mean, which bound them to within 12",
+        "we use embeddings of augmented images from about the last ten batches, before they are normalised; the paper "
+        "uses the training set",
+        "the numbers without centring are estimates: records contain 16 eigenvalues of the covariance and the length "
+        "of the mean, which determine them to within 12",
     ),
 )

@@ -1,10 +1,10 @@
-"""S-DIET, Table 6: memory on the accelerator."""
+"""S-DIET, Table 6: GPU memory."""
 
 from twofold_papers.reproduce.readings import Column
 from twofold_papers.reproduce.table import Printed, Row, Table
 
 MIB = Column("MiB", lambda line: line.get("MiB"), ",.0f")
-RATIO = Column("part of SimCLR's", lambda line: line.get("to simclr"), ".3f")
+RATIO = Column("fraction of SimCLR's memory", lambda line: line.get("to simclr"), ".3f")
 IN_PRINT = {
     "resnet18": {"s-diet": 2312, "diet": 2556, "simclr": 3896, "simsiam": 3964, "barlow-twins": 4026, "byol": 4512},
     "resnet50": {"s-diet": 7770, "diet": 9720, "simclr": 16408, "simsiam": 16562, "barlow-twins": 17090, "byol": 17296},
@@ -14,7 +14,7 @@ TABLE = Table(
     name="s-diet-6",
     paper="s-diet",
     number="Table 6",
-    title="GPU memory at batch 256 on CIFAR's images, 32-bit",
+    title="GPU memory with batch size 256, images of 32 pixels and 32-bit precision",
     columns=(MIB, RATIO),
     epochs=0,
     benchmark="memory-cuda",
@@ -30,15 +30,15 @@ TABLE = Table(
         for method, value in values.items()
     ],
     findings=(
-        "S-DIET needs the least memory of all, in our numbers as in print. Its part of SimCLR's is about as printed "
-        "with ResNet-18, and not reached with ResNet-50: one view in place of two halves what is kept for the "
-        "backward pass, and weights, gradients and AdamW's moments come on top of that half. What brought the printed "
-        "part below one half we do not know."
+        "Confirmed: S-DIET needs the least memory of all methods. The published fraction of SimCLR's memory is "
+        "confirmed with ResNet-18, but not with ResNet-50. One view instead of two halves the memory for the backward "
+        "pass; weights, gradients and AdamW's moments are added to that half. We do not know how the published "
+        "fraction can be below one half."
     ),
     differs=(
-        "the paper does not say how memory was measured, on an A40; ours is what torch had allocated at most, on an "
+        "the paper measured on an A40 and does not say how; ours is the largest memory that PyTorch allocated on an "
         "H200",
-        "all but S-DIET and SimCLR were measured before a step freed the last one's gradients, which took 28 and 23 "
-        "MiB from these two with ResNet-18; their part is of SimCLR's number of then",
+        "only S-DIET and SimCLR were measured since a step frees the gradients of the step before, which saved 28 and "
+        "23 MiB with ResNet-18; the other fractions are of SimCLR's former number",
     ),
 )
