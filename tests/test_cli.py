@@ -350,7 +350,7 @@ def test_the_version_is_said() -> None:
 def test_what_cannot_be_written_or_held_is_refused_before_the_work(tmp_path: Path) -> None:
     page = run("verify", "frossl", "--report", "--out", str(tmp_path / "none" / "x.html"))
     assert (page.returncode, page.stdout) == (2, "")
-    assert "is not a file in an existing folder" in page.stderr
+    assert "none does not exist; create it" in page.stderr
     large = run("pretrain", "digits", "image_size=100000", "--dry-run")
     assert large.returncode == 2
     assert "from 1 to 4096" in large.stderr

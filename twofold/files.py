@@ -27,8 +27,10 @@ def is_writable(folder: Path) -> bool:
 def refuse_unwritable(out: Path) -> None:
     """Raise an error if `out` cannot be written. Call this before the work, so that no work is lost."""
     folder = out.resolve().parent
-    if not folder.is_dir() or out.is_dir():
-        raise TwofoldError(f"--out {out} is not possible; give a file in a folder that exists")
+    if not folder.is_dir():
+        raise TwofoldError(f"--out {out}: the folder {folder} does not exist; create it, or choose another folder")
+    if out.is_dir():
+        raise TwofoldError(f"--out {out} is a folder; pass the path of a file")
     if not is_writable(folder):
         raise TwofoldError(f"--out {out}: the folder {folder} is not writable; choose another folder")
 

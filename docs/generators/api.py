@@ -187,7 +187,11 @@ def directive_for(value: object) -> str:
 def options_for(value: object) -> list[str]:
     if inspect.isfunction(value) or (inspect.isclass(value) and issubclass(value, BaseException)):
         return []
-    return ["   :members:", "   :undoc-members:"] if inspect.isclass(value) else ["   :no-value:"]
+    if not inspect.isclass(value):
+        return ["   :no-value:"]
+    if "\nAttributes\n---" in (inspect.getdoc(value) or ""):  # the docstring describes the fields
+        return ["   :members:", "   :undoc-members:", f"   :exclude-members: {', '.join(value.__annotations__)}"]
+    return ["   :members:", "   :undoc-members:"]
 
 
 def look_up(module: str, name: str) -> object:

@@ -280,7 +280,7 @@ def test_what_has_no_meaning_is_refused() -> None:
         dino(z, z, z[0, 0], target_temperature=0.0)
     with pytest.raises(TwofoldError, match=r"radius=-1.0 must be positive"):
         spectral_contrastive(z, radius=-1.0)
-    with pytest.raises(TwofoldError, match=r"give family\('infonce'\)"):
+    with pytest.raises(TwofoldError, match=r"pass family\('infonce'\)"):
         contrastive(z, "infonce")
     with pytest.raises(TwofoldError, match="exponent=nan"):
         DirectPredictor(3, exponent=float("nan"))

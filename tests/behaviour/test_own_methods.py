@@ -74,7 +74,7 @@ def test_what_is_known_of_the_images_of_a_step_is_found_by_their_numbers(moving:
 
 def test_labels_that_the_data_do_not_have_are_not_looked_up(moving: str) -> None:
     images = running.trainer(moving).data.train
-    with pytest.raises(TwofoldError, match="nothing to look up: these images have no labels, or no groups"):
+    with pytest.raises(TwofoldError, match="nothing to look up: these images have no labels or groups"):
         relations.looked_up(images.groups, images)
 
 
@@ -127,7 +127,7 @@ def test_runs_of_a_method_that_was_defined_anew_can_be_used_and_not_gone_on_with
         assert run.config.method == "mine"
         twofold.embed(run, FEW, tmp_path / "features.npz")
         (run.path / "results.json").unlink()
-        with pytest.raises(TwofoldError, match="when it had other parameters than now: define it as it was"):
+        with pytest.raises(TwofoldError, match="when this method had other parameters: define it as it was"):
             twofold.resume(run, data=FEW)
         define(weighed)
         twofold.resume(run, data=FEW)
@@ -159,5 +159,5 @@ def test_a_method_may_load_the_encoder_of_an_earlier_run(tmp_path: Path) -> None
 def test_state_that_a_checkpoint_would_not_have_is_refused() -> None:
     """A queue that only a closure knows is lost with the process, and a resumed run would differ in silence."""
     parts = Parts(encoder=nn.Flatten(), features=4, images=None, epochs=1)
-    with pytest.raises(TwofoldError, match="pass the module that holds it as memory="):
+    with pytest.raises(TwofoldError, match="pass the module whose state it updates"):
         Method(parts, nn.Identity(), lambda e: LossTerms(e.z.sum(), {}), remember=lambda *_: None)

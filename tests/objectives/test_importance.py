@@ -272,8 +272,8 @@ def test_always_finite(
         (lambda: importance(distances(), "entropy", gamma=2.0), "no parameter 'gamma'"),
         (lambda: importance(distances(), "inverse", temperature=0.0), "temperature=0.0 must be positive"),
         (lambda: alpha_cl(embeddings(), "direct", exponent=-1.0), "exponent=-1.0 must be positive"),
-        (lambda: alpha_cl(embeddings()[:1]), "2 or more"),
-        (lambda: alpha_cl(embeddings()[:, :1]), "2 or more"),
+        (lambda: alpha_cl(embeddings()[:1]), "at least 2 views"),
+        (lambda: alpha_cl(embeddings()[:, :1]), "and 2 samples"),
     ],
 )
 def test_mistakes_are_named(call: Callable[[], object], message: str) -> None:

@@ -220,7 +220,7 @@ def test_a_module_of_ones_own_stays_as_it_was_given() -> None:
 
 
 def test_refusals_are_value_errors_that_say_what_to_do() -> None:
-    with pytest.raises(ValueError, match="scale them to 0 to 1"):
+    with pytest.raises(ValueError, match="scale them to the range 0 to 1"):
         twofold.Twofold().fit(DIGITS.images)
     with pytest.raises(ValueError, match="unknown method 'simcrl', did you mean 'simclr'"):
         twofold.Twofold(method="simcrl").fit(IMAGES)

@@ -291,7 +291,7 @@ def test_a_run_goes_on_where_its_images_are_now(tmp_path: Path) -> None:
     assert twofold.resume(run, data=moved).results is not None
     (run.path / "results.json").unlink()
     (moved / "19.png").unlink()
-    with pytest.raises(twofold.TwofoldError, match=r"have changed .* put them back .*: twofold resume .*run DATA"):
+    with pytest.raises(twofold.TwofoldError, match=r"have changed .* restore the images.*: twofold resume .*run DATA"):
         twofold.resume(run, data=moved)
 
 

@@ -68,7 +68,7 @@ def oriented_gradients(images: Tensor) -> Tensor:
     distance = (position - bins).abs()
     share = (1 - torch.minimum(distance, ORIENTATIONS - distance)).clamp(min=0)
     height, width = images.shape[2:]
-    cells = [max(2, min(CELLS, side // 2)) for side in (height, width)]
+    cells = (max(2, min(CELLS, height // 2)), max(2, min(CELLS, width // 2)))
     histograms = functional.adaptive_avg_pool2d(magnitude * share, cells)
     corners = [histograms[:, :, i : cells[0] - 1 + i, j : cells[1] - 1 + j] for i in (0, 1) for j in (0, 1)]
     blocks = torch.cat(corners, 1)

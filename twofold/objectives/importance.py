@@ -71,7 +71,7 @@ def importance(distances: Tensor, rule: str, **parameters: float) -> Tensor:
 
     Parameters
     ----------
-    distances : Tensor [rows, negatives]
+    distances : Tensor [M, K]
         D = d² of each pair. An infinite distance excludes the pair.
     rule : str
         One of entropy(temperature), square(temperature), inverse(temperature, gamma),
@@ -81,7 +81,7 @@ def importance(distances: Tensor, rule: str, **parameters: float) -> Tensor:
 
     Returns
     -------
-    Tensor [rows, negatives]
+    Tensor [M, K]
         α. Each row sums to 1, except with the rule direct and normalized=False.
     """
     if rule not in RULES:

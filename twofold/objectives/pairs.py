@@ -14,8 +14,8 @@ def check_targets(objective: str, views: Tensor, targets: Tensor) -> None:
     fits = views.ndim == 3 and views.shape[1:] == targets.shape[1:] and views.numel() > 0
     if not fits or len(views) < 2 or not 1 <= len(targets) <= len(views):
         raise TwofoldError(
-            f"{objective} got views {list(views.shape)} and targets {list(targets.shape)}: give views as "
-            "[views, samples, dim], at least two, and targets of the same samples for all views or the first ones"
+            f"{objective} got views {list(views.shape)} and targets {list(targets.shape)}: pass two views or more as "
+            "[views, samples, dim], and targets of the same samples for all views or for the first ones"
         )
 
 

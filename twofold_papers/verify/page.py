@@ -104,7 +104,7 @@ def errata(results: Sequence[Checked]) -> str:
         lines += [f"## {title}", ""]
         for checked in wrong:
             claim = checked.claim
-            published = f"{sentence(claim.wrong_form)} Error {magnitude(checked.printed_error)}."
+            published = f"{sentence(claim.wrong_form or '')} Error {magnitude(checked.printed_error)}."
             corrected = (
                 f"{sentence(claim.statement)} Error {magnitude(checked.error)}; {claim.tolerance:.0e} is allowed."
             )
