@@ -1,4 +1,4 @@
-"""Runs functions in several processes that are joined as torchrun would join them."""
+"""Run functions in several processes that are joined like those of torchrun."""
 
 import multiprocessing
 import os
@@ -22,9 +22,12 @@ def free_port() -> int:
 
 
 def in_processes(count: int, work: Callable[..., Any], *arguments: Any, folder: Path, joined: bool = True) -> list[Any]:
-    """What `work(*arguments)` returns in each of them, `joined` or left to join by itself. It must be a function of a
-    module; results go through files."""
-    # A server that has imported everything, and from which processes are forked: importing torch takes seconds.
+    """Return what `work(*arguments)` returns in each process.
+
+    `work` must be a function of a module. Results are passed through files. With `joined=False`, the processes have to
+    join by themselves.
+    """
+    # Processes are forked from a server that has imported everything, because importing torch takes seconds.
     multiprocessing.set_forkserver_preload(["twofold.verbs.pretrain", "twofold.train.trainer"])
     torch.multiprocessing.start_processes(
         _enter, (count, free_port(), work, arguments, folder, joined), nprocs=count, start_method="forkserver"

@@ -37,7 +37,7 @@ def trainer(method: str = "frossl", **overrides: Any) -> Trainer:
 
 @contextmanager
 def stopped_at(step: int) -> Iterator[None]:
-    """Runs in the block are asked to stop in this step."""
+    """Ask runs in this block to stop at this step, like Ctrl-C does."""
     take = Trainer.take_step
 
     def take_step(self: Trainer, now: int) -> None:
@@ -54,7 +54,8 @@ def command(*words: str) -> list[str]:
 
 
 def start(*words: str, cwd: Path | None = None) -> subprocess.Popen[str]:
-    """`twofold WORDS` as a process of its own. One thread: bit-identity is promised for a fixed number."""
+    """Start `twofold WORDS` in a new process. It has one thread, because bit-identity needs a fixed number of
+    threads."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     return subprocess.Popen(
         command(*words), cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -67,8 +68,8 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def kept_step(folder: Path) -> int:
-    """Of the newest checkpoint; 0 where there is none."""
+def checkpoint_step(folder: Path) -> int:
+    """The step of the newest checkpoint, or 0 if there is none."""
     name = checkpoint.latest_name(folder / "checkpoints")
     return 0 if name is None else int(name.partition("-")[2])
 
@@ -81,9 +82,10 @@ def kill_and_resume(
     last_step: int,
     pause: float = 0.5,
 ) -> None:
-    """Launch, kill, launch again and so on, to the end. At least one kill is between the first step and the last.
+    """Launch, kill and launch again until the end. At least one kill hits between the first step and the last.
 
-    A resumed process first spends seconds on imports: every third kill hits it there, the others after a step to come.
+    A resumed process first spends seconds on imports. Every third kill hits during the imports, the others after a
+    random step.
     """
     left = []
     process = launch()
@@ -91,14 +93,14 @@ def kill_and_resume(
         if kill % 3 == 2:
             time.sleep(moments.uniform(0, 4))
         else:
-            step = moments.randint(min(kept_step(folder) + 1, last_step - 1), last_step - 1)
+            step = moments.randint(min(checkpoint_step(folder) + 1, last_step - 1), last_step - 1)
             deadline = time.monotonic() + 120
-            while kept_step(folder) < step and process.poll() is None and time.monotonic() < deadline:
+            while checkpoint_step(folder) < step and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.005)
             time.sleep(moments.uniform(0, pause))
         if process.poll() is None:
             process.kill()
-            left.append(kept_step(folder))
+            left.append(checkpoint_step(folder))
         process.communicate()
         process = launch()
     _, err = process.communicate(timeout=300)
@@ -110,7 +112,7 @@ QUICK: dict[str, object] = {"epochs": 15, "lr": 0.01, "projector": (128, 64), "p
 
 
 class SmallEncoder(nn.Module):
-    """Untrained, its features are clearly worse than those that any of the methods learns in seconds."""
+    """An encoder whose untrained features are clearly worse than those that any method learns in seconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +140,7 @@ def trained(method: str, out: Path, **overrides: object) -> twofold.Run:
 
 
 class Own(nn.Module):
-    """A module that Twofold does not know, for digits."""
+    """A user-defined encoder for digits."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small files in the layouts of the standard image sets."""
+"""Small files in the layouts of the standard datasets."""
 
 import struct
 
@@ -22,7 +22,7 @@ def cifar10_contents(per_batch: int = 4) -> dict[str, dict[str, object]]:
 
 
 def cifar100_contents() -> dict[str, dict[str, object]]:
-    """Coarse labels are as many as fine ones, and others."""
+    """There are as many coarse labels as fine ones, with different values."""
     contents: dict[str, dict[str, object]] = {
         name: {
             "filenames": [f"{number}.png" for number in range(count)],

@@ -1,4 +1,4 @@
-"""MoCo, SwAV, DINO and CorInfoMax against sums written sample by sample, and what they must not depend on."""
+"""MoCo, SwAV, DINO and CorInfoMax: values compared with per-sample NumPy references, gradients, invariances."""
 
 from collections.abc import Callable
 
@@ -86,7 +86,7 @@ COUNTS = torch.tensor([[1, 1, 1, 0, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1,
 
 
 @pytest.mark.parametrize("V, T", [(2, 2), (3, 3), (4, 2), (3, 1)])
-def test_values_are_those_of_the_formulas(V: int, T: int) -> None:
+def test_values_equal_the_numpy_references(V: int, T: int) -> None:
     z, target, queue = randn(V, 4, 3), randn(T, 4, 3), randn(5, 3)
     found = moco(z, target, queue, 0.2, negatives=COUNTS).total.item()
     assert found == pytest.approx(naive_moco(z.numpy(), target.numpy(), queue.numpy(), COUNTS.numpy()), rel=1e-11)
@@ -108,7 +108,7 @@ def test_values_are_those_of_the_formulas(V: int, T: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 9, 3), (3, 9, 3), (2, 3, 5)])
-def test_corinfomax_is_that_of_the_formula(shape: tuple[int, int, int]) -> None:
+def test_corinfomax_equals_the_numpy_reference(shape: tuple[int, int, int]) -> None:
     V, _, D = shape
     z, root, means = randn(*shape), randn(V, D, D), randn(V, D)
     covariances = root @ root.mT
@@ -120,19 +120,19 @@ def test_corinfomax_is_that_of_the_formula(shape: tuple[int, int, int]) -> None:
     assert sum(term.item() for term in found.terms.values()) == pytest.approx(found.total.item(), rel=1e-12)
 
 
-def test_values_by_hand() -> None:
+def test_values_equal_those_computed_by_hand() -> None:
     z = torch.eye(2, dtype=torch.float64).expand(2, 2, 2)
-    # cos 1 to the other view and, of one entry of the queue, cos 0: log(1 + e^{−1/τ}).
+    # Cosine 1 with the other view and cosine 0 with one queue entry: log(1 + e^{−1/τ}).
     queue = torch.tensor([[0.0, 3.0], [5.0, 0.0]], dtype=torch.float64)
     counts = torch.tensor([[True, False], [False, True]])
     found = moco(z, z, queue, 0.5, negatives=counts).total.item()
     assert found == pytest.approx(np.log(1 + np.exp(-2)), rel=1e-12)
-    # Two samples, two prototypes, each clearly of its own: codes are one-hot, and the cost is that of a softmax.
+    # Each of the two samples matches its own prototype: codes are one-hot, and the loss is that of a softmax.
     assert swav(z, temperature=0.5).total.item() == pytest.approx(np.log(1 + np.exp(-2)), rel=1e-6)
-    # A centre equal to the targets leaves nothing to tell prototypes apart: the mean of all log-probabilities.
+    # With a centre equal to the targets, target probabilities are uniform: the mean of all log-probabilities.
     flat = dino(z, torch.ones(2, 2, 2, dtype=torch.float64), torch.ones(2, dtype=torch.float64), temperature=1.0)
     assert flat.total.item() == pytest.approx(np.log(1 + np.e) - 0.5, rel=1e-12)
-    # Rows ±1 in one dimension: covariance 1, mean 0, and with no memory log det = log(1 + ε).
+    # Rows ±1 in one dimension have mean 0 and covariance 1. With momentum 0, log det = log(1 + ε).
     rows = torch.tensor([[[1.0], [-1.0]]] * 2, dtype=torch.float64)
     nothing = torch.zeros(2, 1, 1, dtype=torch.float64)
     found = corinfomax(rows, nothing, nothing[:, 0], momentum=0.0, epsilon=1.0).total.item()
@@ -146,16 +146,16 @@ TARGET, QUEUE, CENTRE = (
 PER_VIEW = torch.eye(4, dtype=torch.float64).repeat(3, 1, 1)
 
 
-def beside(state: Tensor, z: Tensor) -> Tensor:
-    """Targets and memories as they come with z: in float32 where z is half."""
+def promoted(state: Tensor, z: Tensor) -> Tensor:
+    """Targets and queues in the dtype of z, but at least float32."""
     return state.to(torch.promote_types(z.dtype, torch.float32))
 
 
-# As functions of what gets a gradient, z or scores [V, N, 4], and of the targets of its samples.
+# Functions of the differentiable input, z or scores [V, N, 4], and of the targets of its samples.
 LOSSES: dict[str, Callable[[Tensor, Tensor], LossTerms]] = {
-    "moco": lambda z, target: moco(z, beside(target, z), beside(QUEUE, z), 0.3),
+    "moco": lambda z, target: moco(z, promoted(target, z), promoted(QUEUE, z), 0.3),
     "swav": lambda z, _: swav(z),
-    "dino": lambda z, target: dino(z, beside(target, z), beside(CENTRE, z)),
+    "dino": lambda z, target: dino(z, promoted(target, z), promoted(CENTRE, z)),
     "corinfomax": lambda z, _: corinfomax(
         z, PER_VIEW[: len(z)], PER_VIEW[: len(z), 0], momentum=0.4, weight=3.0, epsilon=1e-4
     ),
@@ -164,22 +164,22 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], LossTerms]] = {
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "swav"])
 @pytest.mark.parametrize("V", [2, 3])
-def test_gradient_is_that_of_finite_differences(name: str, V: int) -> None:
+def test_gradient_equals_finite_differences(name: str, V: int) -> None:
     z = randn(V, 6, 4).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: LOSSES[name](z, TARGET[:V, :6]).total, (z,))
 
 
-def test_gradient_of_swav_holds_the_codes_fixed() -> None:
+def test_swav_has_no_gradient_through_the_codes() -> None:
     scores = 0.3 * randn(3, 6, 4)
     codes = [torch.from_numpy(naive_codes(view.numpy(), np.ones(6))) for view in scores]
 
-    def fixed(scores: Tensor) -> Tensor:
+    def loss_with_fixed_codes(scores: Tensor) -> Tensor:
         terms = [-(codes[t] * (scores[v] / 0.1).log_softmax(-1)).sum(-1).mean() for t, v in pairs(3, 3)]
         return torch.stack(terms).mean()
 
     found, expected = (scores.clone().requires_grad_() for _ in range(2))
     swav(found).total.backward()
-    fixed(expected).backward()
+    loss_with_fixed_codes(expected).backward()
     torch.testing.assert_close(found.grad, expected.grad, rtol=1e-9, atol=1e-12)
 
 
@@ -190,13 +190,13 @@ def test_targets_queue_and_centre_get_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_order_of_samples_does_not_matter(name: str) -> None:
+def test_loss_is_invariant_to_the_order_of_samples(name: str) -> None:
     z, order = randn(3, 16, 4), torch.randperm(16)
     expected = LOSSES[name](z, TARGET).total.item()
     assert LOSSES[name](z[:, order], TARGET[:, order]).total.item() == pytest.approx(expected, rel=1e-11)
 
 
-def test_rotations_do_not_matter() -> None:
+def test_loss_is_invariant_to_rotations() -> None:
     z, target, queue = randn(2, 6, 4), randn(2, 6, 4), randn(5, 4)
     turn = torch.linalg.qr(randn(4, 4)).Q
     assert moco(z @ turn, target @ turn, queue @ turn).total.item() == pytest.approx(
@@ -209,7 +209,7 @@ def test_rotations_do_not_matter() -> None:
     )
 
 
-def test_renaming_prototypes_does_not_matter_and_shifting_scores_is_centred_away() -> None:
+def test_loss_is_invariant_to_order_of_prototypes_and_to_centred_shifts() -> None:
     scores, target, centre, order = randn(2, 6, 5), randn(2, 6, 5), randn(5), torch.randperm(5)
     assert swav(scores[..., order]).total.item() == pytest.approx(swav(scores).total.item(), rel=1e-11)
     expected = dino(scores, target, centre).total.item()
@@ -220,7 +220,7 @@ def test_renaming_prototypes_does_not_matter_and_shifting_scores_is_centred_away
     assert dino(scores, target + shift, centre + shift).total.item() == pytest.approx(expected, rel=1e-11)
 
 
-def test_a_queue_without_negatives_has_no_loss_and_no_gradient() -> None:
+def test_moco_loss_and_gradient_are_zero_without_negatives() -> None:
     z = randn(2, 4, 3).float().requires_grad_()
     loss = moco(z, randn(2, 4, 3).float(), torch.zeros(5, 3), negatives=torch.zeros(4, 5, dtype=torch.bool))
     loss.total.backward()
@@ -238,8 +238,8 @@ def test_autocast_and_half_inputs_are_computed_in_float32(name: str) -> None:
     assert result.item() == expected.item()
 
 
-def test_the_host_is_not_asked() -> None:
-    """A tensor without data refuses every question about its values and every shape that depends on them."""
+def test_losses_do_not_synchronize_with_the_host() -> None:
+    """Fake tensors raise an error if code reads a value or needs a shape that depends on values."""
     with FakeTensorMode():
         z, queue, index = torch.randn(2, 6, 4, requires_grad=True), torch.randn(5, 4), torch.zeros(6, 5) > 0
         moco(z, torch.randn(2, 6, 4), queue, negatives=index).total.backward()
@@ -251,7 +251,7 @@ def test_the_host_is_not_asked() -> None:
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("kind", ["identical samples", "all zero", "identical views"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_nothing_awkward_is_infinite(name: str, kind: str, dtype: torch.dtype) -> None:
+def test_degenerate_inputs_give_finite_losses_and_gradients(name: str, kind: str, dtype: torch.dtype) -> None:
     z = randn(2, 6, 4)
     z = z[:, :1].repeat(1, 6, 1) if kind == "identical samples" else z[:1].repeat(2, 1, 1)
     z = ((0 if kind == "all zero" else 1) * z).to(dtype).requires_grad_()
@@ -261,7 +261,7 @@ def test_nothing_awkward_is_infinite(name: str, kind: str, dtype: torch.dtype) -
     assert torch.isfinite(z.grad).all()
 
 
-def test_what_has_no_meaning_is_refused() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     z = randn(2, 4, 3)
     with pytest.raises(TwofoldError, match="two views or more"):
         swav(z[:1])

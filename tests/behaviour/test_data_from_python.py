@@ -1,4 +1,4 @@
-"""Images and labels that a program hands over: arrays, tensors, pairs of them, and what is not known."""
+"""Images and labels passed from Python: arrays, tensors, pairs of both, and unknown labels."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def noise(*shape: int) -> np.ndarray:
     return RNG.integers(0, 256, shape, dtype=np.uint8)
 
 
-def test_one_class_is_no_label(tmp_path: Path) -> None:
+def test_labels_of_a_single_class_are_ignored(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     for pairs in ((images, np.zeros(40, int)), {"train": (images, ["cat"] * 40), "test": (images[:5], ["cat"] * 5)}):
         source = open_source(pairs)
@@ -68,39 +68,39 @@ UNKNOWN_NUMBERS = [0, None, 1, float("nan"), -1, 0]
     ],
     ids=lambda labels: type(labels).__name__,
 )
-def test_labels_that_are_not_known(labels: object) -> None:
+def test_unknown_labels_become_minus_one(labels: object) -> None:
     source = open_source((noise(6, 8, 8), labels))
     assert source.train.labels.tolist() == [0, -1, 1, -1, -1, 0]
     assert source.classes in (("a", "b"), ("0", "1"))
 
 
-def test_labels_are_text_or_numbers() -> None:
+def test_mixed_and_fractional_labels_raise_errors() -> None:
     with pytest.raises(TwofoldError, match="labels that are text and labels that are numbers"):
         open_source((noise(3, 8, 8), np.array(["a", 1, 2], dtype=object)))
     with pytest.raises(TwofoldError, match=r"row 1 of the array has the label '0\.5'"):
         open_source((noise(3, 8, 8), np.array([None, 0.5, 2], dtype=object)))
 
 
-def test_one_hot_labels_are_their_classes() -> None:
+def test_one_hot_labels_become_class_numbers() -> None:
     numbers = [0, 2, 1, 0]
     assert open_source((noise(4, 8, 8), np.eye(3)[numbers])).train.labels.tolist() == numbers
     with pytest.raises(TwofoldError, match="row 0 of the array has the label"):
         open_source((noise(4, 8, 8), np.full((4, 3), 0.5)))
 
 
-def test_a_list_of_classes_is_for_folders(tmp_path: Path) -> None:
+def test_class_list_with_an_array_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("0\n")
     with pytest.raises(TwofoldError, match="class_list is only for folders"):
         open_source((noise(4, 8, 8), np.arange(4) % 2), class_list=tmp_path / "classes.txt")
 
 
-def test_what_stands_for_images_of_a_program_is_no_path() -> None:
+def test_the_names_array_and_dataset_cannot_be_opened() -> None:
     for name in ("array", "dataset"):
         with pytest.raises(TwofoldError, match="stands for objects of a program; pass these objects as data"):
             open_source(name)
 
 
-def test_tensors_are_arrays() -> None:
+def test_tensors_are_read_like_arrays() -> None:
     images, labels = noise(40, 3, 8, 8), np.arange(40) % 4
     expected = open_source((images, labels)).fingerprint
     tensors = (torch.from_numpy(images), torch.from_numpy(labels))
@@ -113,7 +113,7 @@ def test_tensors_are_arrays() -> None:
     assert load_data(half, image_size=8, channels=3, test_fraction=0).train.images.shape == (40, 3, 8, 8)
 
 
-def test_a_test_set_under_another_name_is_refused() -> None:
+def test_unknown_name_of_the_test_set_raises_an_error() -> None:
     images, labels = noise(20, 8, 8), np.arange(20) % 2
     parts = {"train": (images[:15], labels[:15]), "tset": (images[15:], labels[15:])}
     with pytest.raises(TwofoldError, match="'train' and 'tset'; rename the test set to one of test, testing, val"):

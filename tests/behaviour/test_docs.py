@@ -66,8 +66,8 @@ def shortened(words: list[str]) -> list[str]:
 def run_command(words: list[str]) -> None:
     words = shortened(words)
     if words[0] == "pretrain" and "--out" in words and "--dry-run" not in words:
-        shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)  # another page's run of that name
-    # In this process: each would else wait for its imports.
+        shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)  # another page may have written it
+    # In this process, because a new process would have to import everything again.
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0, f"twofold {shlex.join(words)}\n{result.output}"
 
@@ -77,8 +77,8 @@ def run_snippet(page: Path, snippet: str, scope: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as the pages assume it: photos, a list of them, groups, a finished run and CIFAR-10's files."""
+def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages use: photos, a list of them, groups, a finished run and CIFAR-10."""
     here = tmp_path_factory.mktemp("prepared")
     generator = np.random.default_rng(0)
     for name in ("cats", "dogs"):
@@ -99,9 +99,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def desk(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the prepared folder, as the current folder."""
-    here = shutil.copytree(prepared, tmp_path / "desk")
+def workspace(prepared_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the prepared folder. It is the current folder during the test."""
+    here = shutil.copytree(prepared_folder, tmp_path / "workspace")
     monkeypatch.chdir(here)
     return here
 
@@ -139,7 +139,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-@pytest.mark.usefixtures("desk")
+@pytest.mark.usefixtures("workspace")
 @pytest.mark.parametrize("page", [page for page in HAS_CODE if page.name != "CONTRIBUTING.md"], ids=name_of)
 def test_page_runs_from_top_to_bottom(page: Path, request: pytest.FixtureRequest) -> None:
     if name_of(page) in EXECUTED_ELSEWHERE:
@@ -164,8 +164,8 @@ def test_checked_pages_exist() -> None:
 
 
 @pytest.mark.parametrize("page", HAS_CODE, ids=name_of)
-def test_shell_blocks_hold_nothing_that_no_test_executes(page: Path) -> None:
-    """Installation and clusters are the exceptions. Output belongs into blocks of the language `text`."""
+def test_shell_blocks_contain_only_executed_commands_and_installation(page: Path) -> None:
+    """Installation and cluster commands are not executed. Output belongs in blocks of the language `text`."""
     for block in blocks(page, *SHELL):
         words = [line[0] for line in block.lines]
         if not set(words) & set(CLUSTER) and not block.text.startswith(CLUSTER):
@@ -174,7 +174,7 @@ def test_shell_blocks_hold_nothing_that_no_test_executes(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if inline_commands(page)], ids=name_of)
-def test_commands_in_sentences_exist(page: Path) -> None:
+def test_inline_commands_and_their_options_exist(page: Path) -> None:
     known = typer.main.get_command(app).commands
     for command in inline_commands(page):
         words = command.split()
@@ -188,9 +188,9 @@ def test_commands_in_sentences_exist(page: Path) -> None:
 
 
 @pytest.mark.full
-def test_torchrun_of_the_pages(desk: Path) -> None:
-    """Those on one machine, with two processes."""
-    shutil.rmtree(desk / "runs")
+def test_torchrun_commands_of_the_docs_run(workspace: Path) -> None:
+    """Commands for one machine, with two processes."""
+    shutil.rmtree(workspace / "runs")
     ran = 0
     for block in blocks(DOCS / "how-to" / "use-several-gpus.md", *SHELL):
         for words in block.lines:
@@ -201,19 +201,19 @@ def test_torchrun_of_the_pages(desk: Path) -> None:
             command = [*launcher, "-m", "twofold", *shortened(words[start:])]
             environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
             result = subprocess.run(
-                command, cwd=desk, env=environment, capture_output=True, text=True, timeout=300, check=False
+                command, cwd=workspace, env=environment, capture_output=True, text=True, timeout=300, check=False
             )
             assert result.returncode == 0, f"{shlex.join(words)}\n{result.stderr}"
             ran += 1
     assert ran == 2
 
 
-def test_the_method_in_contributing_is_the_one_in_the_catalog() -> None:
+def test_example_method_in_contributing_equals_the_catalog() -> None:
     (snippet,) = blocks(ROOT / "CONTRIBUTING.md", "python")
     assert snippet.text.strip() in (ROOT / "twofold" / "methods" / "catalog" / "covariance.py").read_text()
 
 
-def test_the_method_that_is_called_the_most_accurate_is() -> None:
+def test_method_described_as_most_accurate_has_the_highest_recorded_accuracy() -> None:
     table = TABLES["catalog"]
     records = read_records(ROOT / "records")
     linear = {
@@ -236,7 +236,7 @@ def test_make_targets_of_the_readme_exist() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_relative_links_point_to_existing_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         # Links to generated pages are checked when the site is built.
         if not target.startswith("http") and "reference/" not in target:

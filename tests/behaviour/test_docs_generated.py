@@ -21,7 +21,7 @@ def test_results_benchmarks_figures_and_readme_are_up_to_date() -> None:
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: {COMMAND}"
 
 
-def test_no_figure_is_left_over() -> None:
+def test_figures_folder_contains_only_generated_figures() -> None:
     assert set(paths.FIGURES.iterdir()) <= committed.quick_files().keys()
 
 
@@ -37,7 +37,7 @@ def test_every_public_name_is_on_a_page_of_the_api() -> None:
             assert api.look_up(page.module, name) is not None
 
 
-def test_every_key_of_a_run_is_in_one_topic() -> None:
+def test_every_run_key_is_listed_in_exactly_one_topic() -> None:
     listed = [name for names in configuration.TOPICS.values() for name in names]
     assert sorted(listed) == sorted(name for name in RUN_KEYS if "." not in name)
     (page,) = configuration.pages().values()
@@ -75,13 +75,13 @@ def test_every_command_has_a_page_with_all_options_and_an_example() -> None:
 
 
 @pytest.mark.parametrize("name, line", EXAMPLES, ids=[line for _, line in EXAMPLES])
-def test_examples_of_commands_are_understood(name: str, line: str) -> None:
+def test_examples_of_commands_parse(name: str, line: str) -> None:
     program, command, *words = shlex.split(line)
     assert (program, command) == ("twofold", name)
     commands.commands()[name].make_context(name, words)
 
 
-def test_pages_of_methods_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_removed_methods_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake: Any = type("fake", (), {"pages": staticmethod(lambda: {"methods/one.md": "1", "methods.md": "all"})})
     monkeypatch.setattr(site, "GENERATORS", (fake,))
     (tmp_path / "reference" / "methods").mkdir(parents=True)

@@ -24,5 +24,5 @@ def test_experiments_can_be_configured(command: str) -> None:
     assert set(config.origin) == {key.partition("=")[0] for key in keys}
 
 
-def test_there_are_experiments() -> None:
+def test_page_has_at_least_ten_experiments() -> None:
     assert len(COMMANDS) >= 10

@@ -40,7 +40,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_no_page_loads_anything_from_a_network(site: Path) -> None:
+def test_no_page_loads_anything_from_the_network(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 80
     for page in pages:
@@ -58,7 +58,7 @@ def test_everything_that_pages_load_is_part_of_the_site(site: Path) -> None:
                 assert (page.parent / address.partition("?")[0].partition("#")[0]).exists(), f"{page}: {address}"
 
 
-def test_search_index_knows_pages_of_every_kind(site: Path) -> None:
+def test_search_index_contains_pages_of_every_kind(site: Path) -> None:
     text = (site / "searchindex.js").read_text(encoding="utf-8")
     index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
     pages = set(index["docnames"])
@@ -67,7 +67,7 @@ def test_search_index_knows_pages_of_every_kind(site: Path) -> None:
     assert "barlow" in index["terms"]
 
 
-def test_mathematics_is_mathml(site: Path) -> None:
+def test_mathematics_is_rendered_as_mathml(site: Path) -> None:
     page = (site / "reference" / "methods" / "simclr.html").read_text(encoding="utf-8")
     assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in page
     assert "\\sum" not in page

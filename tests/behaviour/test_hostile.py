@@ -1,6 +1,6 @@
-"""Files that are damaged, or made to do harm: every reader gives its data or says what is wrong, and nothing else.
+"""Damaged and malicious files: every reader returns the data or raises a `TwofoldError`.
 
-`make test` tries some changes of each kind of file; `make test-full` tries many.
+`make test` tries a few changes of each kind of file; `make test-full` tries many.
 """
 
 import contextlib
@@ -114,7 +114,7 @@ READERS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], Any]]] = {
 }
 ENDINGS = {"idx.gz": ".gz", "npz": ".npz", "npy": ".npy", "tar": ".tar", "gnu tar": ".tar"}
 
-# Where, and what takes the place of how many bytes: cuts, insertions, changed numbers and lengths.
+# Each change is (position from 0 to 1, number of bytes to remove, bytes to insert).
 CHANGES = st.lists(
     st.tuples(
         st.floats(0, 1),
@@ -128,7 +128,7 @@ CHANGES = st.lists(
 
 def changed(content: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
     for place, length, new in changes:
-        start = int(place**3 * len(content))  # headers more often than pixels
+        start = int(place**3 * len(content))  # headers are changed more often than pixels
         content = content[:start] + new + content[start + length :]
     return content
 
@@ -143,7 +143,7 @@ def try_changes(name: str, folder: Path, examples: int) -> None:
     content = make(folder)
     path = folder / f"file{ENDINGS.get(name, '.bin')}"
     path.write_bytes(content)
-    read(path)  # as it is, it can be read
+    read(path)  # the unchanged file is readable
 
     @settings(max_examples=examples, database=None)
     @given(CHANGES)
@@ -157,14 +157,14 @@ def try_changes(name: str, folder: Path, examples: int) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.filterwarnings("ignore")
-def test_damaged_files_are_read_or_refused(name: str, folder: Path) -> None:
+def test_damaged_files_are_read_or_raise_a_twofold_error(name: str, folder: Path) -> None:
     try_changes(name, folder, 20)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.filterwarnings("ignore")
-def test_many_damaged_files_are_read_or_refused(name: str, folder: Path) -> None:
+def test_many_damaged_files_are_read_or_raise_a_twofold_error(name: str, folder: Path) -> None:
     try_changes(name, folder, 2000)
 
 
@@ -175,7 +175,7 @@ def test_many_damaged_files_are_read_or_refused(name: str, folder: Path) -> None
         st.none() | st.booleans() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
     )
 )
-def test_any_json_is_a_configuration_or_refused(value: Any) -> None:
+def test_any_json_loads_as_configuration_or_raises_a_twofold_error(value: Any) -> None:
     whole = json.loads(CONFIG)
     values = whole["values"]
     records = (
@@ -190,7 +190,7 @@ def test_any_json_is_a_configuration_or_refused(value: Any) -> None:
             config.load(json.dumps(record), schema_of_run)
 
 
-def test_json_that_is_nested_too_deep_is_refused() -> None:
+def test_deeply_nested_json_raises_an_error() -> None:
     with pytest.raises(TwofoldError, match="not a configuration"):
         config.load("[" * 200_000, schema_of_run)
 
@@ -203,7 +203,7 @@ class Attack:
         return self.call
 
 
-def test_a_pickle_cannot_run_code(tmp_path: Path) -> None:
+def test_pickles_cannot_run_code(tmp_path: Path) -> None:
     path, mark = tmp_path / "batch", tmp_path / "mark"
     attacks = [
         Attack(Path.touch, mark),
@@ -224,19 +224,19 @@ def test_a_pickle_cannot_run_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"\x80\x02]r\xff\xff\xff\x7f.",  # a memo of two thousand million entries
+        b"\x80\x02]r\xff\xff\xff\x7f.",  # a memo index of about 2 billion
         pickle.dumps({"data": np.array([{}], object)}, protocol=2),
         pickle.dumps({"data": np.zeros(2, [("a", "i4"), ("b", "O")])}, protocol=2),
         b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",  # 2⁶³ bytes
     ],
 )
-def test_a_pickle_cannot_ask_for_memory_or_objects(tmp_path: Path, content: bytes) -> None:
+def test_pickles_with_objects_or_huge_sizes_raise_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "batch").write_bytes(content)
     with pytest.raises(TwofoldError, match="cannot be read"):
         read_pickle(tmp_path / "batch")
 
 
-def test_lists_in_lists_are_no_labels(tmp_path: Path) -> None:
+def test_nested_lists_as_labels_raise_an_error(tmp_path: Path) -> None:
     nested: list[Any] = [0]
     for _ in range(60):
         nested = [nested] * 10
@@ -247,11 +247,11 @@ def test_lists_in_lists_are_no_labels(tmp_path: Path) -> None:
         read_batch(tmp_path / "batch", "labels", 3)
 
 
-def test_archives_that_grow_without_end_are_refused_by_name(tmp_path: Path) -> None:
+def test_decompression_bombs_raise_an_error_with_the_file_name(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("images.npy", b"")
     content = bytearray((tmp_path / "bomb.npz").read_bytes())
-    place = content.index(b"PK\x01\x02") + 24  # the size that the archive's directory promises
+    place = content.index(b"PK\x01\x02") + 24  # the uncompressed size in the central directory
     content[place : place + 4] = (2**31).to_bytes(4, "little")
     (tmp_path / "bomb.npz").write_bytes(content)
     with pytest.raises(TwofoldError, match=r"bomb\.npz would unpack images\.npy .*2,147,483,648"):
@@ -267,7 +267,7 @@ def test_archives_that_grow_without_end_are_refused_by_name(tmp_path: Path) -> N
         read_idx(tmp_path / "train", 3)
 
 
-def test_images_of_too_many_pixels_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
+def test_images_with_too_many_pixels_are_rejected_before_decoding(tmp_path: Path) -> None:
     content = bytearray(image_bytes("PNG"))
     content[16:24] = (60_000).to_bytes(4, "big") * 2
     content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
@@ -276,7 +276,7 @@ def test_images_of_too_many_pixels_are_refused_before_they_are_decoded(tmp_path:
         read_header(tmp_path / "bomb.png")
 
 
-def test_an_encoder_file_that_promises_more_than_it_holds(tmp_path: Path) -> None:
+def test_encoder_files_with_wrong_metadata_raise_an_error(tmp_path: Path) -> None:
     good = encoder_bytes(tmp_path)
     size = int.from_bytes(good[:8], "little")
     header = json.loads(good[8 : 8 + size])

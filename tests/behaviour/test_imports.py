@@ -1,4 +1,4 @@
-"""Commands that need no tensor start at once: they import neither torch nor what is as slow."""
+"""Commands that need no tensors start fast: they import neither torch nor other slow libraries."""
 
 import os
 import subprocess
@@ -54,11 +54,11 @@ def imported_by(program: str, *words: str, cwd: Path, code: int = 0) -> list[str
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_needs_no_tensor_imports_no_torch(words: list[str], code: int, tmp_path: Path) -> None:
+def test_commands_without_tensors_import_no_slow_library(words: list[str], code: int, tmp_path: Path) -> None:
     assert imported_by(PROGRAM.format(slow=(*SLOW, "PIL")), *words, cwd=tmp_path, code=code) == []
 
 
-def test_pages_of_finished_runs_are_written_without_torch(tmp_path: Path) -> None:
+def test_report_and_compare_of_finished_runs_import_no_slow_library(tmp_path: Path) -> None:
     for name in ("first", "second"):
         run = pictured_run(tmp_path / name)
         (run.path / "encoder.safetensors").touch()
@@ -68,7 +68,7 @@ def test_pages_of_finished_runs_are_written_without_torch(tmp_path: Path) -> Non
     assert (tmp_path / "compare.html").exists()
 
 
-def test_the_package_and_its_methods_are_imported_without_torch(tmp_path: Path) -> None:
+def test_importing_twofold_and_listing_methods_imports_no_slow_library(tmp_path: Path) -> None:
     program = f"""
 import sys
 import twofold

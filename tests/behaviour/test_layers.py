@@ -1,4 +1,4 @@
-"""Imports go one way, in the order of docs/design.md: a module imports what stands before it, or its own folder."""
+"""Imports follow the layers in docs/design.md: a module imports lower layers and its own folder only."""
 
 import ast
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# From the lowest layer to the highest. Modules of the first lines have a rank each; folders of one line do not import
-# each other.
+# From the lowest layer to the highest. Each name of the first two lines is a layer of its own. Folders in the same
+# layer do not import each other.
 LAYERS: list[tuple[str, ...]] = [
     *((name,) for name in ("version", "errors", "types", "keys", "text", "counter", "linalg", "lars", "randomness")),
     *((name,) for name in ("launch", "dist", "files", "display", "device", "precision")),
@@ -41,7 +41,7 @@ EVERYTHING = LIBRARY | PAPERS
 
 
 def imported(path: Path, *, late: bool = True) -> Iterator[str]:
-    """The modules of ours that a file imports; `late`: also those in functions and for types alone."""
+    """The modules of this repository that a file imports. `late`: also imports in functions and for types alone."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree) if late else tree.body:
         if isinstance(node, ast.Import):
@@ -53,28 +53,28 @@ def imported(path: Path, *, late: bool = True) -> Iterator[str]:
 
 
 def layer(module: str) -> str:
-    """The part of the library that a module belongs to."""
+    """The top-level module or folder of `twofold` that a module belongs to."""
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def test_every_part_has_a_place_in_the_order() -> None:
+def test_every_module_belongs_to_a_layer() -> None:
     assert {layer(module) for module in LIBRARY} == RANK.keys()
 
 
-def test_imports_go_down() -> None:
-    up = [
+def test_modules_import_no_higher_layer() -> None:
+    upward_imports = [
         f"{module} imports {other}"
         for module, path in LIBRARY.items()
         for other in imported(path)
         if other.split(".")[0] == "twofold" and RANK[layer(other)] > RANK[layer(module)]
-        # The package itself only names what is below it, so that `twofold.pretrain` is found.
+        # The package itself may import what is below the CLI, so that `twofold.pretrain` exists.
         if not (module == "twofold" and RANK[layer(other)] < RANK["cli"])
     ]
-    assert up == []
+    assert upward_imports == []
 
 
-def test_folders_of_one_rank_do_not_import_each_other() -> None:
-    sideways = [
+def test_folders_of_the_same_layer_do_not_import_each_other() -> None:
+    sideways_imports = [
         f"{module} imports {other}"
         for module, path in LIBRARY.items()
         for other in imported(path)
@@ -82,10 +82,10 @@ def test_folders_of_one_rank_do_not_import_each_other() -> None:
         and RANK[layer(other)] == RANK[layer(module)]
         and layer(other) != layer(module)
     ]
-    assert sideways == []
+    assert sideways_imports == []
 
 
-def test_modules_form_no_cycles() -> None:
+def test_imports_have_no_cycles() -> None:
     graph = {
         module: {other for other in imported(path, late=False) if other in EVERYTHING and other != module}
         for module, path in EVERYTHING.items()
@@ -93,25 +93,26 @@ def test_modules_form_no_cycles() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_the_library_does_not_know_the_papers() -> None:
+def test_twofold_does_not_import_twofold_papers() -> None:
     assert [
         module for module, path in LIBRARY.items() if any("twofold_papers" in name for name in imported(path))
     ] == []
 
 
-def test_only_dist_and_train_know_of_processes() -> None:
-    knowing = {
+def test_only_dist_and_train_import_torch_distributed() -> None:
+    importing = {
         layer(module)
         for module, path in LIBRARY.items()
         if any(name.startswith("torch.distributed") for name in imported(path))
     }
-    assert knowing <= {"dist", "train"}
+    assert importing <= {"dist", "train"}
 
 
-def test_tests_mirror_the_tree() -> None:
-    """tests/a/test_b.py or tests/a/test_b_topic.py is of twofold/a/b; what spans modules is in tests/behaviour."""
+def test_test_files_mirror_the_package() -> None:
+    """tests/a/test_b.py and tests/a/test_b_topic.py test twofold/a/b. Tests of several modules are in
+    tests/behaviour."""
     packages = {"papers": "twofold_papers", "benchmarks": "benchmarks"}
-    strangers = []
+    misplaced = []
     for path in (ROOT / "tests").rglob("test_*.py"):
         folder, *rest = path.relative_to(ROOT / "tests").parts
         if folder == "behaviour":
@@ -124,5 +125,5 @@ def test_tests_mirror_the_tree() -> None:
         words = path.stem.removeprefix("test_").split("_")
         names = {"_".join(words[:count]) for count in range(1, len(words) + 1)} | {f"__{words[0]}__"}
         if not any((home / name).is_dir() or (home / f"{name}.py").is_file() for name in names):
-            strangers.append(str(path.relative_to(ROOT)))
-    assert strangers == []
+            misplaced.append(str(path.relative_to(ROOT)))
+    assert misplaced == []

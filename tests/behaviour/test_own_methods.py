@@ -1,4 +1,4 @@
-"""Methods of one's own: what they ask for holds, and what they keep is left alone before the run."""
+"""User-defined methods: their recipes and defaults apply, and the check of the objective changes no state."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,11 +30,11 @@ class Memory(nn.Module):
 
 
 @pytest.fixture
-def moving() -> Iterator[str]:
-    """A method whose objective moves its own state, as one should not."""
+def stateful_method() -> Iterator[str]:
+    """A method whose objective updates its own state, which objectives should not do."""
 
     @entry(name="moving", recipe={"optimizer": "sgd", "lr": 0.05})
-    def moving(parts: Parts, *, projector: Widths = (16, 8)) -> Method:
+    def stateful_method(parts: Parts, *, projector: Widths = (16, 8)) -> Method:
         memory = Memory(projector[-1])
 
         def objective(e: Embeddings) -> LossTerms:
@@ -49,36 +49,36 @@ def moving() -> Iterator[str]:
     del CATALOG["moving"]
 
 
-def test_data_that_know_what_suits_the_catalog_leave_the_recipe_and_defaults_of_others(moving: str) -> None:
-    config, _ = pretrain.configure("digits", moving, {})
+def test_defaults_of_the_data_do_not_override_recipes_of_own_methods(stateful_method: str) -> None:
+    config, _ = pretrain.configure("digits", stateful_method, {})
     assert (config.optimizer, config.lr, config.parameters["projector"]) == ("sgd", 0.05, (16, 8))
-    assert config.encoder == "conv"  # neither speaks of it
+    assert config.encoder == "conv"  # set by the data, because the method does not set it
     catalog, _ = pretrain.configure("digits", "simclr", {})
     assert (catalog.optimizer, catalog.origin["optimizer"]) == ("adamw", "data")
 
 
-def test_the_rehearsal_of_an_objective_leaves_no_trace(moving: str) -> None:
-    trainer = running.trainer(moving, drop_last=False)
+def test_check_of_the_objective_does_not_change_its_state(stateful_method: str) -> None:
+    trainer = running.trainer(stateful_method, drop_last=False)
     assert torch.equal(trainer.method.memory.mean, torch.zeros(16))
     trainer.method.train()
     trainer.take_step(0)
     assert torch.equal(trainer.method.memory.mean, torch.ones(16))
 
 
-def test_what_is_known_of_the_images_of_a_step_is_found_by_their_numbers(moving: str) -> None:
-    images = running.trainer(moving).data.train
+def test_labels_are_looked_up_by_image_index(stateful_method: str) -> None:
+    images = running.trainer(stateful_method).data.train
     index = images.index[[5, 3, 700]]
     assert torch.equal(relations.looked_up(images.labels, images)(index), images.labels[[5, 3, 700]])
-    assert not torch.equal(index, torch.tensor([5, 3, 700]))  # some are held out, so that numbers are no rows
+    assert not torch.equal(index, torch.tensor([5, 3, 700]))  # because of held-out images, an index is not a row number
 
 
-def test_labels_that_the_data_do_not_have_are_not_looked_up(moving: str) -> None:
-    images = running.trainer(moving).data.train
+def test_looking_up_missing_labels_raises_an_error(stateful_method: str) -> None:
+    images = running.trainer(stateful_method).data.train
     with pytest.raises(TwofoldError, match="nothing to look up: these images have no labels or groups"):
         relations.looked_up(images.groups, images)
 
 
-def test_what_the_rehearsal_draws_is_not_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_of_the_objective_leaves_the_random_state_of_the_caller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
     def build(parts: Parts) -> Method:
@@ -98,7 +98,7 @@ def test_what_the_rehearsal_draws_is_not_the_callers(monkeypatch: pytest.MonkeyP
     assert len(set(map(float, drawn))) == 1
 
 
-def test_an_objective_that_fails_on_one_view_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objective_that_fails_with_one_view_suggests_two_views(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(parts: Parts) -> Method:
         return Method(parts, mlp(parts.features, (8,)), lambda e: LossTerms((e.z[0] - e.z[1]).square().mean(), {}))
 
@@ -108,12 +108,12 @@ def test_an_objective_that_fails_on_one_view_says_so(monkeypatch: pytest.MonkeyP
     assert isinstance(error.value.__cause__, IndexError)
 
 
-def test_runs_of_a_method_that_was_defined_anew_can_be_used_and_not_gone_on_with(tmp_path: Path) -> None:
+def test_run_of_a_redefined_method_can_be_embedded_but_not_resumed(tmp_path: Path) -> None:
     def loss(e: Embeddings) -> LossTerms:
         total = (e.z[0] - e.z[1]).square().mean()
         return LossTerms(total, {"total": total.detach()})
 
-    def weighed(parts: Parts, *, weight: float = 1.0) -> Method:  # noqa: ARG001 — a key is enough
+    def weighed(parts: Parts, *, weight: float = 1.0) -> Method:  # noqa: ARG001 — only the key matters
         return Method(parts, mlp(parts.features, (16,)), loss)
 
     def strong(parts: Parts, *, strength: float = 1.0) -> Method:  # noqa: ARG001
@@ -135,8 +135,8 @@ def test_runs_of_a_method_that_was_defined_anew_can_be_used_and_not_gone_on_with
         del CATALOG["mine"]
 
 
-def test_a_method_may_load_the_encoder_of_an_earlier_run(tmp_path: Path) -> None:
-    """While it is built, and while its objective is rehearsed: both hold torch's generator."""
+def test_method_can_load_the_encoder_of_an_earlier_run(tmp_path: Path) -> None:
+    """Building a method and checking its objective lock torch's generator. Loading an encoder locks it, too."""
     earlier = twofold.pretrain(FEW, out=tmp_path / "earlier", **SHORT)
 
     @entry(name="distilled")
@@ -156,8 +156,8 @@ def test_a_method_may_load_the_encoder_of_an_earlier_run(tmp_path: Path) -> None
         del CATALOG["distilled"]
 
 
-def test_state_that_a_checkpoint_would_not_have_is_refused() -> None:
-    """A queue that only a closure knows is lost with the process, and a resumed run would differ in silence."""
+def test_state_outside_of_a_module_raises_an_error() -> None:
+    """A queue in a closure is not part of the checkpoint, so a resumed run would differ without notice."""
     parts = Parts(encoder=nn.Flatten(), features=4, images=None, epochs=1)
     with pytest.raises(TwofoldError, match="pass the module whose state it updates"):
         Method(parts, nn.Identity(), lambda e: LossTerms(e.z.sum(), {}), remember=lambda *_: None)

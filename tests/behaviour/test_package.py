@@ -16,7 +16,7 @@ import twofold
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("twofold", "twofold_papers")
 # The files that are needed to build and to describe the package. All other files of the repository stay out.
-BESIDES_THE_PACKAGES = {
+OTHER_FILES = {
     "CHANGELOG.md",
     "CITATION.cff",
     "LICENSE",
@@ -52,7 +52,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if path.is_file():
             shutil.copy2(path, copy)
     for name in (*PACKAGES, "tests", "records", "docs", "benchmarks"):
-        # Folders of the packages are named like ignored folders of the repository: `twofold/data`, `twofold/runs`.
+        # `twofold/data` and `twofold/runs` have the names of ignored folders of the repository but must be copied.
         kept = shutil.ignore_patterns("__pycache__") if name in PACKAGES else ignored
         shutil.copytree(ROOT / name, copy / name, ignore=kept)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(copy)]
@@ -66,7 +66,7 @@ def wheel_of(distributions: Path) -> Path:
     return wheel
 
 
-def test_wheel_holds_both_packages_and_nothing_else(distributions: Path) -> None:
+def test_wheel_contains_exactly_the_files_of_both_packages(distributions: Path) -> None:
     with zipfile.ZipFile(wheel_of(distributions)) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert names == package_files()
@@ -82,12 +82,12 @@ def test_wheel_holds_both_packages_and_nothing_else(distributions: Path) -> None
         assert needed in names
 
 
-def test_sdist_holds_the_packages_and_what_builds_them(distributions: Path) -> None:
+def test_sdist_contains_the_packages_and_the_files_to_build_them(distributions: Path) -> None:
     (archive,) = distributions.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         names = {member.name.split("/", 1)[1] for member in tar if member.isfile()}
     names = {name for name in names if ".egg-info/" not in name}
-    assert names == package_files() | BESIDES_THE_PACKAGES
+    assert names == package_files() | OTHER_FILES
 
 
 def test_metadata_of_the_wheel(distributions: Path) -> None:
@@ -133,4 +133,4 @@ def test_installed_wheel_runs_demo_and_verify(distributions: Path, tmp_path: Pat
     assert Path(where.strip()).is_relative_to(tmp_path / "venv")
     run(binaries / "twofold", "pretrain", "--out", "runs/demo")
     assert (tmp_path / "runs" / "demo" / "report.html").exists()
-    run(binaries / "twofold", "verify", "frossl")  # exits with 1 where a claim fails
+    run(binaries / "twofold", "verify", "frossl")  # exits with 1 if a claim fails

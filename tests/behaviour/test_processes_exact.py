@@ -1,4 +1,4 @@
-"""Several processes give the loss, the gradients and the weights of one: for every method of the catalog."""
+"""Several processes compute the same losses, gradients and weights as one process, for every method."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,11 +24,11 @@ from twofold.train.trainer import Trainer
 from twofold.types import LossTerms
 from twofold.verbs import pretrain
 
-STEPS = 4  # two epochs, each of a batch of 23 images (12 + 11, or 8 + 8 + 7) and of a last one of 11 (6 + 5, 4 + 4 + 3)
+STEPS = 4  # two epochs of two batches: 23 images (12 + 11, or 8 + 8 + 7) and 11 images (6 + 5, or 4 + 4 + 3)
 SMALL = {"projector": "12,8", "predictor_width": 12, "prototypes": 10, "queue": 50, "sub_batch": 20}
 TOLERANCE = 1e-10  # in float64
-WORSE = 3.0  # times the rounding of one process, that several may have in float32
-UNSEEN = 1e-6  # of a norm: where one process happened to round so little
+ROUNDING_RATIO = 3.0  # largest allowed ratio of float32 rounding errors: several processes / one process
+ROUNDING_FLOOR = 1e-6  # share of the norm that is always allowed, because one process may round little by chance
 
 
 def images() -> tuple[np.ndarray, np.ndarray]:
@@ -56,18 +56,21 @@ def in_precision(dtype: torch.dtype, made: Trainer) -> Trainer:
 
 @contextmanager
 def comparable() -> Iterator[None]:
-    """Near a ReLU's kink rounding decides on a whole gradient; a smooth function has none. And with pages of their
-    usual size so few rows of a head would all be one process's."""
+    """Replace ReLU by GELU, and use small pages of classifier rows.
+
+    At the kink of a ReLU, rounding can switch a gradient on or off. With pages of the usual size, one process would own
+    all of the few rows.
+    """
     smooth = mock.patch.object(nn.functional, "relu", lambda x, inplace=False: nn.functional.gelu(x))  # noqa: ARG005
     with smooth, mock.patch.object(row_store, "PAGE", 8):
         yield
 
 
 def train(case: str, dtype: torch.dtype, short_steps: bool) -> dict[str, Any]:
-    """A few steps: the losses, the gradients of each step, what the method holds at the end, and what was observed."""
+    """Train a few steps. Return losses, the gradients of each step, the final state and the observed values."""
     method, overrides, encoder = VARIANTS.get(case, (case, {}, None))
     with comparable():
-        settings = (gentle(method) if short_steps else {}) | overrides
+        settings = (low_learning_rate(method) if short_steps else {}) | overrides
         made = in_precision(dtype, trainer(method, None if encoder is None else encoder(), **settings))
     if isinstance(made.exchange, Exchange):
         assert (made.exchange.of_moments is not None) == case.startswith("moments")
@@ -104,21 +107,22 @@ def own_rows(rows: SampleRows) -> Tensor:
     return rows.head.dense()
 
 
-# A network of the user's own has torch's BatchNorm, and one that each process draws for itself.
+# A user-defined encoder uses torch's BatchNorm, and each process initializes its own copy.
 VARIANTS: dict[str, tuple[str, dict[str, Any], Callable[[], nn.Module] | None]] = {
     "own encoder": ("simclr", {}, lambda: OwnEncoder(dist.rank())),
-    # With so few features the moments are fewer numbers than the embeddings; elsewhere in this file they are not.
+    # With so few features, the moments are fewer numbers than the embeddings, so processes exchange the moments. In the
+    # other cases of this file they exchange embeddings.
     "moments of frossl": ("frossl", {}, lambda: nn.Sequential(OwnEncoder(0), nn.Linear(64, 4))),
     "moments of barlow-twins": ("barlow-twins", {}, lambda: nn.Sequential(OwnEncoder(0), nn.Linear(64, 4))),
-    "moments in pieces": (
+    "moments in micro-batches": (
         "vicreg",
         {"batch_size": 24, "pieces": 2},
         lambda: nn.Sequential(OwnEncoder(0), nn.Linear(64, 4)),
     ),
-    "pieces": ("byol", {"batch_size": 24, "pieces": 2}, None),
+    "micro-batches": ("byol", {"batch_size": 24, "pieces": 2}, None),
     "small crops": ("swav", {"augment.local_views": 2}, None),
-    "rows by sgd": ("s-diet", {"optimizer": "sgd", "batch_size": 24, "pieces": 2, "correction": True}, None),
-    "rows by epochs": ("s-diet", {"head.update": "multistep"}, None),
+    "rows updated by sgd": ("s-diet", {"optimizer": "sgd", "batch_size": 24, "pieces": 2, "correction": True}, None),
+    "rows updated by multistep": ("s-diet", {"head.update": "multistep"}, None),
     "clipped": ("barlow-twins", {"clip": 0.1, "batch_size": 4, "drop_last": True}, None),
 }
 
@@ -130,8 +134,9 @@ class OwnEncoder(running.SmallEncoder):
             self.body[0].weight.mul_(1 + seed)
 
 
-def gentle(method: str) -> dict[str, Any]:
-    """Training makes rounding grow, and Adam makes whole steps of it: in float32 steps have to be short."""
+def low_learning_rate(method: str) -> dict[str, Any]:
+    """A low learning rate for float32, because training amplifies rounding errors and Adam turns them into full
+    steps."""
     config = trainer(method).config
     return {"lr": (1e-3 if "adam" in config.optimizer else 1e-2) * config.lr}
 
@@ -140,8 +145,8 @@ def train_all(cases: list[str], dtype: torch.dtype = torch.float64, short_steps:
     return {case: train(case, dtype, short_steps) for case in cases}
 
 
-def train_in_both(cases: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """In float64; and methods in float32, but not their variants, which are about bookkeeping."""
+def train_in_both_precisions(cases: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train all cases in float64, and the methods without their variants in float32."""
     methods = [case for case in cases if case in CATALOG]
     return train_all(cases), train_all(methods, torch.float32, short_steps=True)
 
@@ -151,7 +156,7 @@ def vector(values: dict[str, Tensor]) -> Tensor:
 
 
 def compare(found: dict[str, Any], expected: dict[str, Any], tolerance: float = TOLERANCE) -> None:
-    """The gradient of each step as one vector; each tensor of the state by itself, as of norm 0.01 if it is shorter."""
+    """Compare each step's gradient as one vector, and each tensor of the state relative to its norm (at least 0.01)."""
     torch.testing.assert_close(found["losses"], expected["losses"], rtol=tolerance, atol=tolerance)
     for mine, right in zip(found["gradients"], expected["gradients"], strict=True):
         assert mine.keys() == right.keys()
@@ -160,13 +165,13 @@ def compare(found: dict[str, Any], expected: dict[str, Any], tolerance: float = 
     for name, right in expected["state"].items():
         apart = (found["state"][name].double() - right.double()).norm()
         assert apart <= tolerance * right.double().norm().clamp_min(1e-2), name
-    for name, right in expected["observed"].items():  # in float32 always
+    for name, right in expected["observed"].items():  # always in float32
         apart = (found["observed"][name].double() - right.double()).norm()
         assert apart <= 1e-5 * right.double().norm().clamp_min(1e-2), name
 
 
 def compare_rounding(case: str, found: dict[str, Any], one: dict[str, Any], exact: dict[str, Any]) -> None:
-    """Several processes round otherwise than one does, and not worse: both are measured from float64."""
+    """Several processes may round differently than one process, but not worse. Both are compared with float64."""
     parts: dict[str, Callable[[dict[str, Any]], Tensor]] = {
         "losses": lambda result: result["losses"],
         "gradients": lambda result: torch.cat([vector(step) for step in result["gradients"]]),
@@ -176,12 +181,14 @@ def compare_rounding(case: str, found: dict[str, Any], one: dict[str, Any], exac
     for name, part in parts.items():
         right = part(exact)
         several, single = ((part(result) - right).norm() for result in (found, one))
-        assert several <= WORSE * single + UNSEEN * right.norm(), f"{case}, {name}: {several}, one process {single}"
+        assert several <= ROUNDING_RATIO * single + ROUNDING_FLOOR * right.norm(), (
+            f"{case}, {name}: {several}, one process {single}"
+        )
 
 
 def check(cases: list[str], count: int, folder: Path) -> None:
-    expected = train_in_both(cases)
-    found = in_processes(count, train_in_both, cases, folder=folder)
+    expected = train_in_both_precisions(cases)
+    found = in_processes(count, train_in_both_precisions, cases, folder=folder)
     exact = train_all([case for case in cases if case in CATALOG], short_steps=True)
     for precision, results in enumerate(expected):
         for case, right in results.items():
@@ -201,11 +208,11 @@ def check(cases: list[str], count: int, folder: Path) -> None:
                     compare_rounding(case, result, right, exact[case])
 
 
-def test_three_processes_train_as_one(tmp_path: Path) -> None:
-    check(["frossl", "dino", "own encoder", "pieces", "moments in pieces", "s-diet"], 3, tmp_path)
+def test_three_processes_train_like_one(tmp_path: Path) -> None:
+    check(["frossl", "dino", "own encoder", "micro-batches", "moments in micro-batches", "s-diet"], 3, tmp_path)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("count", [2, 3])
-def test_every_method_trains_as_in_one_process(count: int, tmp_path: Path) -> None:
+def test_several_processes_train_every_method_like_one(count: int, tmp_path: Path) -> None:
     check([*sorted(CATALOG), *VARIANTS], count, tmp_path)

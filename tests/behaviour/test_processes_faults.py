@@ -1,4 +1,4 @@
-"""What happens to all processes when something happens to one. torchrun, real processes, real kills."""
+"""What all processes do when one of them fails. Uses torchrun and real signals."""
 
 import json
 import os
@@ -18,9 +18,9 @@ from test_sample_rows import rows_of
 from running import run, small
 from twofold.runs import checkpoint
 
-OFTEN = {"epochs": 2, "checkpoint.seconds": 0.0}
+TWO_EPOCHS = {"epochs": 2, "checkpoint.seconds": 0.0}
 LAST_STEP = 22
-METHODS = ["byol", "s-diet"]  # the latter has a head that all processes write to
+METHODS = ["byol", "s-diet"]  # s-diet has a per-image classifier in a file that all processes write
 
 
 def torchrun(
@@ -31,7 +31,7 @@ def torchrun(
     method: str = "byol",
     **overrides: object,
 ) -> subprocess.Popen[str]:
-    settings = [f"{key}={value}" for key, value in small(method, **OFTEN | overrides).items()]
+    settings = [f"{key}={value}" for key, value in small(method, **TWO_EPOCHS | overrides).items()]
     pretrain = ["pretrain", "digits", "--method", method, "--out", str(out), *settings]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     return subprocess.Popen(
@@ -49,7 +49,7 @@ def workers(launcher: subprocess.Popen[str]) -> dict[int, int]:
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
     found = {}
     for child in children:
-        with suppress(OSError):  # it may end meanwhile
+        with suppress(OSError):  # the process may end meanwhile
             variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
             ranks = [variable.removeprefix(b"RANK=") for variable in variables if variable.startswith(b"RANK=")]
             found |= {int(rank): int(child) for rank in ranks}
@@ -66,7 +66,7 @@ def wait_for_step(out: Path, step: int, process: subprocess.Popen[str]) -> None:
     raise AssertionError(f"step {step} was not reached: {process.communicate(timeout=10)}")
 
 
-def test_a_killed_process_ends_the_others_and_torchrun_brings_the_run_back(tmp_path: Path) -> None:
+def test_torchrun_resumes_the_run_after_a_killed_process(tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = torchrun(out, "--max-restarts", "1", method="s-diet", epochs=1, test_fraction=0)
     wait_for_step(out, 2, process)
@@ -92,7 +92,7 @@ def uninterrupted(out: Path, count: int, method: str) -> Path:
 @pytest.mark.full
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_a_run_that_was_killed_ends_as_one_that_was_not(rank: int, method: str, tmp_path: Path) -> None:
+def test_killed_run_resumes_bit_identically(rank: int, method: str, tmp_path: Path) -> None:
     whole, out = uninterrupted(tmp_path / "whole", 3, method), tmp_path / "killed"
     process = torchrun(out, "--max-restarts", "2", count=3, method=method)
     for step in (2, 9):
@@ -108,20 +108,22 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(rank: int, method: str, 
 
 
 @pytest.fixture(scope="module")
-def whole_head(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uninterrupted_s_diet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return uninterrupted(tmp_path_factory.mktemp("whole") / "run", 3, "s-diet")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
-def test_a_head_is_whole_whichever_process_is_killed_whenever(seed: int, whole_head: Path, tmp_path: Path) -> None:
-    """Also while the head is made, opened, marked, or returns to a mark."""
+def test_classifier_rows_survive_kills_of_any_process_at_any_time(
+    seed: int, uninterrupted_s_diet: Path, tmp_path: Path
+) -> None:
+    """Kills also hit while the per-image classifier is created, opened, checkpointed or rolled back."""
     chance, out, hits = random.Random(seed), tmp_path / "killed", 0
-    seconds = 0.3 * (seed % 2)  # 0: after every step; else when the first process finds it is time
+    seconds = 0.3 * (seed % 2)  # 0: checkpoint after every step
     process = torchrun(out, "--max-restarts", "8", count=3, method="s-diet", **{"checkpoint.seconds": seconds})
     while not (out / "config.json").exists() and process.poll() is None:
         time.sleep(0.005)
-    for longest in (2, 12, 12):  # seconds; processes need some to start again
+    for longest in (2, 12, 12):  # seconds; processes need time to restart
         time.sleep(chance.uniform(0, longest))
         started = list(workers(process).values()) if process.poll() is None else []
         with suppress(ProcessLookupError, IndexError):
@@ -130,12 +132,12 @@ def test_a_head_is_whole_whichever_process_is_killed_whenever(seed: int, whole_h
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert hits
-    assert_same_run(whole_head, out)
-    assert torch.equal(rows_of(whole_head), rows_of(out))
+    assert_same_run(uninterrupted_s_diet, out)
+    assert torch.equal(rows_of(uninterrupted_s_diet), rows_of(out))
 
 
 @pytest.mark.full
-def test_a_head_that_processes_share_is_refused_to_others(tmp_path: Path) -> None:
+def test_classifier_file_in_use_raises_an_error_in_other_runs(tmp_path: Path) -> None:
     out, rows = tmp_path / "run", tmp_path / "rows"
     process = torchrun(out, method="s-diet", epochs=500, **{"head.path": rows})
     wait_for_step(out, 3, process)
@@ -145,7 +147,7 @@ def test_a_head_that_processes_share_is_refused_to_others(tmp_path: Path) -> Non
     assert "in use by another process" in again.stderr
     assert 0 not in (again.returncode, other.returncode)
     name = checkpoint.latest_name(out / "checkpoints")
-    wait_for_step(out, int(name.partition("-")[2]) + 5, process)  # it goes on
+    wait_for_step(out, int(name.partition("-")[2]) + 5, process)  # the first run continues
     os.killpg(process.pid, signal.SIGTERM)
     process.communicate(timeout=60)
     assert torch.isfinite(rows_of(out)).all()
@@ -153,8 +155,8 @@ def test_a_head_that_processes_share_is_refused_to_others(tmp_path: Path) -> Non
 
 @pytest.mark.full
 @pytest.mark.parametrize("method", METHODS)
-def test_resumed_with_another_number_of_processes(method: str, tmp_path: Path) -> None:
-    """The checkpoint is the same; what follows differs by rounding, which AdamW makes larger."""
+def test_resume_works_with_a_different_number_of_processes(method: str, tmp_path: Path) -> None:
+    """Later steps are not bit-identical, because rounding differs and AdamW amplifies it."""
     out = tmp_path / "run"
     process = torchrun(out, count=3, method=method)
     wait_for_step(out, 5, process)
@@ -167,28 +169,28 @@ def test_resumed_with_another_number_of_processes(method: str, tmp_path: Path) -
     assert json.loads((out / "results.json").read_text())["processes"] == 2
 
 
-def said(errors: str) -> list[str]:
-    """What Twofold said, without torchrun's and gloo's own lines."""
+def twofold_messages(errors: str) -> list[str]:
+    """The messages of Twofold, without those of torchrun and gloo."""
     return [line for line in errors.splitlines() if line.startswith(("error: ", "stopped; "))]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("number, whom", [(signal.SIGINT, "all"), (signal.SIGTERM, "all"), (signal.SIGTERM, "one")])
-def test_asked_to_stop_the_first_process_saves_and_speaks(
-    number: signal.Signals, whom: str, method: str, tmp_path: Path
+@pytest.mark.parametrize("number, target", [(signal.SIGINT, "all"), (signal.SIGTERM, "all"), (signal.SIGTERM, "one")])
+def test_only_the_first_process_saves_and_prints_after_a_signal(
+    number: signal.Signals, target: str, method: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     process = torchrun(out, method=method, **{"checkpoint.seconds": 1000})
     while not (out / "metrics.jsonl").exists() and process.poll() is None:
         time.sleep(0.01)
-    if whom == "all":
+    if target == "all":
         os.killpg(process.pid, number)
     else:
         os.kill(workers(process)[1], number)
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0
-    (line,) = said(errors)
+    (line,) = twofold_messages(errors)
     assert f"twofold resume {out}" in line
     step, _ = checkpoint.load_latest(out)
     assert 0 < step < LAST_STEP
@@ -202,7 +204,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.full
-def test_without_torchrun_processes_do_not_go_on(tmp_path: Path) -> None:
+def test_processes_end_when_torchrun_is_killed(tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = torchrun(out, epochs=500)
     wait_for_step(out, 3, process)
@@ -215,7 +217,7 @@ def test_without_torchrun_processes_do_not_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_disk_that_cannot_be_written_stops_all(tmp_path: Path) -> None:
+def test_failed_checkpoint_write_stops_all_processes(tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = torchrun(out)
     wait_for_step(out, 3, process)
@@ -223,7 +225,7 @@ def test_a_disk_that_cannot_be_written_stops_all(tmp_path: Path) -> None:
     (out / "checkpoints").write_text("no folder")
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0
-    (line,) = said(errors)
+    (line,) = twofold_messages(errors)
     assert "could not be written" in line
 
 
@@ -232,9 +234,9 @@ def test_a_disk_that_cannot_be_written_stops_all(tmp_path: Path) -> None:
     "overrides, message",
     [({"lr": 1e30}, "not finite"), ({"batch_size": 1439}, "larger than the 1438 images"), ({"lrr": 1}, "did you mean")],
 )
-def test_an_error_is_said_once(overrides: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_errors_are_printed_once(overrides: dict[str, object], message: str, tmp_path: Path) -> None:
     process = torchrun(tmp_path / "run", **overrides)
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0
-    (line,) = said(errors)
+    (line,) = twofold_messages(errors)
     assert message in line

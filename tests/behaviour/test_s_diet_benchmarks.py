@@ -1,4 +1,4 @@
-"""The benchmarks of S-DIET measure what they say: gradients by hand, and bytes that are known."""
+"""The S-DIET benchmarks measure correctly: compared with gradients written by hand and known byte counts."""
 
 import json
 from pathlib import Path
@@ -13,8 +13,8 @@ from benchmarks import gradient_cosine, memory
 from twofold.data import store
 
 
-class Given(nn.Module):
-    """Puts out its own weight, so that its gradient is dL/dz."""
+class FixedOutput(nn.Module):
+    """Returns its own weight, so that the gradient of the weight is dL/dz."""
 
     def __init__(self, z: Tensor):
         super().__init__()
@@ -25,7 +25,7 @@ class Given(nn.Module):
 
 
 def gradient_by_hand(z: np.ndarray, rows: np.ndarray, own: np.ndarray, smoothing: float, copies: float) -> np.ndarray:
-    """dL/dz of cross entropy in which every class but a sample's own stands for `copies` classes."""
+    """dL/dz of a cross entropy that counts each class except the sample's own `copies` times."""
     classes = len(rows)
     n = 1 + copies * (classes - 1)
     weight = np.full((len(z), classes), copies)
@@ -37,7 +37,7 @@ def gradient_by_hand(z: np.ndarray, rows: np.ndarray, own: np.ndarray, smoothing
 
 
 @pytest.mark.parametrize("scale, smoothing", [(1.0, 0.8), (8.0, 0.8), (8.0, 0.0)])
-def test_cosines_are_those_of_gradients_written_by_hand(scale: float, smoothing: float) -> None:
+def test_cosines_equal_those_of_gradients_written_by_hand(scale: float, smoothing: float) -> None:
     generator = np.random.default_rng(0)
     b, n, D = 16, 200, 12
     rows = generator.normal(size=(n, D)) / np.sqrt(D)
@@ -50,7 +50,7 @@ def test_cosines_are_those_of_gradients_written_by_hand(scale: float, smoothing:
         for g in [gradient_by_hand(z, rows[own], np.arange(b), smoothing, copies)]
     }
     found = gradient_cosine.cosines(
-        Given(torch.from_numpy(z)),
+        FixedOutput(torch.from_numpy(z)),
         nn.Identity(),
         torch.zeros(()),
         torch.from_numpy(rows),
@@ -62,17 +62,17 @@ def test_cosines_are_those_of_gradients_written_by_hand(scale: float, smoothing:
     assert found == pytest.approx(expected, abs=1e-9)
 
 
-def test_random_rows_give_what_theory_says() -> None:
+def test_cosine_for_random_rows_equals_the_theory() -> None:
     generator = torch.Generator().manual_seed(0)
     b, n, D = 256, 4096, 512
     rows = torch.randn(n, D, generator=generator) / D**0.5
-    encoder = Given(torch.randn(b, D, generator=generator))
+    encoder = FixedOutput(torch.randn(b, D, generator=generator))
     own = torch.randperm(n, generator=generator)[:b]
     found = gradient_cosine.cosines(encoder, nn.Identity(), torch.zeros(()), rows, own, normalize=True, smoothing=0.8)
     assert found["batch"] == pytest.approx(gradient_cosine.theory(b, n), abs=5e-4)
 
 
-def test_along_a_run(tmp_path: Path) -> None:
+def test_cosines_are_written_for_each_point_of_a_run(tmp_path: Path) -> None:
     out = tmp_path / "along.json"
     words = ["--along", "diet", "--data", "digits", "--points", "3", "--device", "cpu", "--out", str(out)]
     gradient_cosine.main([*words, "epochs=1", "batch_size=256"])
@@ -81,7 +81,7 @@ def test_along_a_run(tmp_path: Path) -> None:
     assert all(0.8 < row["batch"] <= 1 for row in rows)
 
 
-def test_measuring_leaves_the_run_as_it_was() -> None:
+def test_measuring_does_not_change_the_run() -> None:
     options = gradient_cosine.arguments(["--along", "diet", "--data", "digits", "--device", "cpu", "epochs=1"])
     watched = {}
     for points in (2, 5):
@@ -91,8 +91,8 @@ def test_measuring_leaves_the_run_as_it_was() -> None:
     assert watched[2] == watched[5]
 
 
-def kept_by_values(trainer) -> int:
-    """The same count in a real forward pass, by where in memory the kept tensors lie."""
+def kept_bytes_of_real_tensors(trainer) -> int:
+    """Bytes that a real forward pass keeps for the backward pass, counted by storage."""
     mine = {value.untyped_storage().data_ptr() for value in trainer.method.state_dict(keep_vars=True).values()}
     sizes, alive = {}, []
 
@@ -113,20 +113,20 @@ def kept_by_values(trainer) -> int:
 
 
 @pytest.mark.parametrize("method", ["diet", "simclr", "byol"])
-def test_bytes_counted_without_values_are_those_kept_with_values(method: str) -> None:
+def test_bytes_counted_with_fake_tensors_equal_those_of_real_tensors(method: str) -> None:
     trainer = running.trainer(method)
     counted = memory.kept_bytes(trainer)
-    # Integers and scalars that only one of the two makes, such as positions, may differ.
-    assert counted == pytest.approx(kept_by_values(trainer), rel=0.01)
+    # Small integers and scalars, such as positions, may exist in only one of the two.
+    assert counted == pytest.approx(kept_bytes_of_real_tensors(trainer), rel=0.01)
 
 
-def test_parts_of_the_count() -> None:
+def test_memory_is_split_into_gradients_optimizer_and_kept_tensors() -> None:
     trainer = running.trainer("diet", optimizer="adamw", batch_size=64)
     parts = memory.counted(trainer)
     weights = sum(parameter.numel() for parameter in trainer.method.parameters())
     assert parts["gradients"] == 4 * weights / 2**20
     assert parts["optimizer"] == 2 * parts["gradients"]
-    # Two tensors of every convolution: its input, and what BatchNorm and ReLU keep.
+    # Every convolution keeps two tensors: its input, and the one that BatchNorm and ReLU share.
     sides = [(1, 8, 8), (32, 8, 8), (64, 4, 4), (128, 4, 4), (256, 2, 2)]
     inputs = 4 * 64 * sum(np.prod(side) for side in sides[:-1]) / 2**20
     outputs = 4 * 64 * sum(np.prod(side) for side in sides[1:]) / 2**20
@@ -134,10 +134,10 @@ def test_parts_of_the_count() -> None:
     assert inputs + outputs + logits < parts["kept"] < 1.2 * (inputs + outputs + logits)
 
 
-def test_methods_that_are_not_there_are_left_out(
+def test_unknown_methods_are_skipped_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "DEVICE_SHARE", store.DEVICE_SHARE)  # which the benchmark sets for its process
+    monkeypatch.setattr(store, "DEVICE_SHARE", store.DEVICE_SHARE)  # restored after the test; the benchmark sets it
     out = tmp_path / "memory.json"
     words = ["--methods", "no-such,diet,simclr", "--encoders", "conv", "--precisions", "float32,bf16", "--batch", "64"]
     memory.main([*words, "--images", "200", "--device", "cpu", "--out", str(out)])

@@ -28,7 +28,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("benchmarks.measure")
 
 
-def test_the_benchmark_runs_and_writes_its_numbers(benchmark: ModuleType, tmp_path: Path) -> None:
+def test_benchmark_runs_and_writes_its_results(benchmark: ModuleType, tmp_path: Path) -> None:
     out = tmp_path / "new" / "result.json"
     command = [
         "-m",
@@ -59,7 +59,7 @@ def test_the_benchmark_runs_and_writes_its_numbers(benchmark: ModuleType, tmp_pa
         assert 0 < row["ours"]["forward_ms"] < row["ours"]["total_ms"]
         assert row["ours"]["lower_ms"] <= row["ours"]["total_ms"] <= row["ours"]["upper_ms"]
         assert row["objective"] in printed
-        if row["check"] is not None:  # where lightly is installed
+        if row["check"] is not None:  # only if lightly is installed
             assert row["check"]["loss"] < 1e-10
             assert row["check"]["gradient"] < 1e-10
 
@@ -82,7 +82,7 @@ def test_no_objective_allocates_a_tensor_of_samples_x_samples_x_dimensions(bench
                 assert row["ours"]["peak_mib"] < max(N * N * D * 4, matrices) / 2**20, case.name
 
 
-def test_memory_is_the_peak_not_the_sum(measuring: ModuleType) -> None:
+def test_memory_is_the_peak_and_not_the_sum(measuring: ModuleType) -> None:
     z = torch.ones(2**18, requires_grad=True)  # 1 MiB
 
     def four_tensors_two_at_a_time(z: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory", "torch"])
-def test_every_kind_of_head_is_measured(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_classifier_is_measured(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     benchmark = importlib.import_module("benchmarks.sample_head")
     row = benchmark.measured(kind, 60_000, 2, 5000, 8, tmp_path)
@@ -23,7 +23,7 @@ def test_every_kind_of_head_is_measured(kind: str, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.full
-def test_the_benchmark_runs_and_writes_its_numbers(tmp_path: Path) -> None:
+def test_benchmark_runs_and_writes_its_results(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     words = ["--rows", "60000", "--dim", "2", "--batch-size", "5000", "--steps", "8", "--rounds", "1", "--memory", "1"]
     command = [sys.executable, "-m", "benchmarks.sample_head", *words, "--out", str(out)]

@@ -126,13 +126,13 @@ def test_methods_and_keys_in_examples_exist() -> None:
             assert method in CATALOG
 
 
-def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
+def test_misspelled_command_suggests_the_nearest_one() -> None:
     result = CliRunner().invoke(app, ["pretrian"], prog_name="twofold")
     assert result.exit_code == 2
     assert "Did you mean 'pretrain'?" in without_layout(result.output)
 
 
-def test_a_missing_argument_is_named_as_in_the_help() -> None:
+def test_error_for_a_missing_argument_uses_its_name_in_the_help() -> None:
     result = CliRunner().invoke(app, ["probe"], prog_name="twofold")
     assert result.exit_code == 2
     assert "Usage: twofold probe [OPTIONS] RUN [DATA]" in result.output

@@ -42,7 +42,7 @@ from twofold.methods import CATALOG, schema, schema_of_run
         (torch.device("cuda", 1), str, "cuda:1"),
     ],
 )
-def test_coerce(text: object, hint: object, value: object) -> None:
+def test_coerce_converts_text_and_keeps_values(text: object, hint: object, value: object) -> None:
     for either in (text, value):
         assert coerce(either, hint) == value
         assert type(coerce(either, hint)) is type(value)

@@ -1,4 +1,4 @@
-"""The fast step: its order of events on a CPU, and on CUDA that it computes what the plain step does."""
+"""The CUDA-graph step: the order of its operations on a CPU, and the same results as the plain step on CUDA."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,8 +23,8 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 CPU = torch.device("cpu")
 
 
-class AtOnce:
-    """Does what streams do, in the order in which it is asked for."""
+class SynchronousStreams:
+    """A stand-in for CUDA streams that runs every operation at once."""
 
     def __init__(self, can_record: bool = True, waits: bool = False):
         self.can_record, self.host_waits, self.recordings, self.replays = can_record, waits, 0, 0
@@ -55,7 +55,7 @@ class AtOnce:
         return again
 
 
-def replaying(streams: AtOnce, **overrides: object) -> Trainer:
+def trainer_with_step_graph(streams: SynchronousStreams, **overrides: object) -> Trainer:
     trainer = running.trainer("byol", **overrides)
     trainer.run_step = StepGraph(trainer.loader, trainer.make_views, trainer.train_step, trainer.clock, streams)
     return trainer
@@ -74,14 +74,14 @@ def weights_after(trainer: Trainer, steps: list[int]) -> dict[str, Tensor]:
     ("can_record", "waits", "on_device"),
     [(True, False, True), (False, False, True), (True, True, True), (True, False, False)],
 )
-def test_looking_ahead_changes_no_number(
+def test_computing_views_ahead_changes_no_weight(
     drop_last: bool, can_record: bool, waits: bool, on_device: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two epochs; with drop_last=false a short batch ends each, and its successor cannot have been looked ahead to."""
+    """Two epochs. With drop_last=false each ends with a short batch, and the next views cannot be computed ahead."""
     monkeypatch.setattr(Loader, "on_device", on_device)
-    streams = AtOnce(can_record, waits)
+    streams = SynchronousStreams(can_record, waits)
     keys = {"batch_size": 256, "drop_last": drop_last}
-    fast, plain = replaying(streams, **keys), running.trainer("byol", **keys)
+    fast, plain = trainer_with_step_graph(streams, **keys), running.trainer("byol", **keys)
     steps = list(range(2 * plain.loader.steps_per_epoch))
     expected = weights_after(plain, steps)
     assert all(torch.equal(expected[name], value) for name, value in weights_after(fast, steps).items())
@@ -91,14 +91,14 @@ def test_looking_ahead_changes_no_number(
     assert fast.observers.means.read() == plain.observers.means.read()
 
 
-def test_a_jump_is_a_new_start() -> None:
+def test_steps_in_any_order_give_the_same_weights() -> None:
     steps = [0, 1, 2, 3, 4, 2, 3, 7]
-    fast = weights_after(replaying(AtOnce()), steps)
+    fast = weights_after(trainer_with_step_graph(SynchronousStreams()), steps)
     expected = weights_after(running.trainer("byol"), steps)
     assert all(torch.equal(expected[name], value) for name, value in fast.items())
 
 
-def test_compiling_is_for_cuda_and_long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_long_runs_on_cuda_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not worth_compiling(None, CPU, 10**9)
     assert not worth_compiling(False, CPU, 10**9)
     with pytest.raises(TwofoldError, match="compile=true needs a CUDA device, not cpu"):
@@ -113,7 +113,7 @@ def test_compiling_is_for_cuda_and_long_runs(monkeypatch: pytest.MonkeyPatch) ->
         worth_compiling(True, cuda, 1)
 
 
-def test_what_torch_compile_says_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_torch_compile_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiler(*_: object, **__: object) -> None:
         raise RuntimeError("Python.h: no such file\nmuch more")
 
@@ -124,13 +124,13 @@ def test_what_torch_compile_says_is_passed_on(monkeypatch: pytest.MonkeyPatch) -
     assert "Triton" in str(compilation.what_is_missing(torch.device("cuda")))
 
 
-def test_compile_is_refused_on_a_cpu_before_anything_is_written() -> None:
+def test_compile_on_a_cpu_raises_an_error() -> None:
     with pytest.raises(TwofoldError, match="compile=true needs a CUDA device"):
         running.trainer(compile=True, device="cpu")
 
 
-def test_narrow_weights_are_those_of_autocast() -> None:
-    """Bit by bit, gradients too; and weights that were not used get none."""
+def test_bf16_weight_copies_give_the_gradients_of_autocast() -> None:
+    """Gradients are bit-identical. Weights that were not used get no gradient."""
     torch.manual_seed(0)
     network = nn.ModuleList([build_encoder("conv", channels=3, stem="small", image_size=32), nn.Linear(4, 4)])
     network.forward = lambda x: network[0](x)  # type: ignore[method-assign]
@@ -147,21 +147,21 @@ def test_narrow_weights_are_those_of_autocast() -> None:
 
     expected = {name: None if grad is None else grad.clone() for name, grad in gradients(network).items()}
     copies = Bf16Weights(network, [network], torch.bfloat16)
-    copies.collect_gradients()  # of nothing: they may have been collected before
-    for _ in range(2):  # nothing is left from one step for the next
+    copies.collect_gradients()  # does nothing without gradients
+    for _ in range(2):  # the second step must not see the gradients of the first
         for name, gradient in gradients(copies).items():
             assert (gradient is None) == (expected[name] is None) == name.startswith("1.")
             assert gradient is None or torch.equal(gradient, expected[name])
 
 
-def test_copies_that_an_optimizer_wrote_are_good_until_torch_changes_the_weight() -> None:
+def test_copies_written_by_a_kernel_are_used_until_torch_changes_the_weight() -> None:
     linear = nn.Linear(3, 2, bias=False)
     copies = Bf16Weights(linear, [linear], torch.bfloat16)
     copy, x = copies.copy_of(linear.weight), torch.eye(3, dtype=torch.bfloat16)
     assert copy is not None
     assert torch.equal(copies(x), linear.weight.T.bfloat16())
     copy.grad = torch.ones_like(copy)
-    copy.detach().view(torch.int16).numpy()[:] = 0  # as a kernel does that torch does not know of
+    copy.detach().view(torch.int16).numpy()[:] = 0  # like a kernel whose writes torch does not see
     assert torch.equal(copies(x), linear.weight.T.bfloat16())
     copy.detach().view(torch.int16).numpy()[:] = 0
     copies.moved()
@@ -174,8 +174,10 @@ def test_copies_that_an_optimizer_wrote_are_good_until_torch_changes_the_weight(
 
 
 def gradients(method: str, **overrides: object) -> Tensor:
-    """Of all weights, as momentum has them, over steps of which the last are replayed where there is a recording; the
-    weights have not moved until then."""
+    """Gradients of all weights, read from the momentum buffers after a few steps.
+
+    The last steps are replayed if there is a CUDA graph. The learning rate is so low that the weights do not change.
+    """
     keys = {"device": "cuda", "batch_size": 256, "epochs": 20, "encoder": "resnet18", "lr": 1e-12}
     keys |= {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.0}
     trainer = running.trainer(method, **keys | overrides)
@@ -190,8 +192,8 @@ def gradients(method: str, **overrides: object) -> Tensor:
 @pytest.mark.parametrize(
     "method", ["frossl", "simclr", "alpha-cl", "vicreg", "byol", "isoloss", "diet", "s-diet", "moco", "swav"]
 )
-def test_a_compiled_step_is_as_exact_as_a_plain_one(method: str) -> None:
-    """Both are as far from float32 as bfloat16 is."""
+def test_compiled_step_is_as_accurate_as_the_plain_step(method: str) -> None:
+    """Both differ from float32 by the rounding of bfloat16."""
     exact = gradients(method, compile=False, precision="float32")
     plain, compiled = (gradients(method, compile=compiled) for compiled in (False, True))
     errors = [((value - exact).norm() / exact.norm()).item() for value in (plain, compiled)]
@@ -199,7 +201,7 @@ def test_a_compiled_step_is_as_exact_as_a_plain_one(method: str) -> None:
 
 
 @CUDA
-def test_a_step_that_waits_for_the_device_is_not_recorded_but_taken() -> None:
+def test_step_that_waits_for_the_gpu_runs_without_a_graph() -> None:
     trainer = running.trainer("directpred", device="cuda", compile=True, exponent=0.3)
     trainer.method.train()
     for step in range(WARM_UP + 3):
@@ -211,8 +213,8 @@ def test_a_step_that_waits_for_the_device_is_not_recorded_but_taken() -> None:
 
 @CUDA
 @pytest.mark.parametrize("keys", [{}, {"clip": 1.0}, {"pieces": 2}, {"optimizer": "sgd", "momentum": 0.0, "clip": 1.0}])
-def test_copies_follow_their_weights_through_replays_and_short_batches(keys: dict[str, object]) -> None:
-    """At a learning rate at which they move."""
+def test_bf16_copies_equal_their_weights_after_replays_and_short_batches(keys: dict[str, object]) -> None:
+    """The learning rate is high enough to change the weights."""
     trainer = running.trainer("byol", device="cuda", compile=True, batch_size=256, drop_last=False, epochs=20, **keys)
     trainer.method.train()
     for step in range(3 * trainer.loader.steps_per_epoch):
@@ -227,7 +229,7 @@ def test_copies_follow_their_weights_through_replays_and_short_batches(keys: dic
 
 
 @CUDA
-def test_a_step_never_waits_for_the_device() -> None:
+def test_step_never_waits_for_the_gpu() -> None:
     trainer = running.trainer("byol", device="cuda", compile=True)
     trainer.method.train()
     for step in range(WARM_UP + 2):
@@ -241,7 +243,7 @@ def test_a_step_never_waits_for_the_device() -> None:
 
 
 class Layers(nn.Module):
-    """Weights of all kinds that a step meets: large, tiny, with the channels innermost, zero, and without a copy."""
+    """All kinds of weights: large, tiny, channels-last, zero, and without a bf16 copy."""
 
     def __init__(self, large: int) -> None:
         super().__init__()
@@ -253,21 +255,21 @@ class Layers(nn.Module):
 def after_steps(
     optimizer: str, weight_decay: float, device: str, large: int, dtype: torch.dtype = torch.float32
 ) -> list[Tensor]:
-    """Weights and moments, in float64, after four steps by made-up gradients: the first by torch's own step on a CPU,
-    the others so too, or on CUDA by the fused step. One layer's learning rate does not change.
+    """Weights and optimizer state, in float64, after four steps with random gradients.
 
-    In the last one a weight has two gradients, for which torch's own has to do: not with Adam, whose kernel for CUDA
-    has 1 − β^t in float32.
+    The first step is torch's own on a CPU. The others are torch's own on a CPU, or the fused step on CUDA. The learning
+    rate of one layer is constant. In the last step one weight has a gradient of its own and one of its copy, so that
+    torch's own optimizer has to step it. This is not tested with Adam, whose CUDA kernel computes 1 − β^t in float32.
     """
     torch.manual_seed(0)
     layers = Layers(large).to(dtype, memory_format=torch.channels_last)
     config = running.trainer(optimizer=optimizer, weight_decay=weight_decay, decay_all=True).config
-    steady = layers.parts[2]
-    built = optim.build_optimizer(config, list(layers.named_parameters()), torch.device("cpu"), steady)
-    step, copies = own_step(built, layers)
+    constant_lr_layer = layers.parts[2]
+    built = optim.build_optimizer(config, list(layers.named_parameters()), torch.device("cpu"), constant_lr_layer)
+    step, copies = torch_step(built, layers)
     for number in range(4):
         if number == 1 and device == "cuda":
-            move(layers, built)
+            move_to_cuda(layers, built)
             step, copies = fused_step(built, layers)
         layers.zero_grad()
         for weight in layers.parameters():
@@ -281,13 +283,13 @@ def after_steps(
         assert all(copy.grad is None for copy in copies.copies.values())
         for name, copy in copies.copies.items():
             assert torch.equal(copy, copies.masters[name].bfloat16())
-    assert device == "cpu" or step._plans  # else the kernels had nothing to do with it
+    assert device == "cpu" or step._plans  # otherwise the kernels were not used
     moments = [value for state in built.state.values() for value in state.values()]
     return [tensor.detach().double().cpu() for tensor in (*layers.parameters(), *moments)]
 
 
-def move(layers: nn.Module, built: torch.optim.Optimizer) -> None:
-    """To CUDA, with all that the optimizer remembers."""
+def move_to_cuda(layers: nn.Module, built: torch.optim.Optimizer) -> None:
+    """Move the layers and the state of the optimizer to CUDA."""
     layers.cuda()
     for group in built.param_groups:
         group["lr"] = group["lr"].cuda()
@@ -302,7 +304,7 @@ def fused_step(built: torch.optim.Optimizer, layers: nn.Module) -> tuple[Callabl
     return FusedStep(built, copies), copies
 
 
-def own_step(built: torch.optim.Optimizer, layers: nn.Module) -> tuple[Callable[[], None], Bf16Weights]:
+def torch_step(built: torch.optim.Optimizer, layers: nn.Module) -> tuple[Callable[[], None], Bf16Weights]:
     copies = copies_of(layers)
 
     def step() -> None:
@@ -322,11 +324,11 @@ def copies_of(layers: nn.Module) -> Bf16Weights:
 @CUDA
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
 @pytest.mark.parametrize("optimizer", ["lars", "sgd", "adam", "adamw"])
-def test_the_fused_step_is_the_optimizers_own(optimizer: str, weight_decay: float) -> None:
-    """As near to float64 as torch's own step in float32 is."""
+def test_fused_step_equals_the_step_of_the_optimizer(optimizer: str, weight_decay: float) -> None:
+    """Its error compared with float64 is about that of torch's own step in float32."""
     from twofold.cuda.fused_optimizer import BLOCK, SUMS
 
-    large = 2 * BLOCK * SUMS // 3 + 5  # more blocks than are added at once
+    large = 2 * BLOCK * SUMS // 3 + 5  # more blocks than one pass sums
     exact = after_steps(optimizer, weight_decay, "cpu", large, torch.float64)
     plain, fused = (after_steps(optimizer, weight_decay, device, large) for device in ("cpu", "cuda"))
     for value, near, ours in zip(exact, plain, fused, strict=True):
@@ -336,7 +338,7 @@ def test_the_fused_step_is_the_optimizers_own(optimizer: str, weight_decay: floa
 
 @CUDA
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_first_convolution_as_a_product(channels: int) -> None:
+def test_first_convolution_as_a_matrix_product_equals_conv2d(channels: int) -> None:
     from twofold.cuda import stem_kernels
 
     torch.manual_seed(0)
@@ -355,15 +357,15 @@ def test_the_first_convolution_as_a_product(channels: int) -> None:
     assert (gradient.double() - weight.grad).norm() < 1e-2 * weight.grad.norm()
 
 
-def test_looking_ahead_brings_the_numbers_of_the_images_too() -> None:
-    """DIET's label is the image's number, and so are the keys of queues and graphs."""
+def test_batches_computed_ahead_have_the_image_indices() -> None:
+    """DIET's label is the image index. It is also the key of queues and graphs."""
     fast, plain = running.trainer("diet", batch_size=256), running.trainer("diet", batch_size=256)
-    fast.run_step = StepGraph(fast.loader, fast.make_views, fast.train_step, fast.clock, AtOnce())
+    fast.run_step = StepGraph(fast.loader, fast.make_views, fast.train_step, fast.clock, SynchronousStreams())
     expected = weights_after(plain, list(range(6)))
     assert all(torch.equal(expected[name], value) for name, value in weights_after(fast, list(range(6))).items())
 
 
-def test_gradients_of_several_passes_are_added_up() -> None:
+def test_gradients_of_several_backward_passes_are_summed() -> None:
     linear = nn.Linear(3, 2, bias=False)
     copies = Bf16Weights(linear, [linear], torch.bfloat16)
     for _ in range(2):
