@@ -1,9 +1,9 @@
-"""Keep finished runs as small JSON records: configuration, numbers, machine and commit.
+"""Save finished runs as small JSON records: configuration, results, machine and commit.
 
-python records/record.py RUN [RUN ...] [--machine "two CPU cores"]
+Run `python records/record.py RUN [RUN ...] --machine "two CPU cores"`, then `python docs/generate.py`.
 
-A record's name follows from the run's configuration: data, method, and what was asked for beyond their defaults, as in
-cifar10-frossl-30-seed1. Recording a run of the same name again replaces the record. Then: python docs/generate.py
+The name of a record follows from the run's configuration: data, method, epochs, and each setting that differs from its
+default, as in cifar10-frossl-30-seed1. A record replaces an earlier one of the same name.
 """
 
 import argparse
@@ -19,8 +19,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     parser.add_argument("--to", type=Path, default=HERE)
-    parser.add_argument("--machine", default="", help="where the runs were made, in words; else the device's name")
-    parser.add_argument("--commit", default="", help="that the runs were made with; else the one that is checked out")
+    parser.add_argument("--machine", default="", help="name of the machine; default: the name of the device")
+    parser.add_argument("--commit", default="", help="commit that made the runs; default: the current commit")
     arguments = parser.parse_args()
     made: dict[str, tuple[Path, dict[str, Any]]] = {}
     for run in arguments.runs:
@@ -29,7 +29,7 @@ def main() -> None:
         values = record(run, arguments.machine, arguments.commit or head_commit())
         name = record_name(values["config"])
         if name in made:
-            parser.error(f"{made[name][0]} and {run} have one configuration, and would both be {name}.json")
+            parser.error(f"{made[name][0]} and {run} have the same configuration, so both records would be {name}.json")
         made[name] = run, values
     for name, (_, values) in made.items():
         print(write_record(arguments.to, name, values))

@@ -103,7 +103,7 @@ def test_no_run_is_recorded_if_one_of_them_cannot_be(
 ) -> None:
     unfinished = shutil.copytree(run, tmp_path / "unfinished", ignore=shutil.ignore_patterns("results.json"))
     twin = shutil.copytree(run, tmp_path / "twin")
-    for second, reason in ((unfinished, "not a finished run"), (twin, "have one configuration")):
+    for second, reason in ((unfinished, "not a finished run"), (twin, "have the same configuration")):
         with pytest.raises(SystemExit):
             record(monkeypatch, run, second, "--to", tmp_path / "to")
         assert reason in capsys.readouterr().err
