@@ -1,4 +1,4 @@
-"""A cache of its own for every test, and a small folder of images."""
+"""Fixtures for tests of data: a temporary cache for each test, and a small folder of images."""
 
 from pathlib import Path
 

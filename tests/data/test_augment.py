@@ -1,4 +1,4 @@
-"""Views as a whole: what is done to which channels, and that nothing but (seed, step, position, view) decides it."""
+"""Views: which operations apply to which channels, and that a view depends only on (seed, step, position, view)."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ CASES = {
     "everything": (EVERYTHING, (23, 3, 20, 26), 16),
     "everything, grey": (EVERYTHING, (23, 1, 8, 8), 8),
     "everything, four channels": (EVERYTHING, (23, 4, 12, 9), 8),
-    "everything, six channels, three of them apart": (
+    "everything, six channels, three of them augmented separately": (
         dataclasses.replace(EVERYTHING, extra_scale=(0.5, 1), extra_blur=0.5),
         (23, 6, 12, 9),
         8,
@@ -30,7 +30,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_view_does_not_depend_on_the_rest_of_the_batch(case: str) -> None:
+def test_view_does_not_depend_on_the_rest_of_the_batch(case: str) -> None:
     augment, shape, size = CASES[case]
     views = augmenter(augment, shape[1], size)
     images, position = images_of(*shape), torch.arange(shape[0]) + 1000
@@ -72,7 +72,7 @@ def test_seed_step_position_and_view_each_change_the_view(changes: dict[str, Any
     assert len(distinct.unique(dim=0)) == 4 * 2 * 4
 
 
-def test_what_is_off_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_operations_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("this is off")
 
@@ -89,26 +89,26 @@ def test_what_is_off_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(views, (images / 255).expand(2, -1, -1, -1, -1))
 
 
-def test_bicubic_crops_are_sharper_and_stay_within_black_and_white() -> None:
+def test_bicubic_crops_are_sharper_and_stay_between_0_and_1() -> None:
     images = images_of(50, 3, 16, 16)
     smooth, sharp = (
         augmenter(only(crop_scale=(0.2, 0.6), interpolation=kernel), size=16).pixels(images, torch.arange(50), at(0))
         for kernel in ("bilinear", "bicubic")
     )
-    assert (sharp.min(), sharp.max()) == (0, 1)  # without a bound they would be beyond
+    assert (sharp.min(), sharp.max()) == (0, 1)  # values outside are clipped
     assert sharp.var() > 1.1 * smooth.var()
     assert float(np.corrcoef(sharp.flatten().numpy(), smooth.flatten().numpy())[0, 1]) > 0.95  # the same crops
 
 
 @pytest.mark.parametrize("channels", [1, 2])
-def test_images_without_red_green_and_blue_have_no_colour_to_change(channels: int) -> None:
+def test_images_with_one_or_two_channels_get_no_colour_changes(channels: int) -> None:
     images = images_of(5, channels, 8, 8)
     views = augmenter(only(jitter=1.0, brightness=0, contrast=0, grayscale=1.0), channels)
     assert views.drawn == []
     assert torch.equal(views.pixels(images, torch.arange(5), at(0))[1], images / 255)
 
 
-def test_of_more_channels_the_first_three_have_the_colour() -> None:
+def test_colour_changes_apply_to_the_first_three_channels() -> None:
     augment = only(jitter=1.0, saturation=0.8, hue=0.2, grayscale=0.5, solarize=0.5)
     images = images_of(5, 5, 8, 8)
     views = augmenter(augment, 5).pixels(images, torch.arange(5), at(0))
@@ -125,15 +125,15 @@ def test_crop_flip_and_blur_are_the_same_for_all_channels() -> None:
     torch.testing.assert_close(views, views[:, :, :1].expand_as(views))
 
 
-def test_channels_after_the_third_can_be_augmented_apart() -> None:
-    """Equal channels tell what was done to each: own crops within their bounds, never mirrored, blurred as asked."""
+def test_channels_after_the_third_can_be_augmented_separately() -> None:
+    """Equal channels show the differences: own crops in their range, no flips, and blur with the given probability."""
     n = 500
-    together = only(crop_scale=(0.08, 0.3), flip=1.0, grayscale=1.0)
-    apart = dataclasses.replace(together, extra_scale=(0.75, 1.0))
+    shared = only(crop_scale=(0.08, 0.3), flip=1.0, grayscale=1.0)
+    separate = dataclasses.replace(shared, extra_scale=(0.75, 1.0))
     ramp = torch.linspace(0, 255, 32).to(torch.uint8).expand(n, 5, 32, 32)  # brighter to the right
-    views = augmenter(apart, 5, size=32).pixels(ramp, torch.arange(n), at(0))
-    assert torch.equal(views[:, :, :3], augmenter(together, 3, size=32).pixels(ramp[:, :3], torch.arange(n), at(0)))
-    rise = (views[..., 0, -1] - views[..., 0, 0]).flatten(0, 1)  # the width of a crop, and which way round it is
+    views = augmenter(separate, 5, size=32).pixels(ramp, torch.arange(n), at(0))
+    assert torch.equal(views[:, :, :3], augmenter(shared, 3, size=32).pixels(ramp[:, :3], torch.arange(n), at(0)))
+    rise = (views[..., 0, -1] - views[..., 0, 0]).flatten(0, 1)  # the width of the crop; negative if it is flipped
     assert (rise[:, :3] < 0).all()
     assert (rise[:, 3:] > 0.7).all()
     assert torch.equal(rise[:, 3], rise[:, 4])
@@ -149,8 +149,8 @@ def test_channels_after_the_third_can_be_augmented_apart() -> None:
     assert abs(blurred - 0.25) < 4 * math.sqrt(0.25 * 0.75 / (2 * n))
 
 
-def test_the_host_is_never_asked_for_a_value() -> None:
-    """Fake tensors have shapes but no values: .item(), a branch on a value or a shape from one would raise."""
+def test_augmentation_does_not_synchronize_with_the_host() -> None:
+    """Fake tensors have shapes but no values: `.item()` or a branch on a value would raise an error."""
     views, images = augmenter(EVERYTHING), images_of(3, 3, 9, 12)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         result = views(*(fake.from_tensor(tensor) for tensor in (images, torch.arange(3), at(4))))
@@ -158,13 +158,13 @@ def test_the_host_is_never_asked_for_a_value() -> None:
         assert views.eval_transform(fake.from_tensor(images)).shape == (3, 3, 8, 8)
 
 
-def test_all_of_it_is_one_graph_to_the_compiler() -> None:
+def test_augmentation_compiles_to_a_single_graph() -> None:
     views, images = augmenter(EVERYTHING), images_of(3, 3, 9, 12)
     compiled = torch.compile(views.__call__, backend="eager", fullgraph=True)
     assert torch.equal(compiled(images, torch.arange(3), at(4)), views(images, torch.arange(3), at(4)))
 
 
-def test_order_of_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_are_applied_in_the_documented_order(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     for module, names in {
         resample: ("separable", "affine", "blur"),
@@ -180,7 +180,7 @@ def test_order_of_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     assert order == ["separable", "affine", "jitter", "grayscale", "blur", "separable", "solarize", "normal"]
 
 
-def test_pixels_stay_between_0_and_1_and_views_are_their_normalisation() -> None:
+def test_pixels_stay_between_0_and_1_and_views_are_normalized_pixels() -> None:
     views = augmenter(EVERYTHING, size=16)
     images = images_of(40, 3, 20, 26)
     images[:10], images[10:20] = 0, 255
@@ -193,7 +193,7 @@ def test_pixels_stay_between_0_and_1_and_views_are_their_normalisation() -> None
 
 
 @pytest.mark.parametrize("height, width, size", [(16, 16, 16), (30, 21, 12), (7, 9, 16)])
-def test_plain_is_the_whole_image_resized_and_normalised(height: int, width: int, size: int) -> None:
+def test_eval_transform_resizes_and_normalizes_the_whole_image(height: int, width: int, size: int) -> None:
     images = images_of(4, 3, height, width)
     plain = augmenter(EVERYTHING, size=size).eval_transform
     mean, std = np.linspace(0.3, 0.6, 3).reshape(3, 1, 1), np.linspace(0.2, 0.3, 3).reshape(3, 1, 1)
@@ -205,7 +205,7 @@ def test_plain_is_the_whole_image_resized_and_normalised(height: int, width: int
     assert torch.equal(torch.cat([plain(images[:1]), plain(images[1:])]), plain(images))
 
 
-def test_moving_to_a_device_changes_nothing_else() -> None:
+def test_moving_to_a_device_changes_no_view() -> None:
     views = augmenter(EVERYTHING, views=2, seed=3)
     moved = views.to("meta")
     assert {moved.eval_transform.mean.device.type, moved.view.device.type, moved.purpose.device.type} == {"meta"}
@@ -215,8 +215,8 @@ def test_moving_to_a_device_changes_nothing_else() -> None:
     assert torch.equal(plain.to("cpu")(images), plain(images))
 
 
-def test_small_crops_are_further_views() -> None:
-    """Of their own size and share of the image, drawn as if they had come after the others, which stay as they are."""
+def test_small_crops_are_additional_views() -> None:
+    """They have their own size and scale. Their draws follow those of the other views, which do not change."""
     images, position = images_of(6, 3, 20, 26), torch.arange(6)
     whole = augmenter(EVERYTHING, size=8, views=5)
     multi = augmenter(
@@ -231,8 +231,8 @@ def test_small_crops_are_further_views() -> None:
     assert whole.small_crops() is None
 
 
-def test_small_crops_show_a_small_part() -> None:
-    """Of a ramp from left to right, a crop of 1 to 4 % of the area shows at most a fifth (ratio 1) of the range."""
+def test_small_crops_show_a_small_part_of_the_image() -> None:
+    """On a ramp from left to right, a crop of 1 to 4 % of the area (ratio 1) covers at most a fifth of the values."""
     ramp = torch.arange(200, dtype=torch.uint8).expand(50, 1, 200, 200)
     small = augmenter(only(local_views=3, local_scale=(0.01, 0.04), local_size=10), channels=1, size=20).small_crops()
     shown = small.pixels(ramp, torch.arange(50), at(0)) * 255

@@ -1,4 +1,4 @@
-"""What is drawn for a view: how often, from which distribution, and each draw apart from the others."""
+"""Random draws of a view: their frequency, their distribution, and their independence."""
 
 import math
 from typing import Any
@@ -16,27 +16,27 @@ from twofold.data import colour, resample
 
 @pytest.mark.parametrize("size", [8, 5])
 @pytest.mark.parametrize("crop_scale", [(1.0, 1.0), (0.999, 1.0)], ids=["no crop", "crop"])
-def test_flips_come_as_often_as_asked_for_each_view(size: int, crop_scale: tuple[float, float]) -> None:
-    n, chances = 4000, (0.2, 0.9)
-    augment = only(flip=chances, crop_scale=crop_scale)
+def test_flips_have_the_given_probability_in_each_view(size: int, crop_scale: tuple[float, float]) -> None:
+    n, probabilities = 4000, (0.2, 0.9)
+    augment = only(flip=probabilities, crop_scale=crop_scale)
     image = images_of(1, 1, 8, 8)
     views = augmenter(augment, 1, size).pixels(image.expand(n, -1, -1, -1), torch.arange(n), at(3))
     still = resample.resize(image, size) / 255
     flipped = (views - still.flip(-1)).abs().amax((2, 3, 4)) < 1e-5
     assert torch.equal(~flipped, (views - still).abs().amax((2, 3, 4)) < 1e-5)
-    for view, chance in enumerate(chances):
-        assert abs(flipped[view].double().mean() - chance) < 4 * math.sqrt(chance * (1 - chance) / n)
+    for view, probability in enumerate(probabilities):
+        assert abs(flipped[view].double().mean() - probability) < 4 * math.sqrt(probability * (1 - probability) / n)
     both = (flipped[0] & flipped[1]).double().mean()
-    assert abs(both - chances[0] * chances[1]) < 4 * math.sqrt(0.18 * 0.82 / n)
+    assert abs(both - probabilities[0] * probabilities[1]) < 4 * math.sqrt(0.18 * 0.82 / n)
 
 
-def crops_seen(augment: Augment, height: int, width: int, n: int) -> np.ndarray:
-    """(top, left, height, width) of crops, read off enlarged views of an image whose channels are the coordinates."""
+def crop_boxes_of_views(augment: Augment, height: int, width: int, n: int) -> np.ndarray:
+    """Return (top, left, height, width) of crops, measured on views of an image whose channels are coordinates."""
     rows, columns = torch.arange(height)[:, None].expand(-1, width), torch.arange(width).expand(height, -1)
     image = torch.stack([rows, columns]).to(torch.uint8)
     size = 36
     views = augmenter(augment, 2, size, views=1).pixels(image.expand(n, -1, -1, -1), torch.arange(n), at(2))[0]
-    # Interpolation between pixels keeps a straight ramp straight, away from the borders.
+    # Interpolation does not change a linear ramp, except at the borders.
     places = views.double().numpy() * 255 + 0.5
     first, last = places[:, [0, 1], 9, 9], places[:, [0, 1], 27, 27]
     extent = (last - first) / 18 * size
@@ -49,7 +49,7 @@ def crops_seen(augment: Augment, height: int, width: int, n: int) -> np.ndarray:
 def random_resized_crops(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], n: int
 ) -> np.ndarray:
-    """The same distribution from numpy's generator, one crop after the other."""
+    """Crops with the same distribution, drawn one by one from numpy's generator."""
     rng = np.random.default_rng(7)
     boxes = []
     for _ in range(n):
@@ -69,7 +69,7 @@ def test_crops_have_the_distribution_of_random_resized_crop(
     height: int, width: int, scale: tuple[float, float]
 ) -> None:
     n, ratio = 4000, (3 / 4, 4 / 3)
-    ours = crops_seen(only(crop_scale=scale, crop_ratio=ratio), height, width, n)
+    ours = crop_boxes_of_views(only(crop_scale=scale, crop_ratio=ratio), height, width, n)
     expected = random_resized_crops(height, width, scale, ratio, n)
     area = ours[:, 2] * ours[:, 3] / (height * width)
     half_pixel = 0.5 / height + 0.5 / width
@@ -88,7 +88,7 @@ def test_crops_have_the_distribution_of_random_resized_crop(
 
 
 def captured(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[tuple[Any, ...]]:
-    """The arguments with which a function is called from now on."""
+    """Record the arguments of all further calls of a function."""
     calls: list[tuple[Any, ...]] = []
     original = getattr(module, name)
 
@@ -111,15 +111,15 @@ def assert_uncorrelated(*values: Tensor) -> None:
 
 def test_jitter_draws_factors_and_order_for_each_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = captured(monkeypatch, colour, "jitter")
-    n, chances = 6000, (0.8, 0.5)
-    augment = only(jitter=chances, brightness=0.4, contrast=1.5, saturation=0.2, hue=0.1)
+    n, probabilities = 6000, (0.8, 0.5)
+    augment = only(jitter=probabilities, brightness=0.4, contrast=1.5, saturation=0.2, hue=0.1)
     augmenter(augment, size=2).pixels(images_of(n, 3, 2, 2), torch.arange(n), at(0))
     [(_, factors, order)] = calls
     on = factors["brightness"] != 1
     assert torch.equal(on, factors["hue"] != 0)
-    for view, chance in enumerate(chances):
+    for view, probability in enumerate(probabilities):
         share = on.view(2, n)[view].double().mean()
-        assert abs(share - chance) < 4 * math.sqrt(chance * (1 - chance) / n)
+        assert abs(share - probability) < 4 * math.sqrt(probability * (1 - probability) / n)
     limits = {"brightness": (0.6, 1.4), "contrast": (0.0, 2.5), "saturation": (0.8, 1.2), "hue": (-0.1, 0.1)}
     assert list(factors) == list(order) == list(limits)
     for name, limit in limits.items():
@@ -131,7 +131,7 @@ def test_jitter_draws_factors_and_order_for_each_sample(monkeypatch: pytest.Monk
     assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 
-def test_affine_draws_within_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_affine_parameters_are_uniform_within_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = captured(monkeypatch, resample, "affine")
     n = 3000
     augment = only(rotate=15.0, shear=10.0, shift=0.1, scale=(0.8, 1.5))
@@ -142,7 +142,7 @@ def test_affine_draws_within_its_limits(monkeypatch: pytest.MonkeyPatch) -> None
     assert_uncorrelated(*parameters)
 
 
-def test_blur_draws_sigma_and_acts_on_the_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blur_draws_sigma_and_is_applied_with_the_given_probability(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = captured(monkeypatch, resample, "blur")
     n = 3000
     images = images_of(n, 1, 4, 4)
@@ -156,10 +156,10 @@ def test_blur_draws_sigma_and_acts_on_the_chosen(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", ["grayscale", "solarize"])
-def test_grayscale_and_solarize_come_as_often_as_asked(name: str) -> None:
-    n, chances = 4000, (0.25, 0.0)
+def test_grayscale_and_solarize_have_the_given_probability(name: str) -> None:
+    n, probabilities = 4000, (0.25, 0.0)
     images = images_of(n, 3, 4, 4)
-    views = augmenter(only(**{name: chances}), size=4).pixels(images, torch.arange(n), at(0))
+    views = augmenter(only(**{name: probabilities}), size=4).pixels(images, torch.arange(n), at(0))
     done = getattr(colour, name)(images / 255, torch.ones(n, dtype=torch.bool))
     changed = (views[0] == done).flatten(1).all(1)
     assert torch.equal(views[0][~changed], images[~changed] / 255)

@@ -30,7 +30,7 @@ def rows() -> list[np.ndarray | str]:
     return ["bad header", *rng.integers(0, 256, (5, *SHAPE), dtype=np.uint8), "truncated"]
 
 
-def test_what_is_recorded_is_recalled(rows: list[np.ndarray | str], folder: Path) -> None:
+def test_written_set_is_read_back(rows: list[np.ndarray | str], folder: Path) -> None:
     assert cache.read_set("key", SHAPE) is None
     kept = cache.write_set("key", SHAPE, rows)
     for decoded in (kept, cache.read_set("key", SHAPE)):
@@ -45,7 +45,7 @@ def hashes_of(*names: str) -> list[bytes]:
 
 
 @pytest.mark.usefixtures("folder")
-def test_rows_are_found_by_their_marks_in_any_set(rows: list[np.ndarray | str]) -> None:
+def test_rows_are_found_by_their_hashes_in_any_set(rows: list[np.ndarray | str]) -> None:
     cache.write_set("one", SHAPE, rows, row_hashes=hashes_of("bad", *"abcde", "cut"))
     cache.write_set("two", SHAPE, rows[3:5], row_hashes=hashes_of("x", "y"))
     found = cache.find_rows(SHAPE, hashes_of("y", "bad", "e", "new", "a", "cut"))
@@ -57,7 +57,7 @@ def test_rows_are_found_by_their_marks_in_any_set(rows: list[np.ndarray | str]) 
 
 
 @pytest.mark.parametrize("damage", ["pixels", "marks", "no marks"])
-def test_rows_of_a_damaged_set_are_not_taken(rows: list[np.ndarray | str], folder: Path, damage: str) -> None:
+def test_rows_of_a_damaged_set_are_not_used(rows: list[np.ndarray | str], folder: Path, damage: str) -> None:
     cache.write_set("one", SHAPE, rows[1:-1], row_hashes=hashes_of(*"abcde"))
     assert cache.find_rows(SHAPE, hashes_of("a")).missing.tolist() == []
     path = next(folder.glob("*.u8" if damage == "pixels" else "*.marks"))
@@ -69,7 +69,7 @@ def test_rows_of_a_damaged_set_are_not_taken(rows: list[np.ndarray | str], folde
     assert cache.find_rows(SHAPE, hashes_of("a")).missing.tolist() == [0]
 
 
-def test_images_are_mapped_not_read(rows: list[np.ndarray | str], folder: Path) -> None:
+def test_images_are_memory_mapped(rows: list[np.ndarray | str], folder: Path) -> None:
     images = cache.write_set("key", SHAPE, rows).images
     with next(folder.glob("*.u8")).open("r+b") as file:
         file.write(b"\x07")
@@ -77,7 +77,7 @@ def test_images_are_mapped_not_read(rows: list[np.ndarray | str], folder: Path) 
 
 
 @pytest.mark.parametrize("change", ["truncate", "extend", "remove", "sidecar", "sidecar-fields"])
-def test_an_incomplete_cache_is_not_taken(rows: list[np.ndarray | str], folder: Path, change: str) -> None:
+def test_incomplete_set_is_not_used(rows: list[np.ndarray | str], folder: Path, change: str) -> None:
     cache.write_set("key", SHAPE, rows)
     pixels, sidecar = next(folder.glob("*.u8")), next(folder.glob("*.json"))
     if change == "truncate":
@@ -95,7 +95,7 @@ def test_an_incomplete_cache_is_not_taken(rows: list[np.ndarray | str], folder: 
     assert cache.read_set("key", SHAPE) is not None
 
 
-def test_no_rows_at_all_keep_nothing(folder: Path) -> None:
+def test_set_without_images_is_not_stored(folder: Path) -> None:
     decoded = cache.write_set("key", SHAPE, ["bad", "bad"])
     assert decoded.images.shape == (0, *SHAPE)
     assert decoded.images.dtype == np.uint8
@@ -103,7 +103,7 @@ def test_no_rows_at_all_keep_nothing(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_failing_row_leaves_nothing_behind(rows: list[np.ndarray | str], folder: Path) -> None:
+def test_interrupted_write_leaves_no_files(rows: list[np.ndarray | str], folder: Path) -> None:
     def failing() -> Iterator[np.ndarray | str]:
         yield from rows
         raise KeyboardInterrupt
@@ -113,7 +113,7 @@ def test_a_failing_row_leaves_nothing_behind(rows: list[np.ndarray | str], folde
     assert list(folder.iterdir()) == []
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_behind(folder: Path) -> None:
+def test_full_disk_raises_an_error_and_leaves_no_files(folder: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     rows = (np.zeros(SHAPE, np.uint8) for _ in range(1000))
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
@@ -127,14 +127,14 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(folder: Path) -> None
     assert list(folder.iterdir()) == []
 
 
-def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_that_cannot_be_created_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(TwofoldError, match="TWOFOLD_CACHE"):
         cache.write_set("key", SHAPE, [np.zeros(SHAPE, np.uint8)])
 
 
-def test_what_a_killed_process_left_is_removed_after_a_day(rows: list[np.ndarray | str], folder: Path) -> None:
+def test_partial_files_of_killed_processes_are_removed_after_a_day(rows: list[np.ndarray | str], folder: Path) -> None:
     folder.mkdir()
     old, running = folder / ".old.u8.part", folder / ".running.u8.part"
     for path, age in ((old, 25), (running, 1)):
@@ -144,13 +144,13 @@ def test_what_a_killed_process_left_is_removed_after_a_day(rows: list[np.ndarray
     assert (old.exists(), running.exists()) == (False, True)
 
 
-def test_the_default_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TWOFOLD_CACHE")
     assert cache_folder() == Path.home() / ".cache" / "twofold"
 
 
-def test_a_changed_byte_is_noticed_wherever_it_is(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """The file's time tells that something wrote to it; then every block is compared."""
+def test_changed_byte_is_detected_anywhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A changed modification time of the file makes the cache compare every block."""
     monkeypatch.setattr(cache, "CHECKSUM_BYTES", 100)
     rows = list(np.random.default_rng(1).integers(0, 256, (200, *SHAPE), dtype=np.uint8))
     cache.write_set("key", SHAPE, rows)
@@ -165,26 +165,24 @@ def test_a_changed_byte_is_noticed_wherever_it_is(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_array_equal(cache.read_set("key", SHAPE).images, np.stack(rows))
 
 
-def test_damage_that_leaves_the_time_as_it_was_is_found_in_the_blocks_that_every_start_compares(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_large_damage_with_unchanged_time_is_detected(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(cache, "CHECKSUM_BYTES", 100)
     cache.write_set("key", SHAPE, [np.zeros(SHAPE, np.uint8)] * 200)
     pixels = next(folder.glob("*.u8"))
     status = pixels.stat()
-    with pixels.open("r+b") as file:  # as after a crash: the end was never written
+    with pixels.open("r+b") as file:  # like after a crash: the second half was not written
         file.seek(status.st_size // 2)
         file.write(b"\x01" * (status.st_size // 2))
     os.utime(pixels, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert cache.read_set("key", SHAPE) is None
 
 
-def test_what_was_longest_unused_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_set_is_removed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     row = np.zeros((1, 100, 100), np.uint8)
-    monkeypatch.setenv("TWOFOLD_CACHE_GB", "25e-6")  # two sets of one row, not three
+    monkeypatch.setenv("TWOFOLD_CACHE_GB", "25e-6")  # room for two sets of one row
     for number, name in enumerate(("old", "older", "new")):
         if name == "new":
-            assert cache.read_set("old", row.shape) is not None  # used since: the other one goes
+            assert cache.read_set("old", row.shape) is not None  # makes "older" the least recently used set
         cache.write_set(name, row.shape, [row], expected=1)
         if name != "new":
             sidecar = next(cache_folder().glob(f"{name}-*.json"))
@@ -193,7 +191,7 @@ def test_what_was_longest_unused_makes_room(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(list(cache_folder().glob("*.u8"))) == 2
 
 
-def test_a_set_larger_than_the_limit_is_kept_alone_and_one_larger_than_the_disk_is_refused(
+def test_set_above_the_limit_replaces_all_and_set_above_the_disk_raises_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     row = np.zeros((1, 100, 100), np.uint8)
@@ -208,7 +206,7 @@ def test_a_set_larger_than_the_limit_is_kept_alone_and_one_larger_than_the_disk_
         cache.write_set("third", row.shape, [row], expected=1)
 
 
-def test_the_command_shows_what_is_kept_and_clears_it(
+def test_command_lists_and_clears_decoded_sets(
     rows: list[np.ndarray | str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache.write_set("one", SHAPE, rows)
@@ -222,7 +220,7 @@ def test_the_command_shows_what_is_kept_and_clears_it(
     assert list(folder.glob("*.u8")) == []
 
 
-def test_the_command_shows_and_clears_indexes(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lists_and_clears_indexes(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "photos").mkdir()
     for number in range(2):
         Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{number}.png")
@@ -234,7 +232,7 @@ def test_the_command_shows_and_clears_indexes(tmp_path: Path, folder: Path, caps
     assert [path for path in folder.rglob("*") if path.is_file()] == []
 
 
-def test_a_training_set_does_not_go_to_make_room_for_its_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_set_is_not_removed_for_its_own_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
     row = np.zeros((1, 100, 100), np.uint8)
     monkeypatch.setenv("TWOFOLD_CACHE_GB", "15e-6")
     for key in ("other-train", "one-train", "one-test"):

@@ -1,4 +1,4 @@
-"""Colour against Pillow's ImageEnhance and ImageOps, colorsys, and formulas in float64."""
+"""Colour operations compared with Pillow's ImageEnhance and ImageOps, colorsys, and float64 formulas."""
 
 import colorsys
 import itertools
@@ -15,7 +15,7 @@ ENHANCE = {"brightness": ImageEnhance.Brightness, "contrast": ImageEnhance.Contr
 
 
 def noise_image(*shape: int, seed: int = 0) -> np.ndarray:
-    """uint8 `[..., H, W, C]`, with pure colours and greys among its pixels."""
+    """Return uint8 `[..., H, W, C]` that includes pure colours and greys."""
     image = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
     image[..., 0, :3, :] = [[[0], [255], [128]][k] for k in range(3)]
     if shape[-1] == 3:
@@ -40,7 +40,7 @@ def test_blends_equal_pillow(name: str, factor: float) -> None:
     image = noise_image(12, 9, 3)
     expected = np.asarray(ENHANCE[name](Image.fromarray(image)).enhance(factor)).astype(float)
     ours = changed(as_batch(image), **{name: factor})[0].permute(1, 2, 0).numpy() * 255
-    # Pillow rounds the grey it blends with to half a level, and cuts the result down to a whole one.
+    # Pillow rounds the grey that it blends with to half a level, and truncates the result.
     assert np.abs(ours - expected).max() <= 1 + 0.5 * abs(1 - factor) + 0.01
 
 
@@ -74,12 +74,12 @@ def reference_step(x: np.ndarray, name: str, value: float) -> np.ndarray:
     return np.clip(value * x + (1 - value) * other, 0, 1)
 
 
-def test_each_sample_takes_the_operations_in_its_own_order() -> None:
+def test_each_sample_applies_the_operations_in_its_own_order() -> None:
     names = ["brightness", "contrast", "saturation", "hue"]
     orders = list(itertools.permutations(names))
     rng = np.random.default_rng(0)
     images = noise_image(len(orders), 6, 6, 3)
-    # Strong enough that most pixels are cut off somewhere: the order then shows.
+    # Strong factors clip most pixels at some step, so that the order matters.
     values = {name: rng.uniform(0.4, 2.2, len(orders)).astype(np.float32) for name in names[:3]}
     values["hue"] = rng.uniform(-0.5, 0.5, len(orders)).astype(np.float32)
     place = {name: torch.tensor([float(order.index(name)) for order in orders]) / 4 for name in names}
@@ -92,7 +92,7 @@ def test_each_sample_takes_the_operations_in_its_own_order() -> None:
         np.testing.assert_allclose(ours[sample].permute(1, 2, 0).numpy(), expected, atol=3e-5, err_msg=str(order))
 
 
-def test_equal_places_in_the_order_still_do_every_operation_once() -> None:
+def test_ties_in_the_order_still_apply_every_operation_once() -> None:
     image = as_batch(noise_image(5, 5, 3))
     factors = {"brightness": torch.tensor([0.5]), "contrast": torch.tensor([1.5]), "saturation": torch.tensor([0.2])}
     tied = colour.jitter(image, factors, {name: torch.tensor([0.25]) for name in factors})
@@ -100,12 +100,12 @@ def test_equal_places_in_the_order_still_do_every_operation_once() -> None:
     assert torch.equal(tied, first_named_first)
 
 
-def test_neutral_factors_change_no_bit() -> None:
+def test_neutral_factors_change_nothing() -> None:
     image = as_batch(noise_image(9, 9, 3))
     assert torch.equal(changed(image, brightness=1.0, contrast=1.0, saturation=1.0, hue=0.0), image)
 
 
-def test_contrast_of_other_channel_counts_is_about_the_mean_of_all_channels() -> None:
+def test_contrast_with_other_channel_counts_uses_the_mean_of_all_channels() -> None:
     x = torch.rand(1, 4, 5, 5, generator=torch.Generator().manual_seed(0))
     expected = np.clip(0.5 * x.double().numpy() + 0.5 * x.double().numpy().mean(), 0, 1)
     np.testing.assert_allclose(changed(x, contrast=0.5).numpy(), expected, atol=1e-6)

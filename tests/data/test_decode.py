@@ -22,19 +22,19 @@ def saved(path: Path, image: Image.Image, **options: object) -> Path:
 
 
 def pixels(path: Path, size: int, channels: int = 3) -> np.ndarray:
-    """As [H, W, C], to compare with what was drawn."""
+    """Decoded pixels as [H, W, C]."""
     return decode_image(path, size, channels).transpose(1, 2, 0)
 
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "ppm", "tif", "tga", "webp"])
-def test_lossless_files_of_the_target_size_come_back_byte_for_byte(tmp_path: Path, ending: str) -> None:
+def test_lossless_files_of_the_target_size_are_decoded_exactly(tmp_path: Path, ending: str) -> None:
     drawn = noise(12, 12, 3)
     options = {"lossless": True} if ending == "webp" else {}
     path = saved(tmp_path / f"a.{ending}", Image.fromarray(drawn), **options)
     np.testing.assert_array_equal(pixels(path, 12), drawn)
 
 
-def test_the_middle_square_of_an_odd_rectangle_is_kept_exactly(tmp_path: Path) -> None:
+def test_centre_square_of_a_rectangle_is_exact(tmp_path: Path) -> None:
     drawn = noise(9, 14, 3)
     np.testing.assert_array_equal(pixels(saved(tmp_path / "a.png", Image.fromarray(drawn)), 9), drawn[:, 2:11])
     tall = noise(14, 9, 3)
@@ -63,11 +63,11 @@ def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, turn, end
     np.testing.assert_array_equal(pixels(path, 10), turn(drawn))
 
 
-def test_a_turned_jpeg_is_upright_also_when_reduced_while_decoding(tmp_path: Path) -> None:
+def test_rotated_jpeg_is_upright_when_reduced_while_decoding(tmp_path: Path) -> None:
     drawn = np.zeros((400, 400, 3), np.uint8)
-    drawn[:200, 200:] = 255  # white in the top right quarter
+    drawn[:200, 200:] = 255  # the top right quarter is white
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned clockwise: white ends in the bottom right
+    exif[0x0112] = 6  # rotate clockwise: white ends in the bottom right
     path = saved(tmp_path / "a.jpg", Image.fromarray(drawn), exif=exif)
     quarters = pixels(path, 8).reshape(2, 4, 2, 4, 3)[:, 1:3, :, 1:3].mean((1, 3, 4))
     np.testing.assert_allclose(quarters, [[0, 0], [0, 255]], atol=6)
@@ -86,7 +86,7 @@ def over_white(rgb: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     return rgb * share + 255 * (1 - share)
 
 
-def test_transparency_shows_white(tmp_path: Path) -> None:
+def test_transparent_pixels_are_blended_with_white(tmp_path: Path) -> None:
     rgba, la = noise(8, 8, 4), noise(8, 8, 2)
     rgba[0, :, 3], rgba[1, :, 3] = 0, 255
     got = pixels(saved(tmp_path / "rgba.png", Image.fromarray(rgba)), 8)
@@ -99,7 +99,7 @@ def test_transparency_shows_white(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["png", "gif"])
-def test_palette_with_a_transparent_entry(tmp_path: Path, ending: str) -> None:
+def test_transparent_palette_entry_becomes_white(tmp_path: Path, ending: str) -> None:
     image = Image.fromarray(np.repeat([[0], [1], [2], [1]], 4, axis=1).astype(np.uint8)).convert("P")
     image.putpalette([10, 20, 30, 200, 100, 50, 7, 8, 9])
     path = saved(tmp_path / f"a.{ending}", image, transparency=1)
@@ -109,7 +109,7 @@ def test_palette_with_a_transparent_entry(tmp_path: Path, ending: str) -> None:
     assert tuple(pixels(plain, 4)[1, 0]) == (200, 100, 50)
 
 
-def test_colour_key_of_rgb(tmp_path: Path) -> None:
+def test_transparent_rgb_colour_becomes_white(tmp_path: Path) -> None:
     drawn = noise(4, 4, 3)
     drawn[0], drawn[1:, :, 0] = (1, 2, 3), 9
     path = saved(tmp_path / "a.png", Image.fromarray(drawn), transparency=(1, 2, 3))
@@ -118,7 +118,7 @@ def test_colour_key_of_rgb(tmp_path: Path) -> None:
 
 
 def big_endian_tiff(path: Path, wide: np.ndarray) -> Path:
-    """Written by hand, since Pillow writes the order of this machine."""
+    """Write a big-endian TIFF by hand, because Pillow writes the byte order of this machine."""
     height, width = wide.shape
     entries = [
         (256, 4, width), (257, 4, height), (258, 3, 16 << 16), (259, 3, 1 << 16), (262, 3, 1 << 16), (273, 4, 8),
@@ -132,7 +132,7 @@ def big_endian_tiff(path: Path, wide: np.ndarray) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["png", "tif", "big-endian.tif", "pgm"])
-def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path, kind: str) -> None:
+def test_16_bit_images_are_scaled_and_not_clipped(tmp_path: Path, kind: str) -> None:
     wide = RNG.integers(0, 65536, (6, 6)).astype(np.uint16)
     wide[0, :6] = (0, 128, 129, 257, 65534, 65535)
     path = tmp_path / f"a.{kind}"
@@ -148,8 +148,8 @@ def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(pixels(path, 6, 3), np.repeat(expected[..., None], 3, axis=2))
 
 
-def test_whole_numbers_of_more_than_sixteen_bits_or_below_0_are_refused(tmp_path: Path) -> None:
-    """As scans in Hounsfield units are: clipped, what is in them would be lost without a word."""
+def test_integers_outside_16_bits_raise_an_error(tmp_path: Path) -> None:
+    """Scans in Hounsfield units have such values. Clipping them would silently lose information."""
     wide = np.array([[0, 0], [65535, 257]], np.int32)
     found = pixels(saved(tmp_path / "a.tif", Image.fromarray(wide)), 2, 1)[..., 0]
     np.testing.assert_array_equal(found, [[0, 0], [255, 1]])
@@ -159,7 +159,7 @@ def test_whole_numbers_of_more_than_sixteen_bits_or_below_0_are_refused(tmp_path
             pixels(saved(tmp_path / "b.tif", Image.fromarray(wide)), 2, 1)
 
 
-def test_float_files_are_zero_to_one(tmp_path: Path) -> None:
+def test_float_images_are_scaled_from_0_to_1(tmp_path: Path) -> None:
     unit = RNG.random((5, 5)).astype(np.float32)
     path = saved(tmp_path / "a.tif", Image.fromarray(unit))
     assert read_header(path).grey
@@ -170,7 +170,7 @@ def test_float_files_are_zero_to_one(tmp_path: Path) -> None:
             decode_image(saved(path, Image.fromarray(unit)), 5, 1)
 
 
-def test_one_bit_and_cmyk(tmp_path: Path) -> None:
+def test_one_bit_and_cmyk_images_are_decoded(tmp_path: Path) -> None:
     bits = noise(8, 8) > 127
     path = saved(tmp_path / "a.png", Image.fromarray(bits))
     assert read_header(path).grey
@@ -181,13 +181,13 @@ def test_one_bit_and_cmyk(tmp_path: Path) -> None:
     np.testing.assert_allclose(pixels(saved(tmp_path / "b.tif", cmyk), 8), expected, atol=1)
 
 
-def test_colour_to_grey_is_rec_601_luma(tmp_path: Path) -> None:
+def test_colour_is_converted_to_grey_by_rec_601(tmp_path: Path) -> None:
     drawn = noise(8, 8, 3)
     got = pixels(saved(tmp_path / "a.png", Image.fromarray(drawn)), 8, 1)[..., 0]
     np.testing.assert_allclose(got, drawn @ np.array([0.299, 0.587, 0.114]), atol=0.51)
 
 
-def test_the_first_frame_of_an_animation(tmp_path: Path) -> None:
+def test_first_frame_of_an_animation_is_decoded(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (6, 6), colour) for colour in ("red", "green", "blue")]
     for ending in ("gif", "png", "webp"):
         options = {"lossless": True} if ending == "webp" else {}
@@ -197,7 +197,7 @@ def test_the_first_frame_of_an_animation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending, shape", [("png", (70, 120, 3)), ("png", (500, 333, 3)), ("jpg", (500, 800, 3))])
-def test_reduction_agrees_with_resizing_the_whole_picture(tmp_path: Path, ending: str, shape: tuple[int, ...]) -> None:
+def test_reduced_image_equals_the_resized_full_image(tmp_path: Path, ending: str, shape: tuple[int, ...]) -> None:
     rows, columns = np.mgrid[: shape[0], : shape[1]] / max(shape)
     smooth = np.stack([np.sin(9 * rows), np.cos(7 * columns), np.sin(8 * (rows + columns))], axis=2)
     path = saved(tmp_path / f"a.{ending}", Image.fromarray(np.uint8(127.5 + 127 * smooth)))
@@ -205,15 +205,15 @@ def test_reduction_agrees_with_resizing_the_whole_picture(tmp_path: Path, ending
     side = min(whole.size)
     left, top = (whole.width - side) // 2, (whole.height - side) // 2
     square = whole.crop((left, top, left + side, top + side)).resize((32, 32), Image.Resampling.BILINEAR)
-    inner = np.s_[1:-1, 1:-1]  # the border also sees the pixels beyond the square
+    inner = np.s_[1:-1, 1:-1]  # at the border, pixels outside of the square contribute
     np.testing.assert_allclose(pixels(path, 32)[inner], np.asarray(square)[inner].astype(int), atol=3)
 
 
-def test_an_extreme_shape_costs_no_more_than_its_square() -> None:
+def test_extreme_aspect_ratio_is_decoded() -> None:
     assert crop_and_resize(Image.new("RGB", (100_000, 1)), 64, 3).shape == (3, 64, 64)
 
 
-def test_a_small_image_is_enlarged(tmp_path: Path) -> None:
+def test_small_image_is_enlarged(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.png", Image.new("RGB", (2, 3), (9, 8, 7)))
     np.testing.assert_array_equal(pixels(path, 16), np.broadcast_to([9, 8, 7], (16, 16, 3)))
 
@@ -228,7 +228,7 @@ def test_header_is_read_without_pixels(tmp_path: Path) -> None:
     assert read_header(saved(tmp_path / "b.png", Image.new("LA", (5, 7)))).grey
 
 
-def test_unreadable_files_say_why(tmp_path: Path) -> None:
+def test_unreadable_files_raise_an_error_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     for content, reason in ((b"", "empty file"), (b"no image at all", "not an image")):
         path.write_bytes(content)
@@ -240,7 +240,7 @@ def test_unreadable_files_say_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif", "bmp", "tif", "webp", "ppm"])
-def test_truncated_files_are_unreadable(tmp_path: Path, ending: str) -> None:
+def test_truncated_files_raise_an_error(tmp_path: Path, ending: str) -> None:
     path = saved(tmp_path / f"a.{ending}", Image.fromarray(noise(64, 64, 3)))
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     with pytest.raises(Unreadable):
@@ -249,7 +249,7 @@ def test_truncated_files_are_unreadable(tmp_path: Path, ending: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("side, reason", [(10_000, "the limit is"), (60_000, "decompression bomb")])
-def test_decompression_bombs_are_refused(tmp_path: Path, side: int, reason: str) -> None:
+def test_decompression_bombs_raise_an_error(tmp_path: Path, side: int, reason: str) -> None:
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
@@ -262,7 +262,7 @@ def test_decompression_bombs_are_refused(tmp_path: Path, side: int, reason: str)
 
 
 @pytest.mark.filterwarnings("ignore:::PIL")
-def test_changed_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
+def test_changed_bytes_raise_no_other_error(tmp_path: Path) -> None:
     for ending in ("jpg", "png", "gif", "tif", "webp"):
         buffer = io.BytesIO()
         Image.fromarray(noise(24, 24, 3)).save(buffer, {"jpg": "jpeg", "tif": "tiff"}.get(ending, ending))
@@ -280,6 +280,6 @@ def test_changed_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
             assert reason.splitlines() == [reason]
 
 
-def test_endings_cover_the_common_formats() -> None:
+def test_extensions_include_the_common_formats() -> None:
     assert extensions() >= {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
     assert not extensions() & {".eps", ".pdf", ".mpg", ".txt"}

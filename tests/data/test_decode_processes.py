@@ -1,4 +1,4 @@
-"""Processes that read files: the same as reading them here, in order, whatever a file does to its process."""
+"""Worker processes that decode files: same results and order as in this process, even if a file kills a worker."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from twofold.data.decode import decode_image, inspect_file
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 
-DEADLY = """
+CRASHING_WORKER = """
 import os
 from twofold.data import decode_processes
 here = decode_processes.decode_image
@@ -24,7 +24,7 @@ decode_processes.serve()
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """More than the chunks of two requests; every tenth is broken, one has a name that is not UTF-8."""
+    """More files than two requests hold. Every tenth is damaged, and one name is not UTF-8."""
     folder = tmp_path_factory.mktemp("files")
     generator = np.random.default_rng(0)
     paths = [folder / f"{number:03d}.png" for number in range(150)] + [folder / "name \udcff.png"]
@@ -35,42 +35,42 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [*paths, folder / "nowhere.png"]
 
 
-def here(path: Path) -> np.ndarray | str:
+def decode_here(path: Path) -> np.ndarray | str:
     try:
         return decode_image(path, 8, 3)
     except decode_processes.Unreadable as error:
         return str(error)
 
 
-def assert_as_here(found: list[np.ndarray | str], paths: list[Path]) -> None:
+def assert_same_as_here(found: list[np.ndarray | str], paths: list[Path]) -> None:
     for result, path in zip(found, paths, strict=True):
-        np.testing.assert_array_equal(result, here(path))
+        np.testing.assert_array_equal(result, decode_here(path))
 
 
-def test_they_decode_as_this_process_does(files: list[Path]) -> None:
+def test_workers_decode_like_this_process(files: list[Path]) -> None:
     found = list(decode_processes.decode_files(files, 8, 3))
-    assert_as_here(found, files)
+    assert_same_as_here(found, files)
     assert sum(isinstance(result, str) for result in found) == 16
 
 
-def test_they_look_as_this_process_does(files: list[Path]) -> None:
+def test_workers_inspect_files_like_this_process(files: list[Path]) -> None:
     assert list(decode_processes.inspect_files(files)) == [inspect_file(path) for path in files]
 
 
-def test_a_file_that_ends_its_process_is_named_and_the_others_are_read(
+def test_file_that_crashes_a_worker_is_reported_and_the_others_are_decoded(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode_processes, "CODE", DEADLY)
+    monkeypatch.setattr(decode_processes, "CODE", CRASHING_WORKER)
     paths = list(files)
     for place in (5, 6, 100):
         paths.insert(place, tmp_path / f"deadly-{place}.png")
     found = list(decode_processes.decode_files(paths, 8, 3))
     assert [place for place, result in enumerate(found) if str(result) == decode_processes.ENDED] == [5, 6, 100]
     others = [place for place in range(len(paths)) if place not in (5, 6, 100)]
-    assert_as_here([found[place] for place in others], [paths[place] for place in others])
+    assert_same_as_here([found[place] for place in others], [paths[place] for place in others])
 
 
-def test_none_is_left_when_nobody_asks_any_more(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_end_when_the_iterator_is_closed(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     start = decode_processes._Worker._start
     monkeypatch.setattr(decode_processes._Worker, "_start", lambda self: (start(self), made.append(self.process)))
@@ -81,8 +81,8 @@ def test_none_is_left_when_nobody_asks_any_more(files: list[Path], monkeypatch: 
     assert all(process.returncode is not None for process in made)
 
 
-def test_a_request_is_answered_in_full(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode_processes.signal, "signal", lambda *_: None)  # this process is to hear of Ctrl-C
+def test_worker_answers_every_file_of_a_request(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_processes.signal, "signal", lambda *_: None)  # this process must still receive Ctrl-C
     line = json.dumps(["decode", [str(files[0]), str(files[3])], [8, 1]]).encode() + b"\n"
     answers = io.BytesIO()
     decode_processes.serve(io.BytesIO(line), answers)
@@ -91,11 +91,11 @@ def test_a_request_is_answered_in_full(files: list[Path], monkeypatch: pytest.Mo
     assert length == 64
     assert content[4:68] == decode_image(files[0], 8, 1).tobytes()
     (length,) = decode_processes.LENGTH.unpack(content[68:72])
-    assert content[72:].decode() == here(files[3])
+    assert content[72:].decode() == decode_here(files[3])
     assert length == -1 - len(content[72:])
 
 
-def test_a_folder_is_the_same_with_and_without_them(
+def test_folder_is_read_the_same_with_and_without_workers(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = []

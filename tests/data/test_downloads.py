@@ -21,7 +21,7 @@ from twofold.errors import TwofoldError
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A folder, and the address under which its files can be fetched."""
+    """A folder, and the URL of a server for its files."""
     folder = tmp_path / "www"
     folder.mkdir()
 
@@ -59,7 +59,7 @@ def serve(server: tuple[Path, str], name: str, content: bytes, files: tuple[str,
 CIFAR10_FILES = cifar.CIFAR10_REMOTES[0].files
 
 
-def test_download_unpacks_the_expected_files_alone(
+def test_download_unpacks_only_the_expected_files(
     tmp_path: Path, server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = cifar10_contents()
@@ -72,10 +72,10 @@ def test_download_unpacks_the_expected_files_alone(
     assert written == set(CIFAR10_FILES)
     assert not list(tmp_path.rglob("escaped"))
     (server[0] / "cifar-10-python.tar.gz").unlink()
-    assert len(read_cifar10(tmp_path / "data", download=True)[0]) == 20  # what is there is not fetched again
+    assert len(read_cifar10(tmp_path / "data", download=True)[0]) == 20  # existing files are not downloaded again
 
 
-def test_download_of_mnist_fetches_what_is_missing(
+def test_download_of_mnist_fetches_only_missing_files(
     tmp_path: Path, server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = mnist_contents()
@@ -92,7 +92,7 @@ def test_download_of_mnist_fetches_what_is_missing(
     assert sorted(path.name for path in (tmp_path / "MNIST/raw").iterdir()) == sorted(set(contents) - {present})
 
 
-def test_downloads_of_cifar100_and_fashion_mnist(
+def test_cifar100_and_fashion_mnist_are_downloaded(
     tmp_path: Path, server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = archive(cifar100_contents(), "cifar-100-python")
@@ -109,8 +109,8 @@ def test_downloads_of_cifar100_and_fashion_mnist(
     assert (len(train), len(test)) == (6, 3)
 
 
-def test_the_files_that_are_published() -> None:
-    """Names, places and addresses; of the checksums only their form."""
+def test_addresses_and_checksums_are_well_formed() -> None:
+    """File names, paths, URLs, and the form of the checksums."""
     for remotes, count in ((cifar.CIFAR100_REMOTES, 3), (mnist.FASHION_MNIST_REMOTES, 4)):
         assert sum(len(remote.files) for remote in remotes) == count
         assert all(remote.url.startswith("https://") and len(remote.md5) == 32 for remote in remotes)
@@ -119,7 +119,7 @@ def test_the_files_that_are_published() -> None:
         assert remote.files == (f"FashionMNIST/raw/{Path(remote.url).stem}",)
 
 
-def test_failed_downloads_are_one_line_and_leave_nothing(tmp_path: Path, server: tuple[Path, str]) -> None:
+def test_failed_downloads_raise_an_error_and_leave_no_files(tmp_path: Path, server: tuple[Path, str]) -> None:
     good = serve(server, "good.tar.gz", archive(cifar10_contents()), CIFAR10_FILES)
     lacking = cifar10_contents()
     del lacking["test_batch"]
@@ -140,7 +140,7 @@ def test_failed_downloads_are_one_line_and_leave_nothing(tmp_path: Path, server:
         assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_missing_files_are_named_with_place_address_and_remedy(tmp_path: Path) -> None:
+def test_error_for_missing_files_names_path_address_and_fix(tmp_path: Path) -> None:
     with pytest.raises(TwofoldError) as caught:
         read_cifar10(tmp_path, download=False)
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""What is held out where the data do not say, and that nothing of it is trained on."""
+"""The hold-out set of data without a test set, and that none of it is used for training."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_hold_out_is_stratified_and_leaves_every_class_a_training_image(
     seed=st.integers(0, 2**16),
 )
 @settings(max_examples=80)
-def test_groups_are_held_out_whole(sizes: list[int], alone: int, fraction: float, seed: int) -> None:
+def test_groups_are_held_out_as_a_whole(sizes: list[int], alone: int, fraction: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     groups = torch.from_numpy(np.concatenate([np.repeat(np.arange(len(sizes)) * 3, sizes), np.full(alone, -1)]))
     labels = torch.from_numpy(rng.integers(0, 4, len(groups)))
@@ -60,13 +60,13 @@ def test_groups_are_held_out_whole(sizes: list[int], alone: int, fraction: float
         assert len(held[groups == group].unique()) == 1
     for name in labels.unique():
         assert not held[labels == name].all()
-    # A class that had to keep a group, of which there can be four, may bring the share further down.
+    # Each of the four classes keeps at least one group for training, which may reduce the share further.
     assert -4 * 9 - 4.5 <= int(held.sum()) - fraction * len(groups) <= 4.5 + 1e-9
     shuffled = torch.from_numpy(rng.permutation(len(groups)))
     assert torch.equal(hold_out_groups(index[shuffled], labels[shuffled], groups[shuffled], fraction), held[shuffled])
 
 
-def test_nothing_of_a_group_that_is_held_out_is_trained_on(tmp_path: Path) -> None:
+def test_no_image_of_a_held_out_group_is_trained_on(tmp_path: Path) -> None:
     lines = ["path,label,group"]
     for number in range(60):
         Image.fromarray(noise(8, 8, 3)).save(tmp_path / f"{number:02d}.png")
@@ -80,7 +80,7 @@ def test_nothing_of_a_group_that_is_held_out_is_trained_on(tmp_path: Path) -> No
     known = data.test.groups[data.test.groups >= 0]
     assert set(known.tolist()).isdisjoint(data.train.groups.tolist())
     left_out = 60 - len(data.train) - len(data.test)
-    assert left_out == 2 * len(known.unique()), "of each, its two images without a label"
+    assert left_out == 2 * len(known.unique()), "two images without a label in each group"
     assert data.rest is None
     whole = load_data(open_source(tmp_path / "list.csv"), image_size=8, channels=3, test_fraction=0.25, rest=True)
     assert torch.equal(whole.train.index, data.train.index)
@@ -94,10 +94,12 @@ def test_nothing_of_a_group_that_is_held_out_is_trained_on(tmp_path: Path) -> No
     with np.load(twofold.embed(run, tmp_path / "list.csv", tmp_path / "features.npz")) as file:
         assert file["index"].tolist() == list(range(60))
         trained = file["index"][file["split"] == "train"]
-    assert trained.tolist() == sorted(data.train.index.tolist()), "what was not trained on is not called so"
+    assert trained.tolist() == sorted(data.train.index.tolist()), (
+        "split must be 'train' exactly for the training images"
+    )
 
 
-def test_groups_without_a_readable_label_hold_nothing_out(tmp_path: Path) -> None:
+def test_groups_without_a_readable_label_are_not_held_out(tmp_path: Path) -> None:
     for name in "abc":
         Image.fromarray(noise(8, 8, 3)).save(tmp_path / f"{name}.png")
     (tmp_path / "a.png").write_bytes(b"no image")
@@ -106,7 +108,7 @@ def test_groups_without_a_readable_label_hold_nothing_out(tmp_path: Path) -> Non
     assert (len(data.train), data.test) == (2, None)
 
 
-def test_hold_out_is_no_pattern_of_the_order() -> None:
+def test_hold_out_does_not_depend_on_the_order_of_the_images() -> None:
     labels = torch.arange(4000) % 2
     held = hold_out(torch.arange(4000), labels, 0.25)
     assert int(held.sum()) == 1000
@@ -122,7 +124,7 @@ def test_classes_of_one_image_stay_in_training() -> None:
     assert 2 not in data.test.labels
 
 
-def test_the_number_of_training_images_is_known_before_decoding(photos: Path) -> None:
+def test_number_of_training_images_is_known_before_decoding(photos: Path) -> None:
     for data, fraction in (
         (photos, 0.0),
         (photos, 0.3),

@@ -18,7 +18,7 @@ def noise(*shape: int) -> np.ndarray:
     return RNG.integers(0, 256, shape, dtype=np.uint8)
 
 
-def test_digits_with_their_defaults() -> None:
+def test_digits_are_loaded_with_their_defaults() -> None:
     source = open_source("digits")
     assert (source.name, len(source), source.labelled, source.test) == ("digits", 1797, True, None)
     assert (source.train.side, source.train.channels) == (8, 1)
@@ -34,7 +34,7 @@ def test_digits_with_their_defaults() -> None:
     assert ((shares - 0.2).abs() < 0.01).all()
 
 
-def test_a_test_set_of_its_own_is_used_and_numbered_after_the_training_set(tmp_path: Path) -> None:
+def test_given_test_set_is_used_and_numbered_after_the_training_set(tmp_path: Path) -> None:
     tests = noise(5, 8, 8)
     np.savez(
         tmp_path / "set.npz", x_train=noise(30, 8, 8), y_train=np.arange(30) % 3, x_test=tests, y_test=[0, 1, 2, 2, 2]
@@ -47,7 +47,7 @@ def test_a_test_set_of_its_own_is_used_and_numbered_after_the_training_set(tmp_p
     np.testing.assert_array_equal(data.test.images[:, 0].numpy(), tests)
 
 
-def test_a_folder_from_end_to_end(photos: Path) -> None:
+def test_folder_is_loaded_with_labels_pixels_and_a_held_out_set(photos: Path) -> None:
     source = open_source(photos)
     assert source.name == "photos"
     assert (source.train.side, source.train.channels) == (12, 3)
@@ -66,10 +66,10 @@ def test_a_folder_from_end_to_end(photos: Path) -> None:
     assert torch.bincount(data.test.labels).tolist() == [2, 2]
 
 
-def test_unreadable_files_are_skipped_listed_and_keep_their_number(photos: Path) -> None:
+def test_unreadable_files_are_skipped_and_listed_and_indices_stay_the_same(photos: Path) -> None:
     (photos / "cat/03.png").write_bytes(b"no image")
     (photos / "dog/15.png").write_bytes((photos / "dog/15.png").read_bytes()[:200])
-    for _ in range(2):  # the second time from the cache
+    for _ in range(2):  # the second time reads the cache
         data = load_data(open_source(photos), image_size=12, channels=3, test_fraction=0)
         assert [(item.path, bool(item.reason)) for item in data.skipped] == [("cat/03.png", True), ("dog/15.png", True)]
         assert data.train.index.tolist() == [number for number in range(20) if number not in (3, 15)]
@@ -78,9 +78,7 @@ def test_unreadable_files_are_skipped_listed_and_keep_their_number(photos: Path)
         np.testing.assert_array_equal(data.train.images[14].numpy(), drawn)
 
 
-def test_the_cache_is_reused_and_rebuilt_when_truncated(
-    photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_is_reused_and_rebuilt_when_truncated(photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[Path] = []
     original = file_index.decode_image
     monkeypatch.setattr(
@@ -107,7 +105,7 @@ def test_the_cache_is_reused_and_rebuilt_when_truncated(
     assert len(decoded) == 1
 
 
-def test_a_folder_that_has_changed_is_decoded_where_it_has(
+def test_only_changed_files_of_a_folder_are_decoded(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[str] = []
@@ -123,7 +121,7 @@ def test_a_folder_that_has_changed_is_decoded_where_it_has(
 
     again()
     again(test_fraction=0.4)
-    assert decoded == [], "other parts of the same images"
+    assert decoded == [], "a different split of the same images"
     Image.fromarray(noise(12, 12, 3)).save(photos / "cat/new.png")
     Image.fromarray(noise(12, 12, 3)).save(photos / "dog/12.png")
     (photos / "dog/13.png").write_bytes(b"no image")
@@ -137,7 +135,7 @@ def test_a_folder_that_has_changed_is_decoded_where_it_has(
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_the_fingerprint_follows_content_and_settings(photos: Path) -> None:
+def test_fingerprint_depends_on_content_and_settings(photos: Path) -> None:
     def fingerprint(data: object, **changes: object) -> str:
         options = {"image_size": 12, "channels": 3, "test_fraction": 0.2, **changes}
         return load_data(open_source(data), **options).fingerprint
@@ -160,14 +158,14 @@ def test_the_fingerprint_follows_content_and_settings(photos: Path) -> None:
     assert len({base, fingerprint(photos), *others}) == 9
 
 
-def test_the_fingerprint_is_the_same_in_every_process() -> None:
+def test_fingerprint_is_the_same_in_every_process() -> None:
     images = (np.arange(4 * 8 * 8) % 251).astype(np.uint8).reshape(4, 8, 8)
     data = load_data(open_source((images, [0, 1, 0, 1])), image_size=8, channels=1, test_fraction=0.5)
     assert data.fingerprint == "28bb4fb7a6f0b1013f15a967438f352b"
     assert sorted(data.test.labels.tolist()) == [0, 1]
 
 
-def test_images_that_all_fail_to_decode(tmp_path: Path) -> None:
+def test_images_that_all_fail_to_decode_raise_an_error(tmp_path: Path) -> None:
     root = tmp_path / "broken"
     root.mkdir()
     for name in ("a.png", "b.png", "c.png"):

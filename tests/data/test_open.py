@@ -1,4 +1,4 @@
-"""What a name, a path or an object is opened as, and what is said of what cannot be opened."""
+"""How names, paths and objects are opened as data, and the errors for those that cannot be opened."""
 
 import dataclasses
 from pathlib import Path
@@ -21,7 +21,7 @@ def noise(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name, size", [("cifar10", 32), ("cifar100", 32), ("mnist", 28), ("fashion-mnist", 28)])
-def test_every_named_set_is_opened_from_data_dir(
+def test_named_datasets_are_opened_from_data_dir(
     name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Path, bool]] = []
@@ -38,7 +38,7 @@ def test_every_named_set_is_opened_from_data_dir(
     assert (source.defaults["encoder"], source.defaults["stem"]) == ("resnet18", "small")
 
 
-def test_a_name_that_is_also_a_folder_says_which_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_that_is_also_a_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert open_source("digits").remark == ""
     (tmp_path / "digits").mkdir()
@@ -47,7 +47,7 @@ def test_a_name_that_is_also_a_folder_says_which_was_taken(tmp_path: Path, monke
     )
 
 
-def test_the_location_finds_the_source_again_from_anywhere(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_location_opens_the_source_again_from_any_folder(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(photos)
     source = open_source("cat")
     monkeypatch.chdir("/")
@@ -66,14 +66,14 @@ def test_the_location_finds_the_source_again_from_anywhere(photos: Path, monkeyp
         ("holiday/photos", "digits, cifar10, cifar100, mnist, fashion-mnist"),
     ],
 )
-def test_a_missing_path_names_the_nearest_source(word: str, hint: str) -> None:
+def test_error_for_a_missing_path_suggests_the_nearest_dataset(word: str, hint: str) -> None:
     with pytest.raises(TwofoldError, match=hint) as caught:
         open_source(word)
     assert word in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_what_cannot_be_opened(photos: Path, tmp_path: Path) -> None:
+def test_unsupported_data_raises_an_error(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("text")
     (tmp_path / "photos.tar.gz").write_bytes(b"")
     single = tmp_path / "single"
@@ -94,7 +94,7 @@ def test_what_cannot_be_opened(photos: Path, tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_a_name_is_the_source_and_a_path_the_folder(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_name_is_the_dataset_and_a_path_is_the_folder(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos.rename(photos.parent / "digits")
     monkeypatch.chdir(photos.parent)
     assert len(open_source("digits")) == 1797

@@ -1,4 +1,4 @@
-"""Batches on CUDA's streams: in which order these are asked for what, and with a device, what arrives there."""
+"""Prefetching with CUDA streams: the order of operations with fake streams, and real batches if there is a GPU."""
 
 import gc
 
@@ -20,7 +20,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 
 class FakeStream:
-    """Of CUDA's streams only the order in which things were asked for; copies happen at once."""
+    """A stand-in for a CUDA stream that records the order of operations. Copies happen immediately."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name, self.log = name, log
@@ -44,7 +44,7 @@ class FakeEvent:
 
 @pytest.fixture
 def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """CudaBatchSlot on the CPU: what it asks of streams and events, written down."""
+    """Run CudaBatchSlot on the CPU and record what it requests of streams and events."""
     log: list[str] = []
     names = iter(f"{what} {slot}" for slot in range(100) for what in ("arrival", "consumption"))
     side, main = FakeStream("side", log), FakeStream("main", log)
@@ -54,7 +54,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: side)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: main)
 
-    class Inside:
+    class StreamContext:
         def __init__(self, stream: FakeStream) -> None:
             self.stream = stream
 
@@ -64,12 +64,12 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __exit__(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(torch.cuda, "stream", Inside)
+    monkeypatch.setattr(torch.cuda, "stream", StreamContext)
     monkeypatch.setattr(Tensor, "record_stream", lambda _, stream: log.append(f"memory is used by {stream.name}"))
     return log
 
 
-def test_streams_wait_for_one_another(fake_cuda: list[str]) -> None:
+def test_streams_wait_for_each_other(fake_cuda: list[str]) -> None:
     slot = CudaBatchSlot(4, (3, 4, 4), CPU, torch.cuda.Stream(CPU))
     slot.gather_batch(IMAGES, torch.tensor([5, 1]))
     fake_cuda.clear()
@@ -91,7 +91,7 @@ def test_streams_wait_for_one_another(fake_cuda: list[str]) -> None:
     ]
 
 
-def test_pinned_memory_is_not_overwritten_before_its_copy_is_done(
+def test_pinned_memory_is_not_overwritten_before_its_copy_is_complete(
     fake_cuda: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overwritten: list[bool] = []
@@ -115,7 +115,7 @@ def test_pinned_memory_is_not_overwritten_before_its_copy_is_done(
 
 
 @needs_cuda
-def test_cuda_gets_the_same_batches_ahead_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefetched_batches_on_cuda_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (600, 3, 64, 64), dtype=torch.uint8, generator=generator)
     whole = ImageStore(images, torch.arange(600) % 7, torch.arange(600) * 2)
@@ -126,7 +126,7 @@ def test_cuda_gets_the_same_batches_ahead_of_time(monkeypatch: pytest.MonkeyPatc
     work = torch.randn(2048, 2048, device="cuda")
     kept = []
     for step in [*range(60), 20, 21, 22, 5, 5, 6]:
-        work = work @ work / work.norm()  # the device falls behind the host
+        work = work @ work / work.norm()  # keeps the GPU busy, so that it lags behind the host
         if there.order.size(step) == 128:
             there.fill(step, static)
             kept.append((step, Batch(*(getattr(static, name).clone() for name in FIELDS))))
@@ -139,7 +139,7 @@ def test_cuda_gets_the_same_batches_ahead_of_time(monkeypatch: pytest.MonkeyPatc
 
 
 @needs_cuda
-def test_a_cuda_loader_dropped_in_the_middle_of_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_stays_valid_after_its_cuda_loader_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "free_memory", lambda _: 0)
     whole = ImageStore(torch.full((512, 3, 96, 96), 7, dtype=torch.uint8), None, torch.arange(512))
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""The table of named sets."""
+"""The table of named datasets."""
 
 import re
 from pathlib import Path
@@ -13,15 +13,15 @@ from twofold.errors import TwofoldError
 
 def test_defaults_are_valid_configuration() -> None:
     for defaults in (named_set.defaults for named_set in NAMED_SETS.values()):
-        # Sizes are keys of methods; a source may set them for those that have them.
+        # Widths are keys of methods. A dataset may set them for the methods that have them.
         widths = {"projector": keys.Widths, "predictor_width": int, "prototypes": int, "queue": int}
         known = config.RUN_KEYS | {name: keys.Key(name, hint, None, "") for name, hint in widths.items()}
         resolved = config.flat(config.resolve(known, {"data source": defaults}))
         assert {key: resolved[key] for key in defaults} == defaults
 
 
-def test_the_folder_of_a_named_set_is_told_by_its_name(tmp_path: Path) -> None:
-    """Whoever gives the folder in place of the name: the folder itself, or one above."""
+def test_error_for_the_folder_of_a_named_dataset_suggests_its_name(tmp_path: Path) -> None:
+    """Both for the folder of the dataset and for its parent folder."""
     for file in ("cifar-10-batches-py/data_batch_1", "f/FashionMNIST/raw/train-images-idx3-ubyte.gz"):
         (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).write_bytes(b"")

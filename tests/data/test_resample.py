@@ -1,4 +1,4 @@
-"""Geometry against Pillow, scipy and formulas in float64."""
+"""Geometric operations compared with Pillow, SciPy and float64 formulas."""
 
 import math
 
@@ -15,14 +15,14 @@ from twofold.data import resample
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
-# height, width, side of the result, box
+# (height, width, side of the result, box)
 RESIZES: list[tuple[int, int, int, Box]] = [
     (32, 32, 32, (3, 5, 21, 30)),  # enlarged
     (8, 8, 8, (2, 1, 4, 4)),  # much enlarged
-    (64, 48, 16, (0, 0, 48, 64)),  # reduced, the whole
+    (64, 48, 16, (0, 0, 48, 64)),  # the whole image, reduced
     (100, 40, 12, (1, 7, 39, 95)),  # reduced, not square
     (20, 60, 30, (4, 3, 58, 17)),  # reduced one way, enlarged the other
-    (20, 60, 30, (4.25, 3.5, 57.75, 16.125)),  # parts of pixels
+    (20, 60, 30, (4.25, 3.5, 57.75, 16.125)),  # fractions of pixels
     (9, 7, 5, (6, 8, 7, 9)),  # one pixel in the corner
 ]
 
@@ -44,7 +44,7 @@ def resized(image: Tensor, box: Box, side: int, mirror: bool = False, kernel: st
 
 
 def pillow_resized(channel: Tensor, box: Box, side: int, kernel: str = "bilinear") -> np.ndarray:
-    """Of a float image, so that nothing is rounded to whole levels."""
+    """Resize a float image, so that Pillow does not round to integers."""
     image = Image.fromarray(channel.numpy().astype(np.float32))
     return np.asarray(image.resize((side, side), PILLOW[kernel], box=box))
 
@@ -58,11 +58,11 @@ def test_resize_equals_pillow(height: int, width: int, side: int, box: Box, kern
 
 
 @pytest.mark.parametrize("height, width, side, box", RESIZES)
-def test_resize_equals_pillow_on_bytes_to_its_rounding(height: int, width: int, side: int, box: Box) -> None:
+def test_resize_equals_pillow_on_uint8_up_to_rounding(height: int, width: int, side: int, box: Box) -> None:
     image = noise_image(height, width, 3)
     expected = np.asarray(Image.fromarray(image.numpy()).resize((side, side), Image.Resampling.BILINEAR, box=box))
     ours = resized(image.permute(2, 0, 1), box, side).permute(1, 2, 0).numpy()
-    # Pillow rounds to a level after the columns and again after the rows: half a level each, and fixed-point weights.
+    # Pillow rounds to integers after the columns and again after the rows, and its weights are fixed-point numbers.
     assert np.abs(ours - expected).max() <= 1.05
 
 
@@ -95,7 +95,7 @@ def test_weights_equal_the_formula_in_float64(data: st.DataObject) -> None:
     np.testing.assert_allclose(weights[0].numpy(), triangle_formula(first, first + length, size, out), atol=1e-5)
 
 
-def test_a_crop_at_full_resolution_is_exact() -> None:
+def test_crop_at_full_resolution_is_exact() -> None:
     image = noise_image(2, 20, 24)
     crop = image[:, 3:19, 5:21].float()
     for kernel in PILLOW:
@@ -121,7 +121,7 @@ def test_separable_keeps_its_precision_under_autocast() -> None:
 
 
 @pytest.mark.parametrize("height, width, side", [(32, 32, 32), (50, 30, 16), (9, 13, 24)])
-def test_resize_of_the_whole_image(height: int, width: int, side: int) -> None:
+def test_resize_of_the_whole_image_equals_pillow(height: int, width: int, side: int) -> None:
     images = noise_image(2, 3, height, width)
     expected = [[pillow_resized(channel, (0, 0, width, height), side) for channel in image] for image in images]
     np.testing.assert_allclose(resample.resize(images, side).numpy() / 255, np.array(expected) / 255, atol=1e-5)
@@ -130,7 +130,7 @@ def test_resize_of_the_whole_image(height: int, width: int, side: int) -> None:
 def torchvision_crop(
     draws: dict[str, np.ndarray], height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> tuple[int, int, int, int]:
-    """The rule of RandomResizedCrop, written with loops in float64, on given draws."""
+    """RandomResizedCrop for given draws, written with loops in float64."""
     for area_draw, ratio_draw in zip(draws["area"], draws["ratio"], strict=True):
         area = height * width * (scale[0] + (scale[1] - scale[0]) * area_draw)
         aspect = math.exp(math.log(ratio[0]) + (math.log(ratio[1]) - math.log(ratio[0])) * ratio_draw)
@@ -151,13 +151,13 @@ def torchvision_crop(
     [
         (32, 32, (0.2, 1.0), (3 / 4, 4 / 3)),
         (96, 50, (0.08, 1.0), (3 / 4, 4 / 3)),
-        (20, 200, (0.5, 1.0), (3 / 4, 4 / 3)),  # nothing fits: wide
-        (200, 21, (0.6, 1.0), (3 / 4, 4 / 3)),  # nothing fits: high
-        (40, 30, (1.0, 1.0), (0.5, 1.0)),  # rarely fits, and the whole image is allowed
-        (8, 8, (0.01, 0.3), (1.0, 1.0)),  # small areas round to no pixel at all
+        (20, 200, (0.5, 1.0), (3 / 4, 4 / 3)),  # no draw fits, wide image
+        (200, 21, (0.6, 1.0), (3 / 4, 4 / 3)),  # no draw fits, tall image
+        (40, 30, (1.0, 1.0), (0.5, 1.0)),  # draws rarely fit, and the whole image is allowed
+        (8, 8, (0.01, 0.3), (1.0, 1.0)),  # small areas round to zero pixels
     ],
 )
-def test_crop_boxes_equal_the_rule_written_as_loops(
+def test_crop_boxes_equal_random_resized_crop_written_as_loops(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> None:
     count = 400
@@ -206,12 +206,12 @@ def moved(
 
 
 def inverse_matrix(side: int, degrees: float, shear: float, zoom: float, right: float, down: float) -> np.ndarray:
-    """From places in the result to places in the image, both in pixels from the top left corner; by inversion."""
+    """The map from positions in the result to positions in the image, in pixels, by matrix inversion."""
     centre = np.array([[1, 0, side / 2], [0, 1, side / 2], [0, 0, 1]])
     enlarge = np.diag([zoom, zoom, 1])
     slant = np.array([[1, math.tan(math.radians(shear)), 0], [0, 1, 0], [0, 0, 1]])
     c, s = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    turn = np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]])  # counter-clockwise to the eye, since y points down
+    turn = np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]])  # counter-clockwise as displayed, because y points down
     shift = np.array([[1, 0, right * side], [0, 1, down * side], [0, 0, 1]])
     return np.linalg.inv(shift @ centre @ turn @ slant @ enlarge @ np.linalg.inv(centre))
 
@@ -248,13 +248,13 @@ def test_affine_equals_the_formula_in_float64(move: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_affine_equals_pillow_inside(move: dict[str, float]) -> None:
+def test_affine_equals_pillow_inside_the_image(move: dict[str, float]) -> None:
     side = 32
     image = torch.rand(side, side, generator=torch.Generator().manual_seed(0))
     data = inverse_matrix(side, **move)[:2].ravel().tolist()
     pillow = Image.fromarray(image.numpy())
     expected = np.asarray(pillow.transform((side, side), Image.Transform.AFFINE, data, Image.Resampling.BILINEAR))
-    # Pillow repeats the edge for half a pixel where we fade to black: compare where all four neighbours are inside.
+    # Pillow repeats the edge for half a pixel and we fade to black: compare where all four neighbours are inside.
     inside = moved(torch.ones(1, side, side), **move)[0] > 1 - 1e-5
     assert inside.float().mean() > 0.3
     ours = moved(image[None], **move)[0]
@@ -263,7 +263,7 @@ def test_affine_equals_pillow_inside(move: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("side", [8, 9, 32])
 @pytest.mark.parametrize("quarters", [-2, -1, 0, 1, 2])
-def test_quarter_turns(side: int, quarters: int) -> None:
+def test_quarter_turns_are_exact_rotations(side: int, quarters: int) -> None:
     image = torch.rand(3, side, side, generator=torch.Generator().manual_seed(0))
     expected = np.rot90(image.numpy(), quarters, axes=(1, 2))
     np.testing.assert_allclose(moved(image, degrees=90 * quarters).numpy(), expected, atol=1e-5)
@@ -276,12 +276,12 @@ def test_shifts_by_whole_pixels_leave_black_behind() -> None:
     np.testing.assert_allclose(moved(image, right=-0.3, down=0.2).numpy(), expected.numpy(), atol=1e-5)
 
 
-def test_affine_parameters_belong_to_their_sample() -> None:
+def test_affine_parameters_apply_to_their_own_sample() -> None:
     images = torch.rand(4, 1, 11, 11, generator=torch.Generator().manual_seed(0))
     columns = torch.tensor([list(move.values()) for move in MOVES], dtype=torch.float32).unbind(1)
-    together = resample.affine(images, *columns)
-    apart = torch.stack([moved(image, **move) for image, move in zip(images, MOVES, strict=True)])
-    np.testing.assert_allclose(together.numpy(), apart.numpy(), atol=1e-6)
+    batched = resample.affine(images, *columns)
+    one_by_one = torch.stack([moved(image, **move) for image, move in zip(images, MOVES, strict=True)])
+    np.testing.assert_allclose(batched.numpy(), one_by_one.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("side, largest", [(8, 2.0), (8, 0.5), (32, 2.0), (33, 3.3), (5, 20.0), (1, 1.0), (2, 1.0)])

@@ -27,7 +27,7 @@ def test_take_gathers_rows() -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_statistics_match_numpy_whatever_the_blocks(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_equal_numpy_for_any_block_size(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = store(17, channels)
     unit = whole.images.numpy() / np.float64(255)
     for block in (1, 5 * 5 * channels * 4, 2**26):
@@ -38,7 +38,7 @@ def test_statistics_match_numpy_whatever_the_blocks(channels: int, monkeypatch: 
         assert (mean.dtype, std.dtype) == (torch.float32, torch.float32)
 
 
-def test_a_constant_channel_has_a_deviation_to_divide_by() -> None:
+def test_standard_deviation_of_a_constant_channel_is_not_zero() -> None:
     images = torch.full((4, 3, 5, 5), 255, dtype=torch.uint8)
     images[:, 1] = 0
     mean, std = ImageStore(images, None, torch.arange(4)).statistics()
@@ -46,7 +46,7 @@ def test_a_constant_channel_has_a_deviation_to_divide_by() -> None:
     assert std.tolist() == pytest.approx([1 / 255] * 3)
 
 
-def test_a_mapped_file_serves_without_being_read(tmp_path: Path) -> None:
+def test_memory_mapped_images_can_be_used(tmp_path: Path) -> None:
     pixels = RNG.integers(0, 256, (6, 3, 4, 4), dtype=np.uint8)
     pixels.tofile(tmp_path / "a.u8")
     whole = ImageStore(
@@ -56,16 +56,16 @@ def test_a_mapped_file_serves_without_being_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(whole.statistics()[0].numpy(), pixels.mean((0, 2, 3)) / 255, rtol=1e-6)
 
 
-def test_on_the_cpu_place_changes_nothing() -> None:
+def test_place_on_the_cpu_returns_the_same_store() -> None:
     whole = store()
     assert whole.place("cpu") is whole
 
 
 @pytest.mark.parametrize("room, fits", [(1.01, True), (0.99, False)])
-def test_images_move_where_they_fit_in_a_part_of_the_free_memory(
+def test_images_move_to_the_device_only_if_they_fit_into_its_free_memory(
     room: float, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The meta device stands for an accelerator: shapes and places, without memory."""
+    """The meta device stands for a GPU. It has shapes and devices but no memory."""
     whole = store()
     free = room * whole.images.numel() / store_module.DEVICE_SHARE
     monkeypatch.setattr(store_module, "free_memory", lambda _: free)
@@ -79,7 +79,7 @@ def test_images_move_where_they_fit_in_a_part_of_the_free_memory(
 
 @needs_cuda
 @pytest.mark.parametrize("fits", [True, False])
-def test_cuda_gives_the_same_batches(fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_on_cuda_equal_those_on_the_cpu(fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not fits:
         monkeypatch.setattr(store_module, "free_memory", lambda _: 0)
     whole = store(200)
@@ -97,7 +97,7 @@ def test_cuda_gives_the_same_batches(fits: bool, monkeypatch: pytest.MonkeyPatch
 
 
 @needs_cuda
-def test_on_the_device_a_batch_needs_no_synchronisation() -> None:
+def test_batch_on_the_device_does_not_synchronize() -> None:
     loader = Loader(store(200).place("cuda"), batch_size=32, seed=1, drop_last=True)
     loader.batch(0)
     torch.cuda.synchronize()
@@ -109,7 +109,7 @@ def test_on_the_device_a_batch_needs_no_synchronisation() -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_labelled_images_keep_their_own_groups() -> None:
+def test_labelled_subset_keeps_its_groups() -> None:
     images = torch.zeros(4, 1, 2, 2, dtype=torch.uint8)
     store = ImageStore(images, torch.tensor([0, -1, 1, -1]), torch.arange(4), groups=torch.tensor([5, 6, 7, 8]))
     assert store.labelled().groups.tolist() == [5, 7]

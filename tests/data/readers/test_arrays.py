@@ -19,7 +19,7 @@ def noise(*shape: int) -> np.ndarray:
     return RNG.integers(0, 256, shape, dtype=np.uint8)
 
 
-def planar(images: np.ndarray) -> np.ndarray:
+def channels_first(images: np.ndarray) -> np.ndarray:
     return images.transpose(0, 3, 1, 2)
 
 
@@ -30,16 +30,16 @@ def planar(images: np.ndarray) -> np.ndarray:
         (grey[..., None], grey[..., None]),
         (grey[:, None], grey[..., None]),
         (colour := noise(4, 6, 5, 3), colour),
-        (planar(colour), colour),
+        (channels_first(colour), colour),
         (wide := noise(2, 6, 3, 5).transpose(0, 1, 3, 2), wide),
         (four := noise(2, 6, 5, 4), four),
-        (planar(four), four),
+        (channels_first(four), four),
         (two := noise(2, 6, 5, 2), two),
-        (planar(two), two),
+        (channels_first(two), two),
     ],
     ids=["nHW", "nHW1", "n1HW", "nHW3", "n3HW", "view", "nHW4", "n4HW", "nHW2", "n2HW"],
 )
-def test_layouts(images: np.ndarray, expected: np.ndarray) -> None:
+def test_layouts_of_arrays_are_recognized(images: np.ndarray, expected: np.ndarray) -> None:
     train, test, classes = from_arrays("x", images)
     np.testing.assert_array_equal(train.images, expected)
     assert (test, classes, train.labels) == (None, None, None)
@@ -59,7 +59,7 @@ def test_layouts(images: np.ndarray, expected: np.ndarray) -> None:
         ((0, 8, 8), "no images"),
     ],
 )
-def test_shapes_that_are_refused(shape: tuple[int, ...], message: str) -> None:
+def test_unsupported_shapes_raise_an_error(shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(TwofoldError, match=message) as caught:
         from_arrays("my.npy", np.zeros(shape, np.uint8))
     assert "my.npy" in str(caught.value)
@@ -67,7 +67,7 @@ def test_shapes_that_are_refused(shape: tuple[int, ...], message: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_floats_are_zero_to_one(dtype: type) -> None:
+def test_floats_from_0_to_1_are_scaled_to_uint8(dtype: type) -> None:
     images = RNG.random((3, 8, 8)).astype(dtype)
     images[0, 0, :2] = (0, 1)
     decoded = from_arrays("x", images)[0].decode(np.arange(3), 8, 1, "key", None)
@@ -75,7 +75,7 @@ def test_floats_are_zero_to_one(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_floats_beyond_by_rounding_alone_are_black_and_white(dtype: type) -> None:
+def test_floats_outside_0_to_1_by_rounding_alone_are_clipped(dtype: type) -> None:
     images = np.zeros((3, 8, 8), dtype)
     images[0, 0] = (1 + 1e-7, -1e-7, 1.0019, -0.0019, 1, 0, 1.00196, -0.00196)
     decoded = from_arrays("x", images)[0].decode(np.arange(3), 8, 1, "key", None)
@@ -86,7 +86,7 @@ def test_floats_beyond_by_rounding_alone_are_black_and_white(dtype: type) -> Non
 
 
 @pytest.mark.parametrize("bad", [-0.01, 1.01, 255.0, np.inf, np.nan])
-def test_other_floats_are_refused(bad: float) -> None:
+def test_floats_outside_0_to_1_raise_an_error(bad: float) -> None:
     images = np.zeros((3, 8, 8))
     images[1, 2, 3] = bad
     with pytest.raises(TwofoldError, match="pixels that are NaN" if np.isnan(bad) else "0 to 1"):
@@ -94,7 +94,7 @@ def test_other_floats_are_refused(bad: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint16, bool, complex, "U3"])
-def test_other_types_are_refused(dtype: object) -> None:
+def test_unsupported_dtypes_raise_an_error(dtype: object) -> None:
     with pytest.raises(TwofoldError, match="uint8"):
         from_arrays("x", np.zeros((3, 8, 8), dtype))
 
@@ -126,7 +126,7 @@ def test_labels_become_class_numbers(labels: object, classes: tuple[str, ...], c
         ([None, 0.5, 2, 3], "use integers"),
     ],
 )
-def test_labels_that_are_refused(labels: object, message: str) -> None:
+def test_invalid_labels_raise_an_error(labels: object, message: str) -> None:
     with pytest.raises(TwofoldError, match=message):
         from_arrays("x", noise(4, 8, 8), labels)
 
@@ -141,13 +141,13 @@ def test_labels_that_are_refused(labels: object, message: str) -> None:
         (["b", None, "a"], ("a", "b"), [1, -1, 0]),
     ],
 )
-def test_a_label_below_zero_or_empty_is_none(labels: list[object], classes: object, codes: object) -> None:
+def test_negative_and_empty_labels_mean_unknown(labels: list[object], classes: object, codes: object) -> None:
     train, _, found = from_arrays("x", noise(3, 6, 5), labels)
     assert found == classes
     assert (None if train.labels is None else train.labels.tolist()) == codes
 
 
-def test_test_sets_share_the_classes() -> None:
+def test_training_and_test_set_share_the_classes() -> None:
     train, test, classes = from_arrays("x", noise(3, 8, 8), [5, 1, 5], noise(2, 8, 8), [9, 1])
     assert classes == ("1", "5", "9")
     assert (train.labels.tolist(), test.labels.tolist()) == ([1, 0, 1], [2, 0])
@@ -158,7 +158,7 @@ def test_test_sets_share_the_classes() -> None:
 @pytest.mark.parametrize(
     "keys", [("images", "labels"), ("x", "y"), ("X", "Y"), ("x_train", "y_train"), ("train_images", "train_labels")]
 )
-def test_npz_keys(tmp_path: Path, keys: tuple[str, str]) -> None:
+def test_keys_of_npz_files_are_recognized(tmp_path: Path, keys: tuple[str, str]) -> None:
     images, tests = noise(4, 8, 8, 3), noise(2, 8, 8, 3)
     np.savez(tmp_path / "a.npz", **{keys[0]: images, keys[1]: np.arange(4)}, x_test=tests, y_test=np.arange(2))
     train, test, classes = read_array_file(tmp_path / "a.npz")
@@ -167,7 +167,7 @@ def test_npz_keys(tmp_path: Path, keys: tuple[str, str]) -> None:
     assert (train.labels.tolist(), test.labels.tolist(), len(classes)) == ([0, 1, 2, 3], [0, 1], 4)
 
 
-def test_positional_npz_and_npy(tmp_path: Path) -> None:
+def test_npz_without_names_and_npy_are_read(tmp_path: Path) -> None:
     images = noise(4, 8, 8)
     np.savez(tmp_path / "a.npz", images, [0, 1, 0, 1])
     train, test, _ = read_array_file(tmp_path / "a.npz")
@@ -178,7 +178,7 @@ def test_positional_npz_and_npy(tmp_path: Path) -> None:
     assert classes is None
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_array_files_raise_an_error_with_their_path(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([{}, {}], object), allow_pickle=True)
     np.savez(tmp_path / "objects.npz", images=np.array([{}, {}], object))
     np.savez(tmp_path / "named.npz", pictures=noise(4, 8, 8))
@@ -198,7 +198,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_array_file(tmp_path / "named.npz")
 
 
-def test_decoding_resizes_as_pillow_does_and_keeps_the_middle() -> None:
+def test_decoding_crops_the_centre_and_resizes_like_pillow() -> None:
     images = noise(3, 20, 26, 3)
     calls: list[tuple[int, int]] = []
     decoded = from_arrays("x", images)[0].decode(
@@ -206,12 +206,12 @@ def test_decoding_resizes_as_pillow_does_and_keeps_the_middle() -> None:
     )
     for got, image in zip(decoded.images, images[[2, 0]], strict=True):
         expected = np.asarray(Image.fromarray(image[:, 3:23]).resize((10, 10), Image.Resampling.BILINEAR))
-        # Only the outermost columns see beyond the square.
+        # The outermost columns may differ, because the reader also averages pixels outside of the centre square.
         np.testing.assert_allclose(got.transpose(1, 2, 0)[:, 1:-1], expected[:, 1:-1].astype(int), atol=1)
     assert calls == [(1, 2), (2, 2)]
 
 
-def test_decoding_changes_channels() -> None:
+def test_decoding_converts_between_grey_and_colour() -> None:
     grey, colour = noise(2, 8, 8), noise(2, 8, 8, 3)
     both = np.arange(2)
     tripled = from_arrays("x", grey)[0].decode(both, 8, 3, "key", None).images
@@ -221,7 +221,7 @@ def test_decoding_changes_channels() -> None:
 
 
 @pytest.mark.parametrize("layout", ["nHWC", "nCHW"])
-def test_decoded_images_are_a_copy_of_a_callers_array(layout: str) -> None:
+def test_decoded_images_are_a_copy_of_the_callers_array(layout: str) -> None:
     images = noise(3, 8, 8, 3) if layout == "nHWC" else noise(3, 3, 8, 8)
     decoded = from_arrays("x", images)[0].decode(np.arange(3), 8, 3, "key", None)
     before = decoded.images.copy()
@@ -230,7 +230,7 @@ def test_decoded_images_are_a_copy_of_a_callers_array(layout: str) -> None:
     assert decoded.images.flags.c_contiguous
 
 
-def test_a_planar_npy_file_is_mapped_not_read(tmp_path: Path) -> None:
+def test_channels_first_npy_file_is_memory_mapped(tmp_path: Path) -> None:
     images = noise(3, 3, 8, 8)
     np.save(tmp_path / "a.npy", images)
     decoded = read_array_file(tmp_path / "a.npy")[0].decode(np.arange(3), 8, 3, "key", None)
@@ -241,7 +241,7 @@ def test_a_planar_npy_file_is_mapped_not_read(tmp_path: Path) -> None:
     assert decoded.images[-1, -1, -1, -1] == images[-1, -1, -1, -1] ^ 255
 
 
-def test_the_digest_is_of_content() -> None:
+def test_digest_depends_on_pixels_and_labels() -> None:
     images, labels = noise(5, 8, 8), [0, 1, 0, 1, 0]
     digest = from_arrays("x", images, labels)[0].digest()
     assert from_arrays("y", images.copy(order="F"), labels)[0].digest() == digest
@@ -252,7 +252,7 @@ def test_the_digest_is_of_content() -> None:
 
 
 @pytest.mark.parametrize("of", [lambda train, test: {"train": train, "test": test}, lambda train, test: (train, test)])
-def test_arrays_with_a_test_set_of_their_own(of: Callable[[object, object], object], tmp_path: Path) -> None:
+def test_arrays_with_a_separate_test_set(of: Callable[[object, object], object], tmp_path: Path) -> None:
     images, more = RNG.integers(0, 256, (9, 8, 8), dtype=np.uint8), RNG.integers(0, 256, (4, 8, 8), dtype=np.uint8)
     source = open_source(of((images, np.arange(9) % 3), (more, np.array([2, 0, 1, 2]))))
     assert source.name == "array"

@@ -58,7 +58,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("folder", ["cifar-10-batches-py", "."])
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
-def test_cifar10_files(tmp_path: Path, folder: str, writer) -> None:
+def test_cifar10_files_are_read(tmp_path: Path, folder: str, writer) -> None:
     contents = cifar10_contents()
     (tmp_path / folder).mkdir(exist_ok=True)
     for name, record in contents.items():
@@ -75,7 +75,7 @@ def test_cifar10_files(tmp_path: Path, folder: str, writer) -> None:
 
 @pytest.mark.parametrize("folder", ["cifar-100-python", "."])
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
-def test_cifar100_files_with_fine_labels(tmp_path: Path, folder: str, writer) -> None:
+def test_cifar100_files_are_read_with_fine_labels(tmp_path: Path, folder: str, writer) -> None:
     contents = cifar100_contents()
     (tmp_path / folder).mkdir(exist_ok=True)
     for name, record in contents.items():
@@ -96,10 +96,10 @@ def test_cifar100_files_with_fine_labels(tmp_path: Path, folder: str, writer) ->
         ("test", lambda record: record.update(data=record["data"][:3])),
         ("meta", lambda record: record.pop("fine_label_names")),
         ("meta", lambda record: record.update(fine_label_names=3)),
-        ("train", lambda record: record.update(data=Evil(os.getcwd))),
+        ("train", lambda record: record.update(data=CallsFunction(os.getcwd))),
     ],
 )
-def test_cifar100_files_with_other_content(tmp_path: Path, name: str, change) -> None:
+def test_cifar100_files_with_wrong_content_raise_an_error(tmp_path: Path, name: str, change) -> None:
     contents = cifar100_contents()
     change(contents[name])
     for file, record in contents.items():
@@ -108,7 +108,7 @@ def test_cifar100_files_with_other_content(tmp_path: Path, name: str, change) ->
         read_cifar100(tmp_path, download=False)
 
 
-class Evil:
+class CallsFunction:
     def __init__(self, function: object, *arguments: str) -> None:
         self.call = function, arguments
 
@@ -118,10 +118,10 @@ class Evil:
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.parametrize("function", [os.system, eval, getattr, np.load, pickle.loads], ids=lambda f: f.__name__)
-def test_a_pickle_cannot_run_code(tmp_path: Path, protocol: int, function: object) -> None:
+def test_pickles_cannot_run_code(tmp_path: Path, protocol: int, function: object) -> None:
     for name, record in cifar10_contents().items():
         (tmp_path / name).write_bytes(pickle.dumps(record, protocol=4))
-    evil = Evil(function, f"touch {tmp_path / 'ran'}")
+    evil = CallsFunction(function, f"touch {tmp_path / 'ran'}")
     (tmp_path / "data_batch_3").write_bytes(pickle.dumps({"data": evil}, protocol=protocol))
     with pytest.raises(TwofoldError, match=r"data_batch_3 cannot be read: it refers to") as caught:
         read_cifar10(tmp_path, download=False)
@@ -141,7 +141,7 @@ def test_a_pickle_cannot_run_code(tmp_path: Path, protocol: int, function: objec
         lambda record: record.pop("labels"),
     ],
 )
-def test_cifar10_files_with_other_content(tmp_path: Path, change) -> None:
+def test_cifar10_files_with_wrong_content_raise_an_error(tmp_path: Path, change) -> None:
     contents = cifar10_contents()
     change(contents["data_batch_2"])
     for name, record in contents.items():
@@ -150,7 +150,7 @@ def test_cifar10_files_with_other_content(tmp_path: Path, change) -> None:
         read_cifar10(tmp_path, download=False)
 
 
-def test_truncated_cifar10_files(tmp_path: Path) -> None:
+def test_truncated_cifar10_files_raise_an_error(tmp_path: Path) -> None:
     contents = {name: pickle.dumps(record, protocol=4) for name, record in cifar10_contents().items()}
     for name in ("data_batch_4", "batches.meta"):
         for length in (0, 1, 30, len(contents[name]) - 1):

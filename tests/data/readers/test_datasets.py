@@ -1,4 +1,4 @@
-"""Datasets of other libraries, which are not installed here: what they look like from outside."""
+"""Datasets of other libraries. The libraries are not installed; classes with the same interface imitate them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ PIXELS = RNG.integers(0, 256, (24, 8, 8, 3), dtype=np.uint8)
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _temporary_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
 
 
@@ -44,7 +44,7 @@ class Feature:
 
 
 class HuggingFace:
-    """The parts of `datasets.Dataset` that are used: columns by name, rows by number, a fingerprint."""
+    """The used parts of `datasets.Dataset`: columns by name, rows by number, a fingerprint."""
 
     def __init__(self, fingerprint: str = "f00", count: int = 24) -> None:
         self._fingerprint, self.count, self.rows_asked = fingerprint, count, 0
@@ -72,14 +72,14 @@ class HuggingFace:
         lambda pixels: (pixels, np.zeros((2, 2))),
     ],
 )
-def test_images_of_every_kind_come_back_byte_for_byte(make: Any) -> None:
+def test_images_of_every_type_are_read_without_loss(make: Any) -> None:
     data = load_data(open_source(Items([make(pixels) for pixels in PIXELS])), image_size=8, channels=3, test_fraction=0)
     np.testing.assert_array_equal(data.train.images.permute(0, 2, 3, 1), PIXELS)
     assert (data.train.labels, data.classes) == (None, None)
     assert data.train.index.tolist() == list(range(24))
 
 
-def test_labels_of_tuples_dicts_and_tensors() -> None:
+def test_labels_are_read_from_tuples_dicts_and_tensors() -> None:
     labels = [row % 3 for row in range(24)]
     tensors = TensorDataset(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), torch.tensor(labels))
     tuples = Items([(pixels, label) for pixels, label in zip(PIXELS, labels, strict=True)])
@@ -97,7 +97,7 @@ def test_labels_of_tuples_dicts_and_tensors() -> None:
     assert some.train.labels.tolist() == [-1 if label == 2 else label for label in labels]
 
 
-def test_what_may_be_a_label_is_one_or_is_refused() -> None:
+def test_one_hot_and_nan_labels_are_read_and_invalid_labels_raise_an_error() -> None:
     labels = [row % 3 for row in range(24)]
 
     def of(*second: Any) -> Any:
@@ -115,7 +115,7 @@ def test_what_may_be_a_label_is_one_or_is_refused() -> None:
     assert named.train.labels.tolist() == labels
 
 
-def test_items_that_are_unlike_the_first_are_unlabelled_or_skipped() -> None:
+def test_items_without_label_are_unlabelled_and_items_without_image_are_skipped() -> None:
     tuples: list[Any] = [(pixels, row % 3) for row, pixels in enumerate(PIXELS)]
     tuples[4], tuples[5], tuples[6] = (PIXELS[4],), None, ()
     dicts: list[Any] = [{"image": pixels, "label": row % 3} for row, pixels in enumerate(PIXELS)]
@@ -129,7 +129,7 @@ def test_items_that_are_unlike_the_first_are_unlabelled_or_skipped() -> None:
         open_source(TensorDataset)
 
 
-def test_hugging_face_is_known_by_its_fingerprint_and_read_once() -> None:
+def test_hugging_face_dataset_is_identified_by_its_fingerprint_without_reading_all_rows() -> None:
     dataset = HuggingFace(count=5000)
     source = open_source(dataset)
     assert dataset.rows_asked < 1100
@@ -141,14 +141,14 @@ def test_hugging_face_is_known_by_its_fingerprint_and_read_once() -> None:
     assert (len(both.train), len(both.test)) == (24, 24)
 
 
-def test_what_a_dataset_holds_is_its_fingerprint() -> None:
+def test_fingerprint_depends_on_the_content_of_the_dataset() -> None:
     first, second = PIXELS.copy(), PIXELS.copy()
     second[17, 3, 3, 1] ^= 1
     prints = [open_source(Items(list(pixels))).fingerprint for pixels in (first, second, first)]
     assert prints[0] == prints[2] != prints[1]
 
 
-def test_items_that_fail_are_skipped_and_listed_by_their_number() -> None:
+def test_unreadable_items_are_skipped_and_listed_by_index() -> None:
     items: list[Any] = list(PIXELS)
     items[0], items[5], items[9] = OSError("disk gone"), np.zeros((4, 4, 7), np.uint8), np.full((8, 8), np.nan)
     data = load_data(open_source(Items(items)), image_size=8, channels=3, test_fraction=0)
@@ -157,16 +157,16 @@ def test_items_that_fail_are_skipped_and_listed_by_their_number() -> None:
     assert "disk gone" in data.skipped[0].reason
 
 
-def test_random_transforms_are_refused() -> None:
-    class Shaky(Items):
+def test_random_transforms_raise_an_error() -> None:
+    class RandomItems(Items):
         def __getitem__(self, row: int) -> Any:
             return RNG.integers(0, 256, (8, 8, 3), dtype=np.uint8)
 
     with pytest.raises(TwofoldError, match="random transforms"):
-        open_source(Shaky([None] * 5))
+        open_source(RandomItems([None] * 5))
 
 
-def test_what_is_no_dataset() -> None:
+def test_objects_that_are_not_image_datasets_raise_an_error() -> None:
     def numbers() -> Iterator[int]:
         yield 1
 
@@ -186,15 +186,15 @@ def test_what_is_no_dataset() -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_what_random_split_returns_is_a_training_and_a_test_set() -> None:
+def test_result_of_random_split_is_a_training_and_a_test_set() -> None:
     whole = Items([(pixels, row % 2) for row, pixels in enumerate(PIXELS[:10])])
     source = open_source(torch.utils.data.random_split(whole, [7, 3], torch.Generator().manual_seed(0)))
     assert (len(source.train), len(source.test)) == (7, 3)
     with pytest.raises(TwofoldError, match="data is a list of"):
-        open_source(torch.utils.data.random_split(whole, [4, 3, 3]))  # which is which nobody can know
+        open_source(torch.utils.data.random_split(whole, [4, 3, 3]))  # three parts are ambiguous
 
 
-def test_a_run_on_datasets_from_python(tmp_path: Path) -> None:
+def test_training_and_resuming_with_datasets_from_python(tmp_path: Path) -> None:
     pairs = [
         Items([(pixels, row % 2) for row, pixels in enumerate(PIXELS[part])]) for part in (slice(16), slice(16, 24))
     ]
@@ -209,15 +209,15 @@ def test_a_run_on_datasets_from_python(tmp_path: Path) -> None:
     assert twofold.resume(run, data=(pairs[0], pairs[1])).results is not None
 
 
-def test_normalised_pixels_are_refused_with_what_to_do() -> None:
+def test_normalized_pixels_raise_an_error_that_suggests_a_fix() -> None:
     items = Items([torch.randn(3, 8, 8) for _ in range(6)])
     with pytest.raises(TwofoldError, match=r"cannot be read: float pixels from .*; remove Normalize"):
         open_source(items)
-    rounded = Items([torch.full((3, 8, 8), 1 + 1e-6) for _ in range(3)])  # as a sum of weights leaves them
+    rounded = Items([torch.full((3, 8, 8), 1 + 1e-6) for _ in range(3)])  # rounding errors of a weighted sum
     assert (load_data(open_source(rounded), image_size=8, channels=3, test_fraction=0.0).train.images == 255).all()
 
 
-def test_the_first_image_that_can_be_read_is_the_one_looked_at() -> None:
+def test_unreadable_first_item_is_skipped() -> None:
     broken = torch.full((3, 8, 8), 7.0)
     source = open_source(Items([broken, *(torch.rand(3, 8, 8) for _ in range(5))]))
     assert len(load_data(source, image_size=8, channels=3, test_fraction=0.0).train) == 5

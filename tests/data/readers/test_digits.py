@@ -1,4 +1,4 @@
-"""The set `digits`."""
+"""The dataset `digits`."""
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 from twofold.data.readers.digits import read_digits
 
 
-def test_digits_are_those_of_scikit_learn() -> None:
+def test_digits_equal_those_of_scikit_learn() -> None:
     train, test, classes = read_digits()
     reference = load_digits()
     np.testing.assert_allclose(train.images[..., 0] / 255 * 16, reference.images, atol=16 / 255 / 2)

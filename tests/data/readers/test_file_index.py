@@ -1,4 +1,4 @@
-"""The index of a folder: what is opened again, and what is not."""
+"""The index of a folder: which files are opened again, and which are not."""
 
 import os
 from pathlib import Path
@@ -40,7 +40,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_the_second_start_opens_no_file_and_sees_the_same(root: Path, opened: list[str]) -> None:
+def test_second_start_opens_no_file_and_finds_the_same_data(root: Path, opened: list[str]) -> None:
     first = read_folder(root)
     assert len(opened) == 12
     opened.clear()
@@ -51,7 +51,7 @@ def test_the_second_start_opens_no_file_and_sees_the_same(root: Path, opened: li
         assert (one.files, one.side, one.grey) == (other.files, other.side, other.grey)
 
 
-def test_only_what_changed_is_opened(root: Path, opened: list[str]) -> None:
+def test_only_changed_files_are_opened(root: Path, opened: list[str]) -> None:
     before = read_folder(root)[0].digest()
     opened.clear()
     draw(root / "train/a/new.bmp", side=30)
@@ -66,7 +66,7 @@ def test_only_what_changed_is_opened(root: Path, opened: list[str]) -> None:
     ]
 
 
-def test_a_file_that_was_replaced_by_one_of_the_same_size_and_time_is_opened(root: Path, opened: list[str]) -> None:
+def test_replaced_file_of_the_same_size_and_time_is_opened(root: Path, opened: list[str]) -> None:
     before = read_folder(root)[0].digest()
     opened.clear()
     path = root / "train/a/00.bmp"
@@ -79,7 +79,7 @@ def test_a_file_that_was_replaced_by_one_of_the_same_size_and_time_is_opened(roo
     assert train.digest() != before
 
 
-def test_unreadable_files_are_tried_again(root: Path, opened: list[str]) -> None:
+def test_unreadable_files_are_opened_again(root: Path, opened: list[str]) -> None:
     (root / "train/a/00.bmp").write_bytes(b"no image")
     for _ in range(2):
         opened.clear()
@@ -89,7 +89,7 @@ def test_unreadable_files_are_tried_again(root: Path, opened: list[str]) -> None
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "empty", "rows"])
-def test_a_damaged_index_is_made_anew(root: Path, opened: list[str], damage: str) -> None:
+def test_damaged_index_is_rebuilt(root: Path, opened: list[str], damage: str) -> None:
     digest = read_folder(root)[0].digest()
     path = file_index.index_path(root)
     if damage == "rows":
@@ -101,7 +101,9 @@ def test_a_damaged_index_is_made_anew(root: Path, opened: list[str], damage: str
     assert len(opened) == 12
 
 
-def test_without_a_place_for_it_there_is_no_index(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_is_read_if_the_index_cannot_be_written(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "file" / "cache"))
     assert len(read_folder(root)[0]) == 8

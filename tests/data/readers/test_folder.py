@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _temporary_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
 
 
@@ -41,7 +41,7 @@ def labels_of(split: ItemSplit, classes: tuple[str, ...]) -> list[str]:
     return [classes[label] for label in split.labels]
 
 
-def test_a_flat_folder_is_sorted_and_has_no_labels(root: Path) -> None:
+def test_flat_folder_is_sorted_and_has_no_labels(root: Path) -> None:
     draw(root, "b.png", "a.JPG", "c.webp")
     train, test, classes = read_folder(root)
     assert train.files == ("a.JPG", "b.png", "c.webp")
@@ -58,7 +58,7 @@ def test_hidden_and_other_files_are_ignored(root: Path) -> None:
     assert train.files == ("a.png", "b.png")
 
 
-def test_sub_folders_are_classes_and_what_is_nested_belongs_to_them(root: Path) -> None:
+def test_sub_folders_are_classes_and_include_nested_folders(root: Path) -> None:
     draw(root, "dog/1.png", "cat/2.png", "cat/old/deep/3.png", "bird-x/4.png", "bird/5.png")
     (root / "empty").mkdir()
     (root / "docs").mkdir()
@@ -70,7 +70,7 @@ def test_sub_folders_are_classes_and_what_is_nested_belongs_to_them(root: Path) 
     assert test is None
 
 
-def test_images_beside_sub_folders_make_one_set_without_labels(root: Path) -> None:
+def test_images_next_to_sub_folders_make_one_set_without_labels(root: Path) -> None:
     draw(root, "x.png", "cat/1.png", "dog/2.png")
     train, _, classes = read_folder(root)
     assert train.files == ("cat/1.png", "dog/2.png", "x.png")
@@ -93,7 +93,7 @@ def test_train_and_test_folders_are_splits(root: Path, name: str, test_name: str
     assert labels_of(test, classes) == ["cow", "dog"]
 
 
-def test_what_is_left_out_of_a_folder_is_said(root: Path) -> None:
+def test_skipped_folders_are_reported(root: Path) -> None:
     draw(root, "train/a/1.png", "train/b/1.png", "val/a/3.png", "val/b/3.png")
     assert read_folder(root)[0].remark == ""
     draw(root, "unlabelled/1.png", "unlabelled/2.png", "test/a/1.png")
@@ -103,7 +103,7 @@ def test_what_is_left_out_of_a_folder_is_said(root: Path) -> None:
     assert "unlabelled" in train.remark
 
 
-def test_folders_that_are_no_classes_are_explained(root: Path) -> None:
+def test_ignored_sub_folders_are_reported(root: Path) -> None:
     draw(root, "cats/1.png", "dogs/1.png")
     assert read_folder(root)[0].remark == ""
     draw(root, "stray.png")
@@ -112,19 +112,19 @@ def test_folders_that_are_no_classes_are_explained(root: Path) -> None:
     assert train.remark == "sub-folders are not used as classes, because images lie next to them (1, such as stray.png)"
 
 
-def test_two_training_folders_are_refused(root: Path) -> None:
+def test_two_training_folders_raise_an_error(root: Path) -> None:
     draw(root, "train/a/1.png", "train/b/1.png", "training/a/2.png", "val/a/3.png")
     with pytest.raises(TwofoldError, match=r"train and .*training both look like"):
         read_folder(root)
 
 
-def test_a_test_folder_of_one_known_class_has_labels(root: Path) -> None:
+def test_test_folder_with_one_known_class_has_labels(root: Path) -> None:
     draw(root, "train/cat/1.png", "train/dog/2.png", "test/dog/3.png")
     _, test, classes = read_folder(root)
     assert (classes, test.labels.tolist()) == (("cat", "dog"), [1])
 
 
-def test_of_several_test_folders_one_with_classes_is_taken(root: Path) -> None:
+def test_test_folder_with_classes_is_preferred(root: Path) -> None:
     draw(root, "train/cat/1.png", "train/dog/2.png", "test/3.png", "test/4.png", "val/cat/5.png", "val/dog/6.png")
     _, test, _ = read_folder(root)
     assert test.files == ("val/cat/5.png", "val/dog/6.png")
@@ -137,7 +137,7 @@ def test_flat_splits_have_no_labels(root: Path) -> None:
     assert test.files == ("test/3.png",)
 
 
-def test_a_folder_with_nothing_but_one_folder_stands_for_it(root: Path) -> None:
+def test_folder_that_contains_only_one_folder_is_entered(root: Path) -> None:
     draw(root, "photos/2021/1.png", "photos/2021/2.png")
     assert read_folder(root)[2] is None
     other = root.parent / "wrapped"
@@ -148,7 +148,7 @@ def test_a_folder_with_nothing_but_one_folder_stands_for_it(root: Path) -> None:
     assert read_folder(other / "set/train")[2] == ("cat", "dog")
 
 
-def test_links_are_followed_without_endless_loops(root: Path) -> None:
+def test_links_are_followed_without_infinite_loops(root: Path) -> None:
     draw(root, "b/1.png", "c/2.png")
     outside = root.parent / "outside"
     draw(outside, "3.png", "deep/4.png")
@@ -170,7 +170,7 @@ def test_links_are_followed_without_endless_loops(root: Path) -> None:
     assert dict(read_folder(root)[0].unreadable) == closed
 
 
-def test_links_that_lead_nowhere_are_skipped_counted_and_leave_the_classes_alone(root: Path) -> None:
+def test_dangling_links_are_skipped_and_listed_and_do_not_change_the_classes(root: Path) -> None:
     draw(root, *(f"{name}/{number}.png" for name in ("cat", "dog") for number in range(5)))
     (root / "dangling.jpg").symlink_to(root / "nowhere.jpg")
     (root / "notes.txt").symlink_to(root / "nowhere.txt")
@@ -186,7 +186,7 @@ def test_links_that_lead_nowhere_are_skipped_counted_and_leave_the_classes_alone
     assert "9.jpg" not in str(caught.value)
 
 
-def test_names_that_are_not_utf8(root: Path) -> None:
+def test_file_names_that_are_not_utf8_are_read(root: Path) -> None:
     draw(root, "a.png")
     os.rename(root / "a.png", os.fsencode(root) + b"/\xff\xfe.png")
     draw(root, "ü ö.png")
@@ -196,7 +196,7 @@ def test_names_that_are_not_utf8(root: Path) -> None:
     assert len(train.decode(train.readable(), 8, 3, "key", None).images) == 2
 
 
-def test_headers_say_size_and_colour(root: Path) -> None:
+def test_size_and_colour_are_read_from_headers(root: Path) -> None:
     for number, side in enumerate((20, 30, 90)):
         draw(root, f"{number}.png", size=(100, side), mode="L")
     train, _, _ = read_folder(root)
@@ -205,7 +205,7 @@ def test_headers_say_size_and_colour(root: Path) -> None:
     assert not read_folder(root)[0].grey
 
 
-def test_unreadable_headers_are_listed_and_left_out(root: Path) -> None:
+def test_unreadable_files_are_listed_and_skipped(root: Path) -> None:
     draw(root, "a/1.png", "b/2.png", "b/3.png")
     (root / "a/0.png").write_bytes(b"no image")
     (root / "b/9.jpg").write_bytes(b"")
@@ -215,7 +215,7 @@ def test_unreadable_headers_are_listed_and_left_out(root: Path) -> None:
     assert labels_of(train, classes) == ["a", "a", "b", "b", "b"]
 
 
-def test_a_class_of_which_nothing_can_be_read_is_none(root: Path) -> None:
+def test_class_without_readable_images_is_not_a_class(root: Path) -> None:
     draw(root, "cats/1.png", "dogs/2.png")
     (root / "birds").mkdir()
     (root / "birds/0.png").write_bytes(b"no image")
@@ -224,7 +224,7 @@ def test_a_class_of_which_nothing_can_be_read_is_none(root: Path) -> None:
     assert train.labels.tolist() == [-1, 0, 1]
 
 
-def test_a_folder_that_cannot_be_opened_is_listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_cannot_be_opened_is_listed_as_unreadable(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw(root, "1.png", "2.png", "lost+found/3.png")
     scandir = os.scandir
 
@@ -241,7 +241,7 @@ def test_a_folder_that_cannot_be_opened_is_listed(root: Path, monkeypatch: pytes
         read_folder(root / "lost+found")
 
 
-def test_nothing_to_read(root: Path) -> None:
+def test_folder_without_readable_images_raises_an_error(root: Path) -> None:
     with pytest.raises(TwofoldError, match=rf"no images in {root}"):
         read_folder(root)
     (root / "notes.txt").write_text("text")
@@ -254,7 +254,7 @@ def test_nothing_to_read(root: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_decoding_keeps_order_and_skips_with_a_reason(root: Path) -> None:
+def test_decoding_keeps_the_order_and_skips_unreadable_images(root: Path) -> None:
     names = [f"{number:02d}.png" for number in range(30)]
     draw(root, *names, size=(9, 9))
     (root / "07.png").write_bytes((root / "07.png").read_bytes()[:120])
@@ -268,7 +268,7 @@ def test_decoding_keeps_order_and_skips_with_a_reason(root: Path) -> None:
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_a_second_start_does_not_decode(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_start_does_not_decode(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw(root, "a.png", "b.png", "c.png")
     train, _, _ = read_folder(root)
     first = train.decode(np.arange(3), 8, 3, "key", None)
@@ -277,7 +277,7 @@ def test_a_second_start_does_not_decode(root: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
 
 
-def test_the_digest_is_of_names_sizes_and_times(root: Path) -> None:
+def test_digest_depends_on_names_sizes_and_times(root: Path) -> None:
     draw(root, "a.png", "b.png", "c.png")
     digest = read_folder(root)[0].digest()
     root.rename(root.parent / "moved")
@@ -291,7 +291,7 @@ def test_the_digest_is_of_names_sizes_and_times(root: Path) -> None:
     assert len({digest, touched, renamed}) == 3
 
 
-def test_work_in_flight_is_bounded_and_results_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_map_bounds_pending_work_and_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "WORKERS", 3)
     lock, asked, taken, most = threading.Lock(), 0, 0, 0
 
@@ -311,8 +311,8 @@ def test_work_in_flight_is_bounded_and_results_keep_their_order(monkeypatch: pyt
     assert most <= parallel.ITEMS_PER_TASK * (2 * 3 + 2)
 
 
-def test_files_of_one_name_size_and_time_are_told_apart(tmp_path: Path) -> None:
-    """Reproducible archives give every file the same time; bitmaps of one shape have one size."""
+def test_files_with_equal_name_size_and_time_have_different_digests(tmp_path: Path) -> None:
+    """Reproducible archives give every file the same time. Bitmaps of one shape have the same size."""
     digests = []
     for name, level in (("dark", 10), ("light", 200)):
         (tmp_path / name).mkdir()

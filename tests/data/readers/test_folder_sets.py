@@ -1,4 +1,4 @@
-"""The sets of the papers, as small files in the layouts in which they are distributed."""
+"""The datasets of the papers, as small files in the layouts in which they are distributed."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _temporary_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
 
 
@@ -39,7 +39,7 @@ def tiny_imagenet(data_dir: Path) -> Path:
     return root
 
 
-def test_tiny_imagenet_has_the_labels_of_its_annotations(tmp_path: Path) -> None:
+def test_tiny_imagenet_reads_labels_from_its_annotations(tmp_path: Path) -> None:
     root = tiny_imagenet(tmp_path)
     for data in ("tiny-imagenet", root):
         source = open_source(data, data_dir=tmp_path)
@@ -62,7 +62,7 @@ def imagenet(data_dir: Path, classes: list[str]) -> Path:
     return root
 
 
-def test_imagenet_and_the_hundred_classes_of_it(tmp_path: Path) -> None:
+def test_imagenet_and_its_subset_of_100_classes(tmp_path: Path) -> None:
     hundred = folder_sets.FOLDER_SETS["imagenet100"].classes
     assert len(set(hundred)) == 100
     root = imagenet(tmp_path, [*hundred[:2], "n00000001"])
@@ -77,7 +77,7 @@ def test_imagenet_and_the_hundred_classes_of_it(tmp_path: Path) -> None:
     assert part.train.labels.tolist() == [0, 0, 1, 1]
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_missing_files_and_classes_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(TwofoldError, match=r"tiny-imagenet-200.*zip"):
         open_source("tiny-imagenet", data_dir=tmp_path)
     with pytest.raises(TwofoldError, match=r"train_X.bin.*stl10_binary.tar.gz"):
@@ -95,7 +95,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         open_source(root, class_list=tmp_path / "none.txt")
 
 
-def test_a_class_list_is_remembered_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_list_is_stored_in_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = imagenet(tmp_path, ["n1", "n2", "n3"])
     (tmp_path / "classes.txt").write_text("n1\nn3\n")
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ from twofold.errors import TwofoldError
 
 @pytest.mark.parametrize("folder", ["MNIST/raw", "mnist", "."])
 @pytest.mark.parametrize("packed", [False, True])
-def test_mnist_files(tmp_path: Path, folder: str, packed: bool) -> None:
+def test_mnist_files_are_read(tmp_path: Path, folder: str, packed: bool) -> None:
     contents = mnist_contents()
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
@@ -28,7 +28,7 @@ def test_mnist_files(tmp_path: Path, folder: str, packed: bool) -> None:
 
 @pytest.mark.parametrize("folder", ["FashionMNIST/raw", "fashion-mnist"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_fashion_mnist_files_are_not_taken_for_mnist(tmp_path: Path, folder: str, packed: bool) -> None:
+def test_fashion_mnist_and_mnist_files_are_told_apart(tmp_path: Path, folder: str, packed: bool) -> None:
     digits, clothes = mnist_contents(), mnist_contents()
     (tmp_path / folder).mkdir(parents=True)
     for name, content in digits.items():
@@ -57,7 +57,7 @@ def test_fashion_mnist_files_are_not_taken_for_mnist(tmp_path: Path, folder: str
         lambda _: idx(np.zeros((5, 28, 28), np.uint8)),
     ],
 )
-def test_damaged_mnist_files(tmp_path: Path, change) -> None:
+def test_damaged_mnist_files_raise_an_error(tmp_path: Path, change) -> None:
     contents = mnist_contents()
     contents["train-images-idx3-ubyte"] = change(contents["train-images-idx3-ubyte"])
     for name, content in contents.items():
@@ -66,7 +66,7 @@ def test_damaged_mnist_files(tmp_path: Path, change) -> None:
         read_mnist(tmp_path, download=False)
 
 
-def test_a_damaged_gzip_file(tmp_path: Path) -> None:
+def test_damaged_gzip_files_raise_an_error(tmp_path: Path) -> None:
     for name, content in mnist_contents().items():
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
     path = tmp_path / "t10k-images-idx3-ubyte.gz"

@@ -1,4 +1,4 @@
-"""Pictures with a digit of their label in the fourth channel, and how the two are augmented."""
+"""CIFAR images with an MNIST digit of their label in the fourth channel, and how both are augmented."""
 
 import pickle
 from pathlib import Path
@@ -17,7 +17,7 @@ DIGIT_LABELS = {"train": np.repeat(np.arange(10), 9), "t10k": np.arange(10).repe
 
 
 def digits(labels: np.ndarray) -> np.ndarray:
-    """Every digit is an image of its own: its row number in the first corner, its label elsewhere."""
+    """Digits that can be told apart: the row number in the top left quarter, the label elsewhere."""
     images = np.broadcast_to(labels[:, None, None] + 100, (len(labels), 28, 28)).astype(np.uint8)
     images[:, :14, :14] = np.arange(len(labels))[:, None, None]
     return images
@@ -33,7 +33,7 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_picture_has_a_digit_of_its_label(data_dir: Path) -> None:
+def test_each_image_has_a_digit_of_its_label(data_dir: Path) -> None:
     source = open_source("mnist-on-cifar", data_dir=data_dir)
     pictures = open_source("cifar10", data_dir=data_dir)
     assert source.classes == tuple(CLASSES)
@@ -49,7 +49,7 @@ def test_each_picture_has_a_digit_of_its_label(data_dir: Path) -> None:
         np.testing.assert_allclose(channel[0], np.asarray(enlarged), atol=1)
 
 
-def test_no_digit_twice_while_others_of_its_label_are_left() -> None:
+def test_digits_of_a_label_repeat_only_after_all_were_used() -> None:
     labels = np.array([0, 1] * 10 + [0] * 15)
     chosen = choose_digits(labels, np.repeat(np.arange(2), [10, 20]), "train")
     zeros, ones = chosen[labels == 0], chosen[labels == 1]
@@ -57,17 +57,17 @@ def test_no_digit_twice_while_others_of_its_label_are_left() -> None:
     np.testing.assert_array_equal(zeros[10:20], zeros[:10])
     assert len(set(ones)) == 10
     assert set(ones) <= set(range(10, 30))
-    assert list(ones) != sorted(ones)  # in no order of theirs
+    assert list(ones) != sorted(ones)  # in random order
     other = choose_digits(labels, np.repeat(np.arange(2), [10, 20]), "test")
     assert list(other) != list(chosen)
 
 
-def test_a_label_without_digits_is_refused() -> None:
+def test_label_without_digits_raises_an_error() -> None:
     with pytest.raises(TwofoldError, match=r"no digit 2 among MNIST's test images"):
         choose_digits(np.array([0, 2]), np.array([0, 1]), "test")
 
 
-def test_masked_the_digit_is_black_and_all_else_the_same(data_dir: Path) -> None:
+def test_masked_variant_differs_only_in_a_black_digit_channel(data_dir: Path) -> None:
     shown, masked = (open_source(f"mnist-on-cifar{kind}", data_dir=data_dir) for kind in ("", "-masked"))
     for split, other in ((shown.train, masked.train), (shown.test, masked.test)):
         np.testing.assert_array_equal(split.images[..., :3], other.images[..., :3])
@@ -76,7 +76,7 @@ def test_masked_the_digit_is_black_and_all_else_the_same(data_dir: Path) -> None
         assert other.images[..., 3].max() == 0
 
 
-def test_the_digit_is_augmented_as_the_paper_says(data_dir: Path) -> None:
+def test_augmentation_of_the_digit_follows_the_paper(data_dir: Path) -> None:
     config, _ = pretrain.configure("mnist-on-cifar", "diet", {"data_dir": str(data_dir)})
     augment = config.augment
     assert (augment.crop_scale, augment.flip, augment.grayscale) == ((0.08, 1.0), 0.5, 0.2)

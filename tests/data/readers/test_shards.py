@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _temporary_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
 
 
@@ -38,7 +38,7 @@ def pack(path: Path, members: Mapping[str, bytes], mode: str = "w:") -> Path:
 
 
 def samples(first: int, count: int) -> tuple[dict[str, bytes], list[np.ndarray]]:
-    """As WebDataset writes them: image and label of a sample under one key."""
+    """Samples in the format of WebDataset: the image and the label of a sample have the same key."""
     pixels = [RNG.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(count)]
     members = {}
     for number, image in enumerate(pixels, start=first):
@@ -46,7 +46,7 @@ def samples(first: int, count: int) -> tuple[dict[str, bytes], list[np.ndarray]]
     return members, pixels
 
 
-def test_samples_keep_key_order_label_and_pixels(tmp_path: Path) -> None:
+def test_samples_keep_keys_order_labels_and_pixels(tmp_path: Path) -> None:
     pixels = []
     for number in range(3):
         members, drawn = samples(4 * number, 4)
@@ -63,14 +63,14 @@ def test_samples_keep_key_order_label_and_pixels(tmp_path: Path) -> None:
     assert open_source(tmp_path / "set/train-000001.tar").train.files == ("00004", "00005", "00006", "00007")
 
 
-def test_a_changed_shard_has_another_fingerprint(tmp_path: Path) -> None:
+def test_changed_shard_has_a_different_fingerprint(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.tar", samples(0, 3)[0])
     before = open_source(path).fingerprint
     pack(path, samples(0, 3)[0])
     assert open_source(path).fingerprint != before
 
 
-def test_labels_in_json_and_samples_without_one(tmp_path: Path) -> None:
+def test_labels_are_read_from_json_and_may_be_missing(tmp_path: Path) -> None:
     picture = png(np.zeros((8, 8, 3), np.uint8))
     members = {
         "set/a.seg.png": picture, "set/a.json": json.dumps({"label": "cat", "width": 8}).encode(),
@@ -83,7 +83,7 @@ def test_labels_in_json_and_samples_without_one(tmp_path: Path) -> None:
     assert (source.train.labels.tolist(), source.classes) == ([0, -1, 1], ("cat", "dog"))
 
 
-def test_test_shards_are_told_by_their_names(tmp_path: Path) -> None:
+def test_test_shards_are_recognized_by_their_names(tmp_path: Path) -> None:
     pack(tmp_path / "set/data-train-0.tar", samples(0, 4)[0])
     pack(tmp_path / "set/data-val-0.tar", samples(0, 3)[0])
     source = open_source(tmp_path / "set")
@@ -91,7 +91,7 @@ def test_test_shards_are_told_by_their_names(tmp_path: Path) -> None:
     (tmp_path / "set/data-train-0.tar").rename(tmp_path / "set/data-part-0.tar")
     alone = open_source(tmp_path / "set")
     assert (len(alone.train), alone.test) == (7, None)
-    assert alone.train.files[0] == "data-part-0.tar/00000"  # both count from the same number
+    assert alone.train.files[0] == "data-part-0.tar/00000"  # both number their samples from 0
 
 
 def test_broken_images_are_skipped_with_a_reason(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_links_and_folders_in_an_archive_are_not_followed(tmp_path: Path) -> Non
     assert [path for path in sorted(tmp_path.rglob("*")) if "cache" not in path.parts] == before
 
 
-def test_what_is_wrong_with_shards(tmp_path: Path) -> None:
+def test_invalid_shards_raise_an_error(tmp_path: Path) -> None:
     members, _ = samples(0, 3)
     whole = pack(tmp_path / "whole.tar", members)
     cut = tmp_path / "cut.tar"

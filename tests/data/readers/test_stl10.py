@@ -1,4 +1,4 @@
-"""The set `stl10`, as small files in its layout."""
+"""The dataset `stl10`, as small files in its layout."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _temporary_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
 
 
 def stl10(data_dir: Path) -> dict[str, np.ndarray]:
-    """Images [n, H, W, C], written as the set has them: red, green, blue, and each of them column by column."""
+    """Return images [n, H, W, C]. The files contain all red, green and blue values, each column by column."""
     folder = data_dir / "stl10_binary"
     folder.mkdir(parents=True)
     images = {
@@ -38,7 +38,7 @@ def stl10(data_dir: Path) -> dict[str, np.ndarray]:
     return images
 
 
-def test_stl10_trains_on_all_images_and_knows_the_labels_of_some(tmp_path: Path) -> None:
+def test_stl10_trains_on_all_images_and_has_labels_for_some(tmp_path: Path) -> None:
     images = stl10(tmp_path)
     source = open_source("stl10", data_dir=tmp_path)
     assert source.train.side == 96
@@ -51,7 +51,7 @@ def test_stl10_trains_on_all_images_and_knows_the_labels_of_some(tmp_path: Path)
     assert len(data.train.labelled()) == 4
 
 
-def test_stl10_has_the_stem_and_the_blur_of_the_papers(tmp_path: Path) -> None:
+def test_stl10_defaults_have_the_stem_and_the_blur_of_the_papers(tmp_path: Path) -> None:
     stl10(tmp_path)
     config, _ = pretrain.configure("stl10", "isoloss", {"data_dir": str(tmp_path)})
     assert (config.encoder, config.stem, config.image_size, config.augment.blur) == ("resnet18", "large", 96, 0.5)
@@ -65,7 +65,7 @@ def test_stl10_has_the_stem_and_the_blur_of_the_papers(tmp_path: Path) -> None:
         ("test_y.bin", bytes([0, 1, 2]), "label from 1 to 3"),
     ],
 )
-def test_damaged_files_of_stl10_are_named(tmp_path: Path, file: str, content: bytes, message: str) -> None:
+def test_error_names_the_damaged_stl10_file(tmp_path: Path, file: str, content: bytes, message: str) -> None:
     stl10(tmp_path)
     (tmp_path / "stl10_binary" / file).write_bytes(content)
     with pytest.raises(TwofoldError, match=rf"{file}.*{message}"):
