@@ -1,1 +1,1 @@
-"""FroSSL (Skean et al. 2024): claims, figures drawn from simulation, and tables of runs."""
+"""FroSSL (Skean et al. 2024): claims, a figure drawn from a simulation, and tables of runs."""

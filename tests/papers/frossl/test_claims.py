@@ -1,4 +1,4 @@
-"""FroSSL's claims hold, and would not if the library were wrong; its figure draws."""
+"""FroSSL: every claim holds, a broken library fails at least one, and the figure is drawn."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,12 +20,12 @@ CORRECTED = 14
 
 
 @pytest.mark.parametrize("made", CLAIMS, ids=lambda made: made.number)
-def test_claim(made: Claim) -> None:
+def test_claim_holds(made: Claim) -> None:
     checked = check(made)
     assert checked.verdict != "FAILS", (checked.error, checked.printed_error)
 
 
-def test_claims_are_numbered_once_and_corrections_are_counted() -> None:
+def test_claim_numbers_are_distinct_and_fourteen_claims_correct_the_paper() -> None:
     assert len({made.number for made in CLAIMS}) == len(CLAIMS)
     assert sum(made.wrong_form is not None for made in CLAIMS) == CORRECTED
 
@@ -34,7 +34,7 @@ Function = Callable[..., Any]
 
 
 def scaled(factor: float) -> Callable[[Function], Function]:
-    """A value or a loss and its terms, times a factor."""
+    """Multiply the returned tensor, or the returned loss and its terms, by a factor."""
 
     def of(function: Function) -> Function:
         def broken(*args: Any, **kwargs: Any) -> Any:
@@ -49,7 +49,7 @@ def scaled(factor: float) -> Callable[[Function], Function]:
 
 
 def without(term: str) -> Callable[[Function], Function]:
-    """The total lacks a term. It keeps its gradient: what is missing is the value."""
+    """Subtract the value of a term from the total. The gradient does not change, because terms are detached."""
 
     def of(function: Function) -> Function:
         def broken(*args: Any, **kwargs: Any) -> LossTerms:
@@ -62,7 +62,7 @@ def without(term: str) -> Callable[[Function], Function]:
 
 
 def on_scaled_input(function: Function) -> Function:
-    """As if it had forgotten to normalise, or normalised to something else."""
+    """Pass three times the input, as if the function normalised it wrongly."""
     return lambda z, *args, **kwargs: function(3 * z, *args, **kwargs)
 
 
@@ -75,7 +75,7 @@ def uncentred_moments(function: Function) -> Function:
 
 
 def gradient_without_value(function: Function) -> Function:
-    """The value is right, the gradient is half of it: what a wrong backward pass would look like."""
+    """Return the right value with half the gradient, as a wrong backward pass would."""
 
     def broken(*args: Any, **kwargs: Any) -> LossTerms:
         made = function(*args, **kwargs)
@@ -104,12 +104,12 @@ MUTANTS: list[tuple[Any, str, Callable[[Function], Function]]] = [
     (linalg, "normalized", scaled(2)),
     (linalg, "sinkhorn", lambda _: lambda scores, _: torch.softmax(scores, dim=-1)),
 ]
-# Cheap ones first, and no long simulation where an identity already tells.
+# Without the slow simulations: the other claims detect every mutant.
 QUICK = [made for made in CLAIMS if not made.number.startswith(("Proposition D", "eq 17", "section 5.1", "E.1"))]
 
 
 @pytest.mark.parametrize("module, name, mutate", MUTANTS)
-def test_a_broken_library_is_noticed(
+def test_a_broken_library_fails_a_claim(
     module: Any, name: str, mutate: Callable[[Function], Function], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, name, mutate(getattr(module, name)))
@@ -117,7 +117,7 @@ def test_a_broken_library_is_noticed(
 
 
 def test_figure_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frossl_figures, "STEPS", 150)  # the whole takes seconds
+    monkeypatch.setattr(frossl_figures, "STEPS", 150)  # all steps would take seconds
     (made,) = figures("frossl")
     drawing = made.draw()
     assert isinstance(drawing, Figure)

@@ -1,5 +1,5 @@
-"""FroSSL: Frobenius norm minimization for self-supervised learning (Skean, Dhakal, Jacobs, Sanchez Giraldo)."""
+"""FroSSL (Skean et al. 2024): the loss, what it contrasts, and the gradients and dynamics of its linear variant."""
 
-from twofold_papers.frossl.claims import objective, contrast, gradients, dynamics  # isort: skip  # the order of the paper
+from twofold_papers.frossl.claims import objective, contrast, gradients, dynamics  # isort: skip  # in the paper's order
 
 __all__ = ["contrast", "dynamics", "gradients", "objective"]

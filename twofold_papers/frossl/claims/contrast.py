@@ -1,4 +1,4 @@
-"""FroSSL contrasts dimensions, samples, or both at once: propositions 3.1 to 3.3, and what their minima are."""
+"""Propositions 3.1 to 3.3, E.1 and E.2: when FroSSL is dimension-contrastive, sample-contrastive, or both."""
 
 from functools import partial
 
@@ -22,14 +22,26 @@ def between_samples(z: Tensor) -> Tensor:
     return between_dimensions(z.T)
 
 
-@claim("frossl", "definition 3.1", "L_nc(Z) = ‖ZᵀZ − diag(ZᵀZ)‖² is Σ_{i≠j} (ZᵀZ)_ij²", tolerance=1e-12)
+@claim(
+    "frossl",
+    "definition 3.1",
+    "A method is dimension-contrastive if it minimises L_nc(Z) = ‖ZᵀZ − diag(ZᵀZ)‖²_F, which is Σ_{i≠j} (ZᵀZ)_ij². "
+    "Checked: the library's off_diagonal_norm_squared of Z, and this norm, for four random Z",
+    tolerance=1e-12,
+)
 def dimension_contrastive_criterion() -> Sides:
     given = [views(*shape)[0] for shape in SHAPES]
     left = stacked([linalg.off_diagonal_norm_squared(z) for z in given])
     return Sides(left, stacked([between_dimensions(z) for z in given]))
 
 
-@claim("frossl", "definition 3.2", "L_c(Z) = ‖ZZᵀ − diag(ZZᵀ)‖² is L_nc(Zᵀ)", tolerance=1e-12)
+@claim(
+    "frossl",
+    "definition 3.2",
+    "A method is sample-contrastive if it minimises L_c(Z) = ‖ZZᵀ − diag(ZZᵀ)‖²_F, which is L_nc(Zᵀ). Checked: the "
+    "library's off_diagonal_norm_squared of Zᵀ, and ‖ZZᵀ‖²_F − Σ_i ‖z_i‖⁴, for four random Z",
+    tolerance=1e-12,
+)
 def sample_contrastive_criterion() -> Sides:
     given = [views(*shape)[0] for shape in SHAPES]
     left = stacked([linalg.off_diagonal_norm_squared(z.T) for z in given])
@@ -37,7 +49,13 @@ def sample_contrastive_criterion() -> Sides:
     return Sides(left, stacked(products))
 
 
-@claim("frossl", "Proposition 3.1", "columns of unit norm: L = Σ_v log(L_nc(Z_v) + D) + L_MSE", tolerance=1e-12)
+@claim(
+    "frossl",
+    "Proposition 3.1",
+    "If all dimensions have equal variance, FroSSL is dimension-contrastive: for columns of norm 1, L = Σ_v "
+    "log(L_nc(Z_v) + D) + L_MSE. Checked: the library's frossl, and this formula",
+    tolerance=1e-12,
+)
 def contrasts_dimensions() -> Sides:
     left, right = [], []
     for samples, dims in SHAPES:
@@ -49,7 +67,13 @@ def contrasts_dimensions() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@claim("frossl", "Proposition 3.1 (any ρ)", "columns of squared norm ρ: ‖ZᵀZ‖² = L_nc + Dρ²", tolerance=1e-12)
+@claim(
+    "frossl",
+    "Proposition 3.1 (any ρ)",
+    "If every column of Z has the squared norm ρ, ‖ZᵀZ‖²_F = L_nc(Z) + Dρ². Checked: the library's gram_norm_squared, "
+    "and this formula, for ρ = 0.5, 1, 2 and 3",
+    tolerance=1e-12,
+)
 def contrasts_dimensions_of_any_variance() -> Sides:
     left, right = [], []
     for (samples, dims), rho in zip(SHAPES, (0.5, 1.0, 2.0, 3.0), strict=True):
@@ -63,11 +87,14 @@ def total(z: Tensor, logarithm: bool = True) -> Tensor:
     return objectives.frossl(z, logarithm=logarithm).total
 
 
-# A minimum is flat, so the solver knows its place to the square root of rounding; values there are much closer.
+# The loss is flat at a minimum: the solver finds Z only up to the square root of the rounding error. L_nc is much more
+# accurate, because it is quadratic in the error of Z.
 @claim(
     "frossl",
     "E.1 (minima)",
-    "minima of L, with and without logs, have L_MSE = 0 and the least L_nc: 0, or D²/(N−1) − D where D ≥ N",
+    "Embeddings that minimise L, with or without logarithms, have Z₁ = Z₂ and also minimise L_nc for both views. The "
+    "minimum of L_nc is 0 for D < N and D²/(N−1) − D for D ≥ N. Checked: L_nc of both views and ‖Z₁ − Z₂‖²_F at "
+    "minima that L-BFGS finds, for columns of norm 1",
     tolerance=1e-9,
 )
 def minima_contrast_dimensions() -> Sides:
@@ -82,9 +109,15 @@ def minima_contrast_dimensions() -> Sides:
     return Sides(stacked(left), torch.tensor(right, dtype=torch.float64))
 
 
-@claim("frossl", "section 5.2 (ρ)", "at the minimum every eigenvalue of Z₁ᵀZ₁ is the variance ρ = 1", tolerance=1e-7)
+@claim(
+    "frossl",
+    "section 5.2 (ρ)",
+    "If the dimensions are normalised to variance ρ, L_Fro makes the eigenvalues of Z₁ᵀZ₁ approach ρ. Checked: the "
+    "eigenvalues at minima of L that L-BFGS finds are all ρ, for columns of norm 1 (ρ = 1) and D < N",
+    tolerance=1e-7,
+)
 def eigenvalues_approach_the_variance() -> Sides:
-    """Known less well than L_nc, which is a square: eigenvalues move by the first power of Z's error."""
+    """The tolerance is larger than for L_nc: eigenvalues are linear in the error of Z, L_nc is quadratic."""
     spectra = []
     for samples, dims in [(12, 4), (20, 6)]:
         z = descended(total, views(samples, dims))
@@ -92,7 +125,13 @@ def eigenvalues_approach_the_variance() -> Sides:
     return Sides(torch.cat(spectra), 1.0)
 
 
-@claim("frossl", "Proposition 3.2", "rows of squared norm κ: ‖ZᵀZ‖² = L_c + Nκ²", tolerance=1e-12)
+@claim(
+    "frossl",
+    "Proposition 3.2",
+    "If all embeddings have equal norm, FroSSL is sample-contrastive: for rows of squared norm κ, ‖ZᵀZ‖²_F = L_c(Z) + "
+    "Nκ². Checked: the library's gram_norm_squared, and this formula, for κ = 0.5, 1, 2 and 3",
+    tolerance=1e-12,
+)
 def contrasts_samples() -> Sides:
     left, right = [], []
     for (samples, dims), kappa in zip(SHAPES, (0.5, 1.0, 2.0, 3.0), strict=True):
@@ -105,7 +144,8 @@ def contrasts_samples() -> Sides:
 @claim(
     "frossl",
     "E.2 (minima)",
-    "over unit rows the minimum of ‖ZᵀZ‖² has the least L_c there is: N²/D − N (Welch), 0 where D ≥ N",
+    "For embeddings of norm 1, the Z that minimises ‖ZᵀZ‖²_F also minimises L_c. The minimum of L_c is N²/D − N for D "
+    "< N (the Welch bound) and 0 for D ≥ N. Checked: L_c at minima of ‖ZᵀZ‖²_F that L-BFGS finds",
     tolerance=1e-9,
 )
 def minima_contrast_samples() -> Sides:
@@ -119,14 +159,16 @@ def minima_contrast_samples() -> Sides:
 
 
 def equal_sums(samples: int, dims: int) -> Tensor:
-    """A positive matrix whose rows all have sum 1, and whose columns all have sum N/D."""
+    """A positive matrix whose rows all sum to 1 and whose columns all sum to N/D."""
     return linalg.sinkhorn(torch.randn(samples, dims, dtype=torch.float64), 300)
 
 
 @claim(
     "frossl",
     "Proposition 3.3",
-    "Z⊙Z with equal row sums κ and equal column sums ρ: ‖ZᵀZ‖² = L_nc + Dρ² = L_c + Nκ²",
+    "FroSSL is both dimension-contrastive and sample-contrastive if all row sums of Z⊙Z are κ and all column sums are "
+    "ρ: then ‖ZᵀZ‖²_F = L_nc(Z) + Dρ² = L_c(Z) + Nκ². Checked: the library's gram_norm_squared, and both formulas, "
+    "for κ = 1 and ρ = N/D",
     tolerance=1e-10,
 )
 def contrasts_both() -> Sides:
@@ -140,7 +182,10 @@ def contrasts_both() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@contrasts_both.printed("the same for Z doubly stochastic itself (rows of mean ‖z‖² = κ, columns of mean ‖z‖² = ρ)")
+@contrasts_both.printed(
+    "‖ZᵀZ‖²_F = L_nc(Z) + Dρ² = L_c(Z) + Nκ² if Z itself is doubly stochastic. Checked: both equations, where κ is "
+    "the mean squared norm of the rows and ρ that of the columns"
+)
 def _() -> Sides:
     left, right = [], []
     for samples, dims in SHAPES:

@@ -1,4 +1,4 @@
-"""In the order in which they are listed."""
+"""The tables, in the order of `twofold reproduce --list`."""
 
 from twofold_papers.frossl.tables import appendix_c, online, spectrum
 
