@@ -112,7 +112,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         aside.write_bytes(content)
 
 
-def hold(file: IO[Any]) -> bool:
+def try_lock(file: IO[Any]) -> bool:
     """Lock a file until it is closed or the process ends. Return False if another process holds the lock."""
     try:
         if fcntl is not None:

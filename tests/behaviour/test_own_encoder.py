@@ -62,5 +62,5 @@ def test_a_run_resumed_with_the_module_as_it_is_now_ends_as_if_it_had_not_stoppe
 
 def test_another_module_is_refused(straight: tuple[twofold.Run, Own]) -> None:
     other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 20))
-    with pytest.raises(twofold.TwofoldError, match="trained another Sequential than this"):
+    with pytest.raises(twofold.TwofoldError, match="trained another Sequential than the one given"):
         twofold.probe(straight[0], DATA, encoder=other)

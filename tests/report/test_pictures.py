@@ -215,6 +215,6 @@ def test_a_read_only_folder_is_refused_before_pictures_are_created(
     (copied / "pictures.json").unlink()
     monkeypatch.setattr("os.access", lambda *_, **__: False)
     monkeypatch.setattr("twofold.report.pictures.record_run", lambda *_: pytest.fail("the work was done"))
-    with pytest.raises(TwofoldError, match="cannot be written, and its report goes there") as error:
+    with pytest.raises(TwofoldError, match="is not writable, and the report is written to it") as error:
         write_anew(RunFolder.open(copied), QUIET)
     assert str(copied) in str(error.value)

@@ -1,4 +1,4 @@
-"""The run folder: never overwritten, cut lines not read, wound back to a checkpoint, a full disk said so."""
+"""The run folder: existing files are never overwritten, records can be rewound, and errors say what to do."""
 
 import errno
 import os
@@ -10,11 +10,11 @@ import pytest
 
 from twofold.errors import Interrupted, Stopped, TwofoldError
 from twofold.runs import checkpoint
-from twofold.runs.folder import Numbered, ReadOnlyRunFolder, RunFolder
+from twofold.runs.folder import NumberedPath, ReadOnlyRunFolder, RunFolder
 from twofold.runs.run import Run
 
 
-def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
+def test_existing_files_are_never_overwritten(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
     with pytest.raises(TwofoldError, match="twofold resume"):
         RunFolder.create(folder.path, "{}")
@@ -25,7 +25,7 @@ def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "empty", "{}")
 
 
-def test_a_line_that_was_cut_is_not_read(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
     folder.append("metrics.jsonl", {"step": 1})
     with (folder.path / "metrics.jsonl").open("a") as file:
@@ -34,25 +34,27 @@ def test_a_line_that_was_cut_is_not_read(tmp_path: Path) -> None:
     assert folder.read("spectrum.jsonl") == []
 
 
-def test_rewinding_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+def test_rewinding_removes_the_records_after_the_checkpoint(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
     folder.append("metrics.jsonl", {"step": 1})
-    offsets = folder.offsets()
+    sizes = folder.record_sizes()
     before = (folder.path / "metrics.jsonl").read_bytes()
     folder.append("metrics.jsonl", {"step": 2})
     folder.append("spectrum.jsonl", {"step": 2})
-    folder.rewind(offsets)
+    folder.rewind(sizes)
     assert (folder.path / "metrics.jsonl").read_bytes() == before
     assert (folder.path / "spectrum.jsonl").read_bytes() == b""
     folder.rewind({})
     assert (folder.path / "metrics.jsonl").read_bytes() == b""
     for step in (1, 2):
         checkpoint.save(folder.path, step, {}, keep=2)
-    folder.rewind(offsets, 1)
+    folder.rewind(sizes, 1)
     assert checkpoint.load_latest(folder.path) == (1, {})
 
 
-def test_a_full_disk_is_one_line_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_in_one_line_with_the_command_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
 
     def full(*_: object, **__: object) -> None:
@@ -65,7 +67,7 @@ def test_a_full_disk_is_one_line_with_the_way_out(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", ["pictures.json", "report.html"])
-def test_a_report_that_cannot_be_written_is_no_reason_to_resume(
+def test_if_the_report_cannot_be_written_the_error_names_the_report_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
@@ -75,68 +77,68 @@ def test_a_report_that_cannot_be_written_is_no_reason_to_resume(
 
     monkeypatch.setattr(Path, "write_bytes", read_only)
     with pytest.raises(
-        TwofoldError, match=r"Read-only file system\): make .*run writable, then `twofold report"
+        TwofoldError, match=r"Read-only file system\): make .*run writable, then run `twofold report"
     ) as error:
         folder.write(name, "{}")
     assert "resume" not in str(error.value)
-    with pytest.raises(TwofoldError, match=r"make .*run writable, then `twofold resume"):
+    with pytest.raises(TwofoldError, match=r"make .*run writable, then run `twofold resume"):
         folder.write("results.json", "{}")
 
 
-def test_names_of_runs_count_up(tmp_path: Path) -> None:
-    assert Numbered(tmp_path / "new", "frossl-digits").take().name == "frossl-digits-1"
-    assert Numbered(tmp_path / "new", "frossl-digits").take().name == "frossl-digits-2"
-    assert Numbered(tmp_path, "frossl-my photos (2023)").take().name == "frossl-my-photos-2023--1"
+def test_new_runs_get_the_next_free_number(tmp_path: Path) -> None:
+    assert NumberedPath(tmp_path / "new", "frossl-digits").create().name == "frossl-digits-1"
+    assert NumberedPath(tmp_path / "new", "frossl-digits").create().name == "frossl-digits-2"
+    assert NumberedPath(tmp_path, "frossl-my photos (2023)").create().name == "frossl-my-photos-2023--1"
     (tmp_path / "dangling-1").symlink_to(tmp_path / "nowhere")
-    assert Numbered(tmp_path, "dangling").take().name == "dangling-2"
+    assert NumberedPath(tmp_path, "dangling").create().name == "dangling-2"
     (tmp_path / "file").touch()
-    with pytest.raises(TwofoldError, match=r"the run folder .*file/run-1 cannot be written"):
-        RunFolder.create(Numbered(tmp_path / "file", "run"), "{}")
+    with pytest.raises(TwofoldError, match=r"the run folder .*file/run-1 could not be written"):
+        RunFolder.create(NumberedPath(tmp_path / "file", "run"), "{}")
 
 
-def test_those_who_begin_at_the_same_time_get_folders_of_their_own(tmp_path: Path) -> None:
-    together = threading.Barrier(8)
+def test_runs_that_start_at_the_same_time_get_different_folders(tmp_path: Path) -> None:
+    all_started = threading.Barrier(8)
 
     def created(_: int) -> Path:
-        together.wait()
-        return RunFolder.create(Numbered(tmp_path, "run"), "{}").path
+        all_started.wait()
+        return RunFolder.create(NumberedPath(tmp_path, "run"), "{}").path
 
     with ThreadPoolExecutor(8) as threads:
         assert {path.name for path in threads.map(created, range(8))} == {f"run-{number}" for number in range(1, 9)}
 
 
-def test_of_two_who_find_a_folder_empty_one_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = RunFolder.refuse_existing
+def test_only_one_of_two_processes_gets_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = RunFolder.refuse_existing
 
-    def look_and_lose(path: Path) -> None:
-        look(path)
+    def check_then_be_overtaken(path: Path) -> None:
+        check(path)
         monkeypatch.undo()
         RunFolder.create(path, "first")
 
-    monkeypatch.setattr(RunFolder, "refuse_existing", staticmethod(look_and_lose))
+    monkeypatch.setattr(RunFolder, "refuse_existing", staticmethod(check_then_be_overtaken))
     with pytest.raises(TwofoldError, match=r"exists already; `twofold resume"):
         RunFolder.create(tmp_path / "run", "second")
     assert RunFolder(tmp_path / "run").config_text() == "first"
 
 
 @pytest.mark.parametrize("name, message", [("nowhere", "no run folder"), (".", "no config.json")])
-def test_what_is_no_run_is_refused(tmp_path: Path, name: str, message: str) -> None:
+def test_opening_a_folder_that_is_not_a_run_raises_an_error(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(TwofoldError, match=message):
         RunFolder.open(tmp_path / name)
 
 
-def test_runs_of_a_numbered_name_are_found_the_last_begun_first(tmp_path: Path) -> None:
-    place = Numbered(tmp_path, "frossl-my photos")
-    assert place.taken() == []
-    begun = {"frossl-my-photos-2": 1, "frossl-my-photos-1": 3, "frossl-my-photos-10": 2, "frossl-my-photos-x": 4}
-    for name, seconds in begun.items():  # the first number is free again where its folder was deleted
+def test_existing_runs_are_listed_by_start_the_most_recent_first(tmp_path: Path) -> None:
+    place = NumberedPath(tmp_path, "frossl-my photos")
+    assert place.existing_runs() == []
+    started = {"frossl-my-photos-2": 1, "frossl-my-photos-1": 3, "frossl-my-photos-10": 2, "frossl-my-photos-x": 4}
+    for name, seconds in started.items():  # the number 1 was free again because its folder had been deleted
         folder = RunFolder.create(tmp_path / name, "{}")
         os.utime(folder.path / "config.json", (seconds, seconds))
-    place.take()  # no run yet
-    assert [path.name[-2:] for path in place.taken()] == ["-1", "10", "-2"]
+    place.create()  # a folder without config.json is not a run
+    assert [path.name[-2:] for path in place.existing_runs()] == ["-1", "10", "-2"]
 
 
-def test_damaged_records_are_named(tmp_path: Path) -> None:
+def test_errors_name_the_damaged_file(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
     (folder.path / "metrics.jsonl").write_text('{"step": 1}\n{"a\n')
     with pytest.raises(TwofoldError, match=r"metrics\.jsonl is damaged: it has a line that is not JSON"):
@@ -146,16 +148,16 @@ def test_damaged_records_are_named(tmp_path: Path) -> None:
         _ = Run(folder.path).results
 
 
-def test_a_stop_at_once_says_which_run_it_was(tmp_path: Path) -> None:
+def test_a_keyboard_interrupt_names_the_run(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
-    with pytest.raises(Stopped) as caught, folder.held():
+    with pytest.raises(Stopped) as caught, folder.locked():
         raise KeyboardInterrupt
     assert caught.value.path == folder.path
-    with pytest.raises(Interrupted), folder.held():
+    with pytest.raises(Interrupted), folder.locked():
         raise Interrupted(folder.path, 2)
 
 
-def test_a_start_that_failed_leaves_the_folder_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_can_be_used_again_after_a_failed_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -166,7 +168,7 @@ def test_a_start_that_failed_leaves_the_folder_for_the_next(tmp_path: Path, monk
     assert RunFolder.create(tmp_path / "run", "{}").config_text() == "{}"
 
 
-def test_a_bystander_writes_nothing(tmp_path: Path) -> None:
+def test_a_read_only_run_folder_writes_nothing(tmp_path: Path) -> None:
     first = RunFolder.create(tmp_path / "run", "{}")
     first.append("metrics.jsonl", {"step": 1})
     before = {path: path.read_bytes() for path in first.path.iterdir()}
@@ -175,12 +177,12 @@ def test_a_bystander_writes_nothing(tmp_path: Path) -> None:
     other.log("line")
     other.write("results.json", "{}")
     other.rewind({})
-    assert other.offsets() == {}
+    assert other.record_sizes() == {}
     assert {path: path.read_bytes() for path in first.path.iterdir()} == before
     assert other.read("metrics.jsonl") == [{"step": 1}]
 
 
-def test_a_name_that_is_no_text_can_be_logged(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_valid_text_can_be_logged(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
     folder.log(os.fsdecode(b"na\xffme"))
     assert (folder.path / "log.txt").read_text() == "na\\udcffme\n"

@@ -1,4 +1,4 @@
-"""What is held out, and which images are those that a run was trained on."""
+"""Which images are held out, and how a run recognises the images that it was trained on."""
 
 import dataclasses
 from pathlib import Path
@@ -28,14 +28,15 @@ def folder(path: Path, count: int, seed: int = 0) -> Path:
     return path
 
 
-def test_the_share_of_groups_is_right_within_half_of_the_largest() -> None:
+def test_the_held_out_share_is_right_to_within_half_of_the_largest_group() -> None:
     groups = torch.arange(2).repeat_interleave(10)
     held = hold_out_groups(torch.arange(20), torch.zeros(20, dtype=torch.int64), groups, 0.3)
     assert held.sum() == 10
 
 
-def remember(run: Path, source: Source, test_fraction: float) -> None:
-    provenance.remember(
+def record(run: Path, source: Source, test_fraction: float) -> None:
+    """Record the training images as `pretrain` does."""
+    provenance.record_trained_images(
         run, source, test_fraction, load_data(source, image_size=8, channels=3, test_fraction=test_fraction)
     )
 
@@ -52,16 +53,16 @@ def test_new_images_without_a_label_are_not_held_out(tmp_path: Path, monkeypatch
     assert 5 in data.train.index.tolist()
 
 
-def test_a_folder_of_which_one_image_is_left_is_other_data(tmp_path: Path) -> None:
+def test_a_folder_with_only_one_of_the_images_counts_as_other_images(tmp_path: Path) -> None:
     here = folder(tmp_path / "photos", 6)
-    remember(tmp_path, open_source(here), 0.0)
+    record(tmp_path, open_source(here), 0.0)
     for number in range(5):
         (here / f"{number}.png").rename(here / f"new-{number}.png")
     source = open_source(here)
-    assert provenance.as_trained(tmp_path, SimpleNamespace(data=source.location), source, pytest.fail) is source
+    assert provenance.with_run_split(tmp_path, SimpleNamespace(data=source.location), source, pytest.fail) is source
 
 
-def test_other_groups_are_other_data(tmp_path: Path) -> None:
+def test_other_groups_change_the_fingerprint(tmp_path: Path) -> None:
     here = folder(tmp_path / "desk", 4)
     found = set()
     for groups in ("aabb", "abab"):
@@ -70,75 +71,75 @@ def test_other_groups_are_other_data(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
-def test_a_folder_that_was_moved_is_split_as_it_was(tmp_path: Path) -> None:
-    """Though files were added, one has gone and all have other times; but few names in common are no sign."""
+def test_a_folder_that_moved_is_split_as_in_the_run(tmp_path: Path) -> None:
+    """Files were added, one is missing, and all have other times. A folder with few of the names is not the run's."""
     here = folder(tmp_path / "photos", 10)
     source = dataclasses.replace(open_source(here), held_out=np.arange(10) >= 7)
-    remember(tmp_path, source, 0.3)
-    config, said = SimpleNamespace(data=str(here)), []
+    record(tmp_path, source, 0.3)
+    config, messages = SimpleNamespace(data=str(here)), []
     there = folder(tmp_path / "elsewhere", 12)
     (there / "0.png").unlink()
-    moved = provenance.as_trained(tmp_path, config, open_source(there), said.append)
+    moved = provenance.with_run_split(tmp_path, config, open_source(there), messages.append)
     names = moved.train.names(np.arange(11))
     assert {name for name, out in zip(names, moved.held_out, strict=True) if out} == {f"{n}.png" for n in range(7, 12)}
-    assert "counts as held out" in said[0]
+    assert "count as held out" in messages[0]
     others = open_source(folder(tmp_path / "others", 3))
-    assert provenance.as_trained(tmp_path, config, others, pytest.fail) is others
+    assert provenance.with_run_split(tmp_path, config, others, pytest.fail) is others
 
 
-def test_a_moved_folder_keeps_the_classes_that_were_chosen_of_it(tmp_path: Path) -> None:
+def test_a_folder_that_moved_keeps_the_class_list(tmp_path: Path) -> None:
     for top in ("photos", "moved"):
         (tmp_path / top).mkdir()
         for name in ("cats", "dogs", "owls"):
             folder(tmp_path / top / name, 4)
     (tmp_path / "classes.txt").write_text("cats\nowls\n")
     first = open_source(tmp_path / "photos", class_list=tmp_path / "classes.txt")
-    remember(tmp_path, first, 0.25)
+    record(tmp_path, first, 0.25)
     config = Config(data=first.location, class_list=str(tmp_path / "classes.txt"))
-    again = provenance.own_source(tmp_path, config, lambda _: None, tmp_path / "moved")
+    again = provenance.open_run_source(tmp_path, config, lambda _: None, tmp_path / "moved")
     assert again.classes == ("cats", "owls")
     assert len(again) == 8
     assert int(again.held_out.sum()) == 2
-    birds = folder(tmp_path / "birds", 4)  # without these classes they are other images, as they are
-    assert len(provenance.own_source(tmp_path, config, pytest.fail, birds)) == 4
+    birds = folder(tmp_path / "birds", 4)  # without these classes, all images are used
+    assert len(provenance.open_run_source(tmp_path, config, pytest.fail, birds)) == 4
 
 
-def test_images_are_known_again_by_their_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever they are called, and however they come: as files that were renamed, as some of them, as arrays."""
+def test_training_images_are_recognised_by_their_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the files were renamed, if they come as arrays, or together with other images."""
     here = folder(tmp_path / "photos", 6)
     source = open_source(here)
-    remember(tmp_path, source, 0.0)
+    record(tmp_path, source, 0.0)
 
-    def trained_on(source: Source) -> int:
+    def count_trained_on(source: Source) -> int:
         images = load_data(source, image_size=8, channels=3, test_fraction=0.0).train
-        return provenance.trained_on(tmp_path, images)
+        return provenance.count_trained_on(tmp_path, images)
 
-    assert trained_on(source) == 6
+    assert count_trained_on(source) == 6
     pixels = np.stack([np.asarray(Image.open(here / f"{number}.png")) for number in range(6)])
-    assert trained_on(open_source(pixels)) == 6
+    assert count_trained_on(open_source(pixels)) == 6
     (here / "0.png").rename(here / "new.png")
-    assert trained_on(open_source(here)) == 6
+    assert count_trained_on(open_source(here)) == 6
     others = np.random.default_rng(5).integers(0, 256, (3, *pixels.shape[1:]), dtype=np.uint8)
-    assert trained_on(open_source(np.concatenate([pixels[:2], others]))) == 2
-    monkeypatch.setattr(provenance, "MOST_BYTES", 0)
-    assert trained_on(open_source(pixels)) == 0  # too many to look at
+    assert count_trained_on(open_source(np.concatenate([pixels[:2], others]))) == 2
+    monkeypatch.setattr(provenance, "MAX_HASHED_BYTES", 0)
+    assert count_trained_on(open_source(pixels)) == 0  # too many to hash
 
 
-def test_a_run_killed_before_it_kept_its_images_keeps_them_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_resumed_run_records_its_images_if_it_was_killed_before_it_did(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = rng.integers(0, 256, (40, 8, 8), dtype=np.uint8), np.arange(40) % 2
     keys = {"epochs": 1, "batch_size": 20, "projector": "16,8", "map_points": 0}
     run = twofold.pretrain(data, out=tmp_path / "run", **keys)
-    kept = dict(np.load(run.path / "images.npz"))
+    recorded = dict(np.load(run.path / "images.npz"))
     for name in ("images.npz", "results.json", "encoder.safetensors"):
         (run.path / name).unlink()
     twofold.resume(run, data=data)
     again = dict(np.load(run.path / "images.npz"))
-    assert again.keys() == kept.keys()
-    assert all(np.array_equal(again[name], kept[name]) for name in kept)
+    assert again.keys() == recorded.keys()
+    assert all(np.array_equal(again[name], recorded[name]) for name in recorded)
 
 
-def test_a_run_says_which_images_are_there_twice(tmp_path: Path) -> None:
+def test_a_run_reports_exact_copies(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     train, test = (rng.integers(0, 256, (count, 8, 8), dtype=np.uint8) for count in (40, 20))
     labels = {"train": np.arange(40) % 2, "test": np.arange(20) % 2}
@@ -157,11 +158,11 @@ def test_a_run_says_which_images_are_there_twice(tmp_path: Path) -> None:
     assert results["test_images_trained_on"] == 1
     assert "; 1 of these is a copy of a training image." in (tmp_path / "some" / "report.html").read_text()
     assert "of these" not in (tmp_path / "none" / "report.html").read_text()
-    assert "3 of 40 training images repeat another, pixel by pixel" in line
-    assert "1 of 20 held-out images are trained on too" in line
+    assert "3 of 40 training images are exact copies of another one" in line
+    assert "1 of 20 held-out images are copies of training images" in line
 
 
-def test_probes_say_how_many_of_their_test_images_were_trained_on(tmp_path: Path) -> None:
+def test_probes_report_how_many_test_images_were_used_for_training(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 2
     run = twofold.pretrain(
@@ -173,9 +174,7 @@ def test_probes_say_how_many_of_their_test_images_were_trained_on(tmp_path: Path
     assert fresh["test_images_trained_on"] == 0
 
 
-def test_a_run_whose_images_moved_is_gone_on_with_and_measured_where_they_are(
-    tmp_path: Path,
-) -> None:
+def test_a_run_can_be_resumed_and_evaluated_after_its_images_moved(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / "photos").mkdir(exist_ok=True)
         folder(tmp_path / "photos" / name, 12, seed=ord(name))

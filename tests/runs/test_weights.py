@@ -1,4 +1,4 @@
-"""Files of weights: equal tensors and metadata give equal bytes, which other programs can read."""
+"""Weight files: equal tensors and metadata give equal bytes, and other programs can read them."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from safetensors.torch import load_file
 from twofold.runs.weights import save_tensors
 
 
-def test_equal_weights_are_written_as_equal_bytes(tmp_path: Path) -> None:
+def test_equal_weights_give_equal_files(tmp_path: Path) -> None:
     tensors = {"b": torch.arange(6.0).view(2, 3), "a": torch.ones(3, dtype=torch.int64), "half": torch.ones(1).half()}
     metadata = {"twofold": '{"größe": 3}', "zebra": "1", "apple": "2"}
     written = set()
-    for number in range(20):  # safetensors orders metadata at random: 20 equal orders by chance do not happen
+    for number in range(20):  # safetensors writes metadata in random order; 20 equal orders by chance are improbable
         path = tmp_path / f"{number}.safetensors"
         save_tensors(path, tensors, metadata)
         written.add(path.read_bytes())

@@ -101,7 +101,7 @@ def test_images_of_a_program_are_split_as_the_run_split_them(tmp_path: Path) -> 
 def test_a_damaged_memory_of_the_images_is_refused(desk: Path, tmp_path: Path) -> None:
     shutil.copytree(desk / "run", tmp_path / "run")
     (tmp_path / "run" / "images.npz").write_bytes((desk / "run" / "images.npz").read_bytes()[:100])
-    with pytest.raises(TwofoldError, match=r"images.npz, which says what the run was trained on, cannot be read"):
+    with pytest.raises(TwofoldError, match=r"images.npz, the record of the training images, cannot be read"):
         twofold.embed(tmp_path / "run", desk / "photos", tmp_path / "out.npz")
 
 
@@ -110,7 +110,7 @@ def test_an_array_file_that_has_changed_is_not_split_anew(tmp_path: Path) -> Non
     np.savez(tmp_path / "a.npz", images=images, labels=np.arange(40) % 2)
     twofold.pretrain(tmp_path / "a.npz", out=tmp_path / "run", **small("frossl", epochs=1, batch_size=8))
     np.savez(tmp_path / "a.npz", images=images[1:], labels=np.arange(39) % 2)
-    with pytest.raises(TwofoldError, match=r"has changed since .* which of its images were held out is not known"):
+    with pytest.raises(TwofoldError, match=r"has changed since .* its held-out images are no longer known"):
         twofold.probe(tmp_path / "run")
 
 

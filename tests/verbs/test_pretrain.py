@@ -167,7 +167,7 @@ def test_any_module_is_an_encoder(tmp_path: Path) -> None:
     assert "This run was started from Python" in (run.path / "report.html").read_text(encoding="utf-8")
     with pytest.raises(twofold.TwofoldError, match="your own Own"):
         twofold.load_encoder(run)
-    for other, message in ((Own, r"pass an instance, Own\("), ("Own", "give the module"), (3, "is a int")):
+    for other, message in ((Own, r"pass an instance, Own\("), ("Own", "pass the module"), (3, "is a int")):
         with pytest.raises(twofold.TwofoldError, match=message):
             twofold.load_encoder(run, encoder=other)
     loaded = twofold.load_encoder(run, encoder=Own())
@@ -329,7 +329,7 @@ def test_a_run_that_another_process_trains_is_left_alone(tmp_path: Path) -> None
     (run.path / "results.json").unlink()
     written = (run.path / "metrics.jsonl").read_bytes() + b"{}\n"
     (run.path / "metrics.jsonl").write_bytes(written)
-    with RunFolder.open(run.path).held(), pytest.raises(twofold.TwofoldError, match="in use by another process"):
+    with RunFolder.open(run.path).locked(), pytest.raises(twofold.TwofoldError, match="in use by another process"):
         twofold.resume(run)
     assert (run.path / "metrics.jsonl").read_bytes() == written
     assert twofold.resume(run).results is not None

@@ -128,7 +128,7 @@ def pretrain(
         check_settings(data, method, parse_overrides(overrides), minutes)
     # Imported late because they need torch: errors in the settings are reported sooner.
     from twofold.runs.folder import RunFolder
-    from twofold.runs.initial_weights import refuse_unfit
+    from twofold.runs.initial_weights import refuse_unfit_weights
     from twofold.verbs import pretrain
 
     with handle_interrupts(), processes(quiet) as display:
@@ -136,7 +136,7 @@ def pretrain(
         if dry_run:
             if out is not None:
                 RunFolder.refuse_existing(out)
-            refuse_unfit(config)
+            refuse_unfit_weights(config)
             explain(config, source)
             return
         conclude(pretrain.start(config, source, out=out, display=display), display)

@@ -18,14 +18,14 @@ from twofold.errors import TwofoldError, how_to_install
 from twofold.models import build_encoder
 from twofold.models.encoders import TIMM
 from twofold.runs.preprocess import Preprocess, preprocess_of
-from twofold.runs.weights import HEADER
+from twofold.runs.weights import METADATA_KEY
 
 
 def is_written_by_twofold(path: Path) -> bool:
     """Return whether a .safetensors file describes its encoder and preprocessing, as those of Twofold do."""
     try:
         with safe_open(path, framework="pt") as file:
-            return HEADER in (file.metadata() or {})
+            return METADATA_KEY in (file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise TwofoldError(f"{path} cannot be read as a .safetensors file: {error}") from None
 

@@ -18,7 +18,7 @@ from twofold.report.accuracies import per_cent, seed_spread
 from twofold.report.charts import Chart, Record, accuracy_axis, axis, chart, line, thin
 from twofold.report.page import last_of, page, read_json, read_results, typical_speed
 from twofold.runs.folder import RunFolder
-from twofold.runs.trained_images import fingerprint_of
+from twofold.runs.trained_images import images_fingerprint
 from twofold.text import duration
 
 PICTURE_BYTES = 7 * 2**20  # largest size of all sheets together, so that the page stays below 10 MB
@@ -211,7 +211,7 @@ def settings_of(run: Compared) -> frozenset[tuple[str, str]]:
 
     The fingerprint is needed because arrays have no name and the contents of a folder may change.
     """
-    values = run.config["values"] | {"images": (fingerprint_of(run.folder.path) or "")[:6]}
+    values = run.config["values"] | {"images": (images_fingerprint(run.folder.path) or "")[:6]}
     return frozenset((key, shown(value)) for key, value in values.items() if key not in (*HIDDEN_KEYS, "seed"))
 
 

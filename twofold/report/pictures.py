@@ -29,7 +29,7 @@ from twofold.report import kept_pictures
 from twofold.report.sheets import sheet, squares
 from twofold.runs.folder import RunFolder
 from twofold.runs.preprocess import preprocess_of
-from twofold.runs.provenance import is_own, own_source
+from twofold.runs.provenance import is_run_source, open_run_source
 from twofold.train.trainer import Trainer
 
 BANK = 10_000  # number of images that are searched for neighbours
@@ -90,8 +90,8 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
     `data` is the new location of the images; by default they are where the run found them.
     """
     config = load_config(folder.config_text(), schema_of_run)
-    source = own_source(folder.path, config, display.say, data)
-    if data is not None and not is_own(folder.path, source):
+    source = open_run_source(folder.path, config, display.say, data)
+    if data is not None and not is_run_source(folder.path, source):
         raise TwofoldError(f"{source.name} does not have the images that {folder.path} was trained on; give their path")
     encoder = open_run_encoder(folder.path, config)
     with display.stage("reading images", len(source)) as stage:

@@ -1,1 +1,1 @@
-"""The run folder: what a run leaves behind, and how it is read again."""
+"""The run folder: what a run writes, and the functions that read it again."""

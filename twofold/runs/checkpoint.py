@@ -1,7 +1,13 @@
-"""Checkpoints: the whole state of a run in safetensors and JSON, written aside and renamed, never a pickle.
+"""Checkpoints: the complete state of a run after a step. Nothing is pickled, so loading one cannot run a program.
 
-checkpoints/step-N/state.safetensors holds the tensors, state.json everything else with tensors named in their place.
-checkpoints/latest names the newest complete one and is replaced last, so a kill at any moment leaves a valid pointer.
+A run folder contains these files:
+
+- `checkpoints/step-N/state.safetensors`: the tensors.
+- `checkpoints/step-N/state.json`: everything else. In place of each tensor, it has the tensor's name.
+- `checkpoints/latest`: the name of the newest complete checkpoint.
+
+Twofold writes a checkpoint to a temporary folder, renames the folder and then replaces `latest`. A killed process
+therefore never leaves `latest` with the name of an incomplete checkpoint.
 """
 
 import json
@@ -22,31 +28,49 @@ from twofold.files import sync, write_atomically
 
 FORMAT = 2
 
-Saved = tuple[int, dict[str, Any]]  # step and state
+Checkpoint = tuple[int, dict[str, Any]]  # the step and the state after it
 
 
-class Damaged(TwofoldError):
-    """A checkpoint that is not as it was written."""
+class DamagedCheckpoint(TwofoldError):
+    """The files of a checkpoint cannot be read, or their content is incomplete."""
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
-    """JSON for a tree of dicts, lists, numbers and tensors; the tensors move to `tensors` under their path."""
+    """Convert nested dicts, lists and tuples of tensors, numbers and text to values that JSON can represent.
+
+    Parameters
+    ----------
+    tree
+        The value to convert.
+    tensors
+        Receives a copy of each tensor, by its path in the tree, for example `/method/encoder.conv1.weight`.
+    path
+        The path of `tree` itself.
+
+    Returns
+    -------
+    Any
+        The value for `json.dumps`. `unpack` reverses the conversion.
+    """
     if isinstance(tree, Tensor):
-        # A copy of its own: safetensors refuses tensors that share memory, such as expanded or tied ones.
+        # Cloned, because safetensors refuses tensors that share memory, such as expanded tensors or tied weights.
         tensors[path] = tree.detach().cpu().contiguous().clone()
         return {"tensor": path}
     if isinstance(tree, dict):
-        # Pairs, because optimizers key their state by numbers and JSON knows only text.
+        # A list of pairs, because optimizers use integers as keys and JSON turns keys into text.
         return {"dict": [[key, pack(value, tensors, f"{path}/{key}")] for key, value in tree.items()]}
     if isinstance(tree, (list, tuple)):
         kind = "tuple" if isinstance(tree, tuple) else "list"
         return {kind: [pack(value, tensors, f"{path}/{number}") for number, value in enumerate(tree)]}
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return tree
-    raise TypeError(f"a checkpoint cannot hold a {type(tree).__name__} at {path}")
+    raise TypeError(
+        f"the state has an object of type {type(tree).__name__} at {path}, which a checkpoint cannot contain"
+    )
 
 
 def unpack(packed: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return the value that `pack` converted."""
     if not isinstance(packed, dict):
         return packed
     ((kind, value),) = packed.items()
@@ -59,13 +83,31 @@ def unpack(packed: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
-    """Write state as checkpoints/step-N of the run folder and prune the oldest beyond `keep`."""
+    """Write a checkpoint and remove old ones.
+
+    Parameters
+    ----------
+    folder
+        The run folder.
+    step
+        The number of steps that are done.
+    state
+        Nested dicts, lists and tuples of tensors, numbers and text.
+    keep
+        How many checkpoints to keep.
+
+    Returns
+    -------
+    Path
+        The folder of the checkpoint.
+    """
     root = folder / "checkpoints"
     final, aside = root / f"step-{step}", root / f".step-{step}.part"
     try:
         root.mkdir(exist_ok=True)
         if latest_name(root) != final.name:
-            # One that the pointer never named may be of a run that went on otherwise.
+            # A checkpoint of this step that `latest` does not name may be from an attempt with other results. It is
+            # replaced.
             shutil.rmtree(final, ignore_errors=True)
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
@@ -77,97 +119,112 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
                 sync(aside / name)
             sync(aside)
             aside.rename(final)
-        point_at(root, step)
+        set_latest(root, step)
         prune(root, keep, newest=final.name)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise TwofoldError(
-            f"the checkpoint of step {step} could not be written ({error}); those before it, if any, are untouched: "
-            f"make room, then `{how_to_resume(folder)}`"
+            f"the checkpoint of step {step} could not be written ({error}); earlier checkpoints are intact: free some "
+            f"disk space, or make {folder} writable, then run `{how_to_resume(folder)}`"
         ) from None
     return final
 
 
 def latest_name(root: Path) -> str | None:
+    """Return the name of the newest complete checkpoint, or None if the file `latest` does not exist."""
     pointer = root / "latest"
     return Path(pointer.read_text(errors="replace").strip()).name if pointer.exists() else None
 
 
-def point_at(root: Path, step: int) -> None:
+def set_latest(root: Path, step: int) -> None:
+    """Write the checkpoint's name to the file `latest`, unless the file has this name already."""
     if latest_name(root) != f"step-{step}":
         write_atomically(root / "latest", f"step-{step}\n")
 
 
 def step_of(name: str) -> float:
-    """Infinite for what is no name of a checkpoint."""
+    """Return the step of a checkpoint's folder by its name, or infinity if the name has another form."""
     found = re.fullmatch(r"step-(\d+)", name)
     return int(found[1]) if found else math.inf
 
 
-def complete(root: Path) -> list[Path]:
-    """Oldest first."""
+def list_checkpoints(root: Path) -> list[Path]:
+    """Return the folders of all checkpoints, oldest first."""
     return sorted((path for path in root.iterdir() if step_of(path.name) < math.inf), key=lambda p: step_of(p.name))
 
 
 def prune(root: Path, keep: int, newest: str) -> None:
+    """Remove temporary folders, and all checkpoints except `newest` and the `keep - 1` before it."""
     for leftover in root.glob(".*.part"):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
-    newest_first = complete(root)[::-1]
-    # Later steps than the newest were given up: they were damaged, or the pointer never named them.
-    given_up = [path for path in newest_first if step_of(path.name) > step_of(newest)]
-    for unwanted in given_up + newest_first[len(given_up) + keep :]:
-        shutil.rmtree(unwanted, ignore_errors=True)
+    newest_first = list_checkpoints(root)[::-1]
+    # A resumed run does not use the checkpoints of later steps: they were damaged, or `latest` never named them.
+    unused = [path for path in newest_first if step_of(path.name) > step_of(newest)]
+    for path in unused + newest_first[len(unused) + keep :]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def load_latest(folder: Path) -> Saved | None:
-    """Of the newest complete checkpoint; None where the run was stopped before its first."""
-    newest = next(iter(pointed_and_older(folder / "checkpoints")), None)
+def load_latest(folder: Path) -> Checkpoint | None:
+    """Load the latest checkpoint of a run folder, or return None if there is none yet. Fail if it is damaged."""
+    newest = next(iter(latest_and_older(folder / "checkpoints")), None)
     return None if newest is None else read_checkpoint(newest)
 
 
-def load_sound(folder: Path, notice: Callable[[str], None]) -> Saved | None:
-    """Of the newest checkpoint that can be read; `notice` is told of those that cannot."""
+def load_newest_readable(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """Load the newest checkpoint of a run folder that is not damaged, or return None if there is none yet.
+
+    If newer checkpoints are damaged, `warn` is called with one text about all of them. If all are damaged, this raises
+    `DamagedCheckpoint`.
+    """
     root = folder / "checkpoints"
-    damaged: list[Damaged] = []
-    for path in pointed_and_older(root):
+    damaged: list[DamagedCheckpoint] = []
+    for path in latest_and_older(root):
         try:
             step, state = read_checkpoint(path)
-        except Damaged as error:
+        except DamagedCheckpoint as error:
             damaged.append(error)
             continue
         if damaged:
-            notice(f"{'; '.join(map(str, damaged))}; going on from step {step}, whose checkpoint is sound")
+            warn(f"{'; '.join(map(str, damaged))}; the run resumes from the checkpoint of step {step} instead")
         return step, state
     if damaged:
-        raise Damaged(f"{'; '.join(map(str, damaged))}; no checkpoint is left to go on from: start the run anew")
+        raise DamagedCheckpoint(f"{'; '.join(map(str, damaged))}; no readable checkpoint is left: start a new run")
     return None
 
 
-def pointed_and_older(root: Path) -> list[Path]:
-    """Newest first. One that is newer than the pointer's may be of a run that went on otherwise; a pointer that is not
-    there was lost in a copy, or not written yet."""
+def latest_and_older(root: Path) -> list[Path]:
+    """Return the folders of the latest checkpoint and of all older ones, newest first.
+
+    A checkpoint that is newer than the latest is left out, because it may be from an attempt with other results. If the
+    file `latest` does not exist, all checkpoints are returned: the file was lost in a copy, or is not written yet.
+    """
     name = latest_name(root)
     if name is None:
-        return complete(root)[::-1] if root.is_dir() else []
-    return [root / name, *(path for path in reversed(complete(root)) if step_of(path.name) < step_of(name))]
+        return list_checkpoints(root)[::-1] if root.is_dir() else []
+    return [root / name, *(path for path in reversed(list_checkpoints(root)) if step_of(path.name) < step_of(name))]
 
 
-def read_checkpoint(path: Path) -> Saved:
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint from its folder, or raise `DamagedCheckpoint`."""
     try:
         packed = json.loads((path / "state.json").read_text())
         tensors = load_file(path / "state.safetensors")
     except (OSError, ValueError, SafetensorError, RecursionError) as error:
-        raise Damaged(f"the checkpoint {path} cannot be read: {error}") from None
+        raise DamagedCheckpoint(f"the checkpoint {path} cannot be read: {error}") from None
     try:
         if packed.get("format") != FORMAT:
-            raise TwofoldError(f"the checkpoint {path} has format {packed.get('format')}, this version reads {FORMAT}")
+            raise TwofoldError(
+                f"the checkpoint {path} has format {packed.get('format')}, but this version of Twofold reads format "
+                f"{FORMAT}: resume the run with the version that started it"
+            )
         return int(packed["step"]), unpack(packed["state"], tensors)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise Damaged(f"the checkpoint {path} is damaged: {error!r}") from None
+        raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {error!r}") from None
 
 
 def to_device(tree: Any, device: torch.device) -> Any:
+    """Return nested dicts, lists and tuples with all tensors on the device."""
     if isinstance(tree, Tensor):
         return tree.to(device)
     if isinstance(tree, dict):

@@ -1,10 +1,21 @@
-"""The run folder: what a run leaves behind, readable without Twofold.
+"""The run folder. All its files can be read without Twofold.
 
-config.json · metrics.jsonl, spectrum.jsonl (functions of configuration and data alone: bit-identical after a resume) ·
-timing.jsonl (wall-clock, kept apart) · skipped.txt · log.txt · initial.safetensors (where a run began with weights of
-others) · untrained.safetensors (what an encoder of the user's own began with) · images.npz (hashes of the training
-images) · checkpoints/ · encoder.safetensors · results.json · pictures.json (what the report shows of the images) ·
-report.html · tensorboard/ where it was asked for
+- `config.json`: the configuration.
+- `metrics.jsonl`, `spectrum.jsonl`: the records. They depend only on the configuration and the data, so a resumed run
+  has the same records as a run that was never stopped, to the last bit.
+- `timing.jsonl`: times and speeds. They are in a separate file because they differ from run to run.
+- `log.txt`: the lines that the run printed.
+- `images.npz`: hashes of the training images.
+- `skipped.txt`: images that could not be read, if there are any.
+- `initial.safetensors`: the initial weights, if the run uses `init`.
+- `untrained.safetensors`: the weights of the user's own module before training, if the run trains one.
+- `checkpoints/`: what `twofold resume` needs.
+- `head/`: the rows of a per-image classifier, if they are stored on disk and `head.path` is not set.
+- `encoder.safetensors`: the trained encoder.
+- `results.json`: the verdict and the accuracies at the end.
+- `pictures.json`: the thumbnails and the map of the report.
+- `report.html`: the report.
+- `tensorboard/`: the metrics for TensorBoard, if the run uses `log=tensorboard`.
 """
 
 import itertools
@@ -18,19 +29,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume
-from twofold.files import FULL, hold, is_writable, sync, write_atomically
+from twofold.files import FULL, is_writable, sync, try_lock, write_atomically
 
 if TYPE_CHECKING:
-    from twofold.runs.checkpoint import Saved
+    from twofold.runs.checkpoint import Checkpoint
 
 LOG = "log.txt"
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")
-OF_THE_REPORT = ("pictures.json", "report.html")  # `twofold report` makes them again
+REPORT_FILES = ("pictures.json", "report.html")  # `twofold report` creates them again
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """A folder whose name is Twofold's choice: parent/stem-1, or the first number that is free when it is made."""
+class NumberedPath:
+    """The path of a new run folder whose name Twofold chooses: `parent/stem-N` with the first free number N."""
 
     parent: Path
     stem: str
@@ -39,12 +50,15 @@ class Numbered:
         return str(self.path(1))
 
     def path(self, number: int) -> Path:
-        """A name that needs no quotes in a shell."""
+        """Return the path with this number. Its name needs no quotes in a shell."""
         plain = re.sub(r"[^\w.-]+", "-", self.stem)
         return self.parent / f"{plain}-{number}"
 
-    def take(self) -> Path:
-        """Made by who gets it, since others may be looking for a name at the same time."""
+    def create(self) -> Path:
+        """Create the folder with the first free number, and return its path.
+
+        Processes that call this at the same time get different folders, because creating a folder is atomic.
+        """
         self.parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
             with suppress(FileExistsError):
@@ -52,76 +66,105 @@ class Numbered:
                 break
         return self.path(number)
 
-    def taken(self) -> list[Path]:
-        """The folders of such a name that are runs, the last begun first."""
+    def existing_runs(self) -> list[Path]:
+        """Return the run folders with this parent and stem, the most recent first."""
         name = re.compile(re.escape(self.path(0).name[:-1]) + r"[0-9]+")
-        runs = [path / "config.json" for path in self.parent.glob("*") if name.fullmatch(path.name)]
-        begun = {run.parent: run.stat().st_mtime_ns for run in runs if run.exists()}
-        return sorted(begun, key=lambda path: -begun[path])
+        configs = [path / "config.json" for path in self.parent.glob("*") if name.fullmatch(path.name)]
+        started = {config.parent: config.stat().st_mtime_ns for config in configs if config.exists()}
+        return sorted(started, key=lambda path: -started[path])
 
 
 class RunFolder:
+    """Reads and writes the files of a run folder.
+
+    Parameters
+    ----------
+    path
+        The folder. `create` and `open` check it first.
+    """
+
     def __init__(self, path: Path):
         self.path = path
 
     @staticmethod
     def refuse_existing(path: Path) -> None:
+        """Raise an error if the path exists, unless it is an empty folder."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             is_run = (path / "config.json").exists()
             advice = f"`{how_to_resume(path)}` continues it" if is_run else "choose another --out"
             raise TwofoldError(f"{path} exists already; {advice}")
 
     @classmethod
-    def create(cls, place: Path | Numbered, config: str) -> "RunFolder":
-        """A new folder with its configuration; what is there already is never touched."""
+    def create(cls, place: Path | NumberedPath, config: str) -> "RunFolder":
+        """Create a run folder and write its configuration. Existing files are never changed.
+
+        Parameters
+        ----------
+        place
+            The path of the folder, or a `NumberedPath`, which chooses the number.
+        config
+            The content of `config.json`.
+        """
         if isinstance(place, Path):
             cls.refuse_existing(place)
         claimed: Path | None = None
         try:
-            path = place.take() if isinstance(place, Numbered) else place
+            path = place.create() if isinstance(place, NumberedPath) else place
             path.mkdir(parents=True, exist_ok=True)
-            (path / LOG).touch(exist_ok=False)  # of several who found the folder empty, one gets it
+            # Of several processes that find the folder empty at the same time, only one can create the log.
+            (path / LOG).touch(exist_ok=False)
             claimed = path / LOG
             write_atomically(path / "config.json", config)
         except OSError as error:
             if isinstance(error, FileExistsError) and isinstance(place, Path):
                 cls.refuse_existing(place)
             elif claimed is not None:
-                claimed.unlink(missing_ok=True)  # so that the next try finds the folder as empty as this one did
-            raise TwofoldError(f"the run folder {place} cannot be written: {error.strerror}") from None
+                claimed.unlink(missing_ok=True)  # the folder is empty again, so that the user can repeat the command
+            raise TwofoldError(
+                f"the run folder {place} could not be written: {error.strerror}; free some disk space, or choose "
+                "another --out"
+            ) from None
         return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
+        """Return the run folder at this path, or raise an error if it is not one."""
         if not path.is_dir():
-            raise TwofoldError(f"there is no run folder {path}")
+            raise TwofoldError(f"there is no run folder {path}; check the path")
         if not (path / "config.json").exists():
-            raise TwofoldError(f"{path} is not a run folder: it has no config.json")
+            raise TwofoldError(f"{path} is not a run folder: it has no config.json; check the path")
         return cls(path)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """While one process trains in it, another would write into the same records."""
+    def locked(self) -> Iterator[None]:
+        """Lock the run during the block, so that no other process trains it and writes to the same files.
+
+        A KeyboardInterrupt in the block is raised as `Stopped`, which names the run.
+        """
         with (self.path / "config.json").open() as file:
-            if not hold(file):
-                raise TwofoldError(f"{self.path} is in use by another process, which is training it")
+            if not try_lock(file):
+                raise TwofoldError(
+                    f"{self.path} is in use by another process, which trains it; wait until that process ends"
+                )
             try:
                 yield
             except KeyboardInterrupt as stop:
                 raise stop if isinstance(stop, Interrupted) else Stopped(self.path) from None
 
     def config_text(self) -> str:
+        """Return the content of `config.json`."""
         return (self.path / "config.json").read_text()
 
     def config_values(self) -> dict[str, Any]:
-        """As they were saved, those of a method that is not known here too."""
+        """Return the values in `config.json`, unchecked: the run's method may not exist in this process."""
         return json.loads(self.config_text())["values"]
 
     def append(self, name: str, record: dict[str, Any]) -> None:
-        """One JSON line. It is on disk for certain only after the next checkpoint."""
+        """Append a record to a file, as a line of JSON. It is certain to be on disk only after the next checkpoint."""
         self._append(name, json.dumps(record))
 
     def log(self, line: str) -> None:
+        """Append a line to `log.txt`."""
         self._append(LOG, line)
 
     def _append(self, name: str, line: str) -> None:
@@ -129,92 +172,111 @@ class RunFolder:
             with (self.path / name).open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(line + "\n")
         except OSError as error:
-            raise self._unwritable(name, error) from None
+            raise self._write_error(name, error) from None
 
     def read(self, name: str) -> list[dict[str, Any]]:
+        """Return all records of a file, or an empty list if the file does not exist."""
         path = self.path / name
         if not path.exists():
             return []
         lines = path.read_text().splitlines(keepends=True)
-        # A kill can cut the last line short; resuming truncates it, reading leaves it out.
-        whole = [line for line in lines if line.endswith("\n")]
+        # A process that was killed while it wrote leaves an incomplete last line, which `rewind` removes.
+        complete = [line for line in lines if line.endswith("\n")]
         try:
-            return [json.loads(line) for line in whole]
+            return [json.loads(line) for line in complete]
         except ValueError:
-            raise TwofoldError(f"{path} is damaged: it has a line that is not JSON") from None
+            raise TwofoldError(
+                f"{path} is damaged: it has a line that is not JSON; restore the file, or remove that line"
+            ) from None
 
-    def offsets(self) -> dict[str, int]:
-        """How long the records are now, once they are safely on disk: a checkpoint keeps this."""
-        lengths = {}
+    def record_sizes(self) -> dict[str, int]:
+        """Flush the records to the disk and return their sizes in bytes. Each checkpoint contains the sizes."""
+        sizes = {}
         for name in RECORDS:
             path = self.path / name
             if path.exists():
                 sync(path)
-            lengths[name] = path.stat().st_size if path.exists() else 0
-        return lengths
+            sizes[name] = path.stat().st_size if path.exists() else 0
+        return sizes
 
-    def checkpoint(self, say: Callable[[str], None], *, or_older: bool) -> "Saved | None":
-        """Of the last moment that was saved, `or_older` where that is damaged; what is wrong is said and logged."""
-        from twofold.runs.checkpoint import load_latest, load_sound  # late: reports of runs are written without torch
+    def load_checkpoint(self, say: Callable[[str], None], *, allow_older: bool) -> "Checkpoint | None":
+        """Load the latest checkpoint, or return None if there is none yet.
 
-        def notice(text: str) -> None:
+        If it is damaged and `allow_older` is true, an older checkpoint is loaded instead. `say` and the log then
+        receive a text about the damaged ones.
+        """
+        # Imported here because it imports torch, which reports of runs do not need.
+        from twofold.runs.checkpoint import load_latest, load_newest_readable
+
+        def warn(text: str) -> None:
             say(text)
             self.log(text)
 
-        return load_sound(self.path, notice) if or_older else load_latest(self.path)
+        return load_newest_readable(self.path, warn) if allow_older else load_latest(self.path)
 
-    def rewind(self, offsets: dict[str, int], step: int | None = None) -> None:
-        """Forget what was written after the checkpoint of this step: the resumed run writes it again."""
+    def rewind(self, sizes: dict[str, int], step: int | None = None) -> None:
+        """Return to the checkpoint of a step. The resumed run then writes the later records again.
+
+        Parameters
+        ----------
+        sizes
+            The size of each record at the checkpoint, from `record_sizes`. A record without a size is emptied.
+        step
+            The step of the checkpoint, which becomes the latest. None returns to the start of the run.
+        """
         if step is not None:
-            from twofold.runs.checkpoint import point_at
+            from twofold.runs.checkpoint import set_latest
 
-            point_at(self.path / "checkpoints", step)
+            set_latest(self.path / "checkpoints", step)
         for name in RECORDS:
             path = self.path / name
             try:
                 if path.exists():
-                    os.truncate(path, offsets.get(name, 0))
+                    os.truncate(path, sizes.get(name, 0))
             except OSError as error:
-                raise self._unwritable(name, error) from None
+                raise self._write_error(name, error) from None
 
     def write(self, name: str, text: str) -> Path:
+        """Write a file, or replace it, and return its path."""
         try:
             write_atomically(self.path / name, text)
         except OSError as error:
-            raise self._unwritable(name, error) from None
+            raise self._write_error(name, error) from None
         return self.path / name
 
-    def _unwritable(self, name: str, error: OSError) -> TwofoldError:
+    def _write_error(self, name: str, error: OSError) -> TwofoldError:
         problem = f"{self.path / name} could not be written ({error.strerror or error})"
-        remedy = "make room" if error.errno in FULL else f"make {self.path} writable"
-        if name in OF_THE_REPORT:
-            return TwofoldError(f"{problem}: {remedy}, then `{how_to_report(self.path)}`")
-        return TwofoldError(f"{problem}; the last checkpoint is sound: {remedy}, then `{how_to_resume(self.path)}`")
+        remedy = "free some disk space" if error.errno in FULL else f"make {self.path} writable"
+        if name in REPORT_FILES:
+            return TwofoldError(f"{problem}: {remedy}, then run `{how_to_report(self.path)}`")
+        return TwofoldError(
+            f"{problem}; the last checkpoint is intact: {remedy}, then run `{how_to_resume(self.path)}`"
+        )
 
     def refuse_unwritable(self) -> None:
-        """Before a report is made, not after it."""
+        """Raise an error if the folder is not writable. Call this before the report is created, so no work is lost."""
         if not is_writable(self.path):
             raise TwofoldError(
-                f"{self.path} cannot be written, and its report goes there: make it writable, or copy the folder "
-                f"and report the copy"
+                f"{self.path} is not writable, and the report is written to it: make it writable, or copy the folder "
+                "and create the report of the copy"
             )
 
 
 class ReadOnlyRunFolder(RunFolder):
-    """The run folder as processes other than the first see it: they write nothing."""
+    """The run folder in all processes of a run except the first. It reads files and writes nothing."""
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         yield
 
     def _append(self, name: str, line: str) -> None:
         pass
 
-    def offsets(self) -> dict[str, int]:
+    def record_sizes(self) -> dict[str, int]:
         return {}
 
-    def rewind(self, offsets: dict[str, int], step: int | None = None) -> None:
+    def rewind(self, sizes: dict[str, int], step: int | None = None) -> None:
         pass
 
-    def write(self, name: str, text: str) -> Path:  # noqa: ARG002 — the signature is the folder's
+    def write(self, name: str, text: str) -> Path:  # noqa: ARG002 — the signature of RunFolder
         return self.path / name

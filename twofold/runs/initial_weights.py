@@ -1,7 +1,9 @@
-"""Weights to start from (`init`): of a run, of a safetensors file, or timm's pretrained ones.
+"""Initial weights of a run (the key `init`): those of another run, of a safetensors file, or pretrained timm weights.
 
-Weights only: optimizer, projector and step are new, which is what sets it apart from `resume`. A run keeps a copy, so
-that it can be resumed without the file, and its configuration says `SOURCE@FINGERPRINT`, with 16 digits of the weights.
+Only the encoder starts from these weights. Its optimizer, its projector and its step count are new, in contrast to
+`resume`. The run folder has a copy of the weights, so that the run can be resumed without the original file.
+
+In config.json, `init` is `SOURCE@FINGERPRINT`. The fingerprint is a hash of the weights with 16 hexadecimal digits.
 """
 
 import json
@@ -19,41 +21,51 @@ from twofold.config import Config
 from twofold.errors import TwofoldError
 from twofold.models import ENCODERS, build_encoder, has_name
 from twofold.models.encoders import TIMM, from_timm
-from twofold.runs.weights import HEADER, encoder_file, fingerprint, save_tensors
+from twofold.runs.weights import METADATA_KEY, encoder_file, fingerprint, save_tensors
+from twofold.text import plural
 
-FILE = "initial.safetensors"  # in the run folder
-OF_OWN = "untrained.safetensors"  # there too: what an encoder of the user's own began with
-CLASSIFIERS = ("fc", "head", "classifier")  # what libraries call the layer after the features
-PINNED = re.compile(r"(?P<source>.+)@(?P<print>[0-9a-f]{16})")
-SHOWN = 3  # names in a message
-
-
-def located(init: str) -> str:
-    """The same weights, found from any folder."""
-    source, pin = unpinned(init)
-    return init if source.startswith(TIMM) else str(weights_file(source).resolve()) + (f"@{pin}" if pin else "")
+INITIAL_FILE = "initial.safetensors"  # in the run folder: the copy of the weights from `init`
+UNTRAINED_FILE = "untrained.safetensors"  # in the run folder: the weights of the user's own module before training
+CLASSIFIER_NAMES = ("fc", "head", "classifier")  # names that other libraries give to the layer after the features
+WITH_FINGERPRINT = re.compile(r"(?P<source>.+)@(?P<fingerprint>[0-9a-f]{16})")
+MAX_LISTED = 3  # names of weights in an error message
+OTHER_WEIGHTS = "use other weights, or the encoder that they were trained with"
 
 
-def unpinned(init: str) -> tuple[str, str | None]:
-    found = PINNED.fullmatch(init)
-    return (init, None) if found is None else (found["source"], found["print"])
+def with_absolute_path(init: str) -> str:
+    """Return `init` with an absolute path, so that the run finds the weights from any working folder."""
+    source, expected = split_fingerprint(init)
+    if source.startswith(TIMM):
+        return init
+    return str(weights_file(source).resolve()) + (f"@{expected}" if expected else "")
+
+
+def split_fingerprint(init: str) -> tuple[str, str | None]:
+    """Split `SOURCE@FINGERPRINT`. The fingerprint is None if there is none."""
+    found = WITH_FINGERPRINT.fullmatch(init)
+    return (init, None) if found is None else (found["source"], found["fingerprint"])
 
 
 def weights_file(source: str) -> Path:
+    """Return the .safetensors file of a run folder or a path, or raise an error if there is none."""
     path = Path(source).expanduser()
     if not path.exists():
-        raise TwofoldError(f"init={source}: there is no such run or file; give one, or {TIMM}NAME")
+        raise TwofoldError(f"init={source}: there is no such run or file; pass the path of one, or {TIMM}NAME")
     if path.is_file() and path.suffix != ".safetensors":
         raise TwofoldError(
-            f"init={source}: weights are read from .safetensors alone, since other formats can run programs; "
-            "write one with safetensors.torch.save_file(module.state_dict(), path)"
+            f"init={source} is not a .safetensors file, the only format that cannot run programs when it is read; "
+            "convert the weights with safetensors.torch.save_file(module.state_dict(), path)"
         )
     return encoder_file(path)
 
 
-def keys_of(init: str) -> dict[str, Any]:
-    """Configuration that suits the weights: what a run's encoder was built from, or what names and shapes show."""
-    source, _ = unpinned(init)
+def encoder_settings(init: str) -> dict[str, Any]:
+    """Return the settings that fit the weights, such as `encoder`, `stem`, `channels` and `image_size`.
+
+    They come from the description that Twofold writes to its files, or from the name of the timm model. For files of
+    other libraries, the names and shapes of the weights show which ResNet it is. The result is empty if none fits.
+    """
+    source, _ = split_fingerprint(init)
     if source.startswith(TIMM):
         kind = source.removeprefix(TIMM).partition(".")[0]
         return {"encoder": kind, "stem": "large"} if kind in ENCODERS else {"encoder": TIMM + kind}
@@ -62,133 +74,194 @@ def keys_of(init: str) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        described = json.loads(metadata[HEADER]) if HEADER in metadata else {}
+        description = json.loads(metadata[METADATA_KEY]) if METADATA_KEY in metadata else {}
     except (SafetensorError, OSError, ValueError) as error:
-        raise TwofoldError(f"init={source} cannot be read: {error}") from None
-    if not isinstance(described, dict) or not described:
-        return resnet_of(shapes)
-    known = ("encoder", "stem", "channels", "image_size") if has_name(str(described.get("encoder"))) else ()
-    return {name: described[name] for name in known if name in described}
+        raise _unreadable(source, error) from None
+    if not isinstance(description, dict) or not description:
+        return find_resnet(shapes)
+    known = ("encoder", "stem", "channels", "image_size") if has_name(str(description.get("encoder"))) else ()
+    return {name: description[name] for name in known if name in description}
 
 
-def resnet_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Which of our ResNets has these weights; nothing where none has."""
+def _unreadable(source: str, error: Exception) -> TwofoldError:
+    return TwofoldError(f"init={source} cannot be read: {error}; check that it is a complete .safetensors file")
+
+
+def find_resnet(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return the settings of Twofold's ResNet that has weights of these names and shapes, or an empty dict."""
     first = shapes.get("conv1.weight", ())
     if len(first) != 4:
         return {}
-    ours = {name: shape for name, shape in shapes.items() if not is_classifier(name)}
+    without_classifier = {name: shape for name, shape in shapes.items() if not is_classifier(name)}
     stem = {"stem": "large"} if first[2] == 7 else {}
     for kind in (kind for kind in ENCODERS if kind.startswith("resnet")):
         with torch.device("meta"):
             network = build_encoder(kind, channels=first[1], stem="large" if stem else "small", image_size=224)
-        if not mismatches(network, ours):
+        if not list_mismatches(network, without_classifier):
             return {"encoder": kind, "channels": first[1], **stem}
     return {}
 
 
 def is_classifier(name: str) -> bool:
-    return name.split(".")[0] in CLASSIFIERS
+    """Whether a weight of this name usually belongs to the classifier after the features."""
+    return name.split(".")[0] in CLASSIFIER_NAMES
 
 
-def read_initial(init: str, *, channels: int, image_size: int) -> tuple[str, dict[str, Tensor]]:
-    """`init` with the fingerprint of its weights, and the weights. One that is given must be theirs."""
-    source, pin = unpinned(init)
+def read_weights(init: str, *, channels: int, image_size: int) -> tuple[str, dict[str, Tensor]]:
+    """Read the weights that `init` names.
+
+    Parameters
+    ----------
+    init
+        A run folder, a .safetensors file or `timm:NAME`, with or without a fingerprint.
+    channels, image_size
+        The channels and the side of the run's images. A timm model is built for them.
+
+    Returns
+    -------
+    str
+        `init` with the fingerprint of the weights.
+    dict of str to Tensor
+        The weights by their names.
+
+    Raises
+    ------
+    TwofoldError
+        If `init` has a fingerprint, and the weights have another one.
+    """
+    source, expected = split_fingerprint(init)
     if source.startswith(TIMM):
         tensors = from_timm(source.removeprefix(TIMM), channels, image_size, pretrained=True).state_dict()
     else:
         try:
             tensors = load_file(weights_file(source))
         except (SafetensorError, OSError) as error:
-            raise TwofoldError(f"init={source} cannot be read: {error}") from None
+            raise _unreadable(source, error) from None
     found = fingerprint(tensors)
-    if pin is not None and pin != found:
-        raise TwofoldError(f"init={init}: the weights there are others by now, with fingerprint {found}")
+    if expected is not None and expected != found:
+        raise TwofoldError(
+            f"init={init}: the weights have changed, their fingerprint is now {found}; restore the earlier file, or "
+            f"leave out @{expected} to use the new weights"
+        )
     return f"{source}@{found}", tensors
 
 
-def keep(folder: Path, tensors: Mapping[str, Tensor] | None, own: nn.Module | None) -> None:
-    """What a run begins with and cannot make again: weights of others, an encoder of the user's own."""
+def save_initial_weights(folder: Path, tensors: Mapping[str, Tensor] | None, own: nn.Module | None) -> None:
+    """Write the weights that a run cannot draw again from its seed to the run folder.
+
+    Parameters
+    ----------
+    folder
+        The run folder.
+    tensors : optional
+        The weights from `init`.
+    own : optional
+        The user's own module, before training.
+    """
     if tensors is not None:
-        save_tensors(folder / FILE, tensors, {})
+        save_tensors(folder / INITIAL_FILE, tensors, {})
     if own is not None:
-        save_tensors(folder / OF_OWN, own.state_dict(), {})
+        save_tensors(folder / UNTRAINED_FILE, own.state_dict(), {})
 
 
-def kept(folder: Path) -> dict[str, Tensor]:
-    """What a run began with."""
+def load_initial_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the run folder's copy of the weights from `init`."""
     try:
-        return load_file(folder / FILE)
+        return load_file(folder / INITIAL_FILE)
     except (SafetensorError, OSError) as error:
-        raise TwofoldError(f"the weights that {folder} began with cannot be read: {error}; start it anew") from None
+        raise _damaged_copy(folder / INITIAL_FILE, error) from None
 
 
-def as_begun(folder: Path, own: nn.Module) -> nn.Module:
-    """An encoder of the user's own with the weights that the run began with, whatever it has been trained to since."""
-    if not (folder / OF_OWN).exists():  # of a run that did not keep them
+def restore_untrained(folder: Path, own: nn.Module) -> nn.Module:
+    """Load the weights that the user's own module had before the run, and return the module.
+
+    The module may have been trained since then. If the run folder has no copy of the weights, the module is unchanged.
+    """
+    if not (folder / UNTRAINED_FILE).exists():
         return own
     try:
-        own.load_state_dict(load_file(folder / OF_OWN))
+        own.load_state_dict(load_file(folder / UNTRAINED_FILE))
     except (SafetensorError, OSError) as error:
-        raise TwofoldError(f"the weights that {folder} began with cannot be read: {error}; start it anew") from None
+        raise _damaged_copy(folder / UNTRAINED_FILE, error) from None
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
-        raise TwofoldError(f"{folder} trained another {type(own).__name__} than this: {reason}") from None
+        raise TwofoldError(
+            f"{folder} trained another {type(own).__name__} than the one given: {reason}; pass a module of the same "
+            "class and size"
+        ) from None
     return own
 
 
+def _damaged_copy(path: Path, error: Exception) -> TwofoldError:
+    return TwofoldError(f"the initial weights {path} cannot be read: {error}; restore the file, or start a new run")
+
+
 @torch.no_grad()
-def put(encoder: nn.Module, tensors: Mapping[str, Tensor], init: str) -> None:
-    """Give the encoder these weights, all of them or none. A classifier that it does not have is left out."""
-    own = encoder.state_dict().keys()
-    tensors = {name: value for name, value in tensors.items() if name in own or not is_classifier(name)}
-    wrong = mismatches(encoder, {name: tuple(value.shape) for name, value in tensors.items()})
-    if wrong:
-        raise TwofoldError(f"init={init} does not fit the encoder: {'; '.join(wrong)}{remedy(encoder, tensors)}")
-    broken = [name for name, value in tensors.items() if not torch.isfinite(value).all()]
-    if broken:
-        raise TwofoldError(f"init={init} has weights that are not finite: {some(broken)}")
-    encoder.load_state_dict(tensors, strict=False)  # all but counters are there
+def load_into(encoder: nn.Module, tensors: Mapping[str, Tensor], init: str) -> None:
+    """Load weights into an encoder. If any weight does not fit, raise an error and change nothing.
+
+    Parameters
+    ----------
+    encoder
+        The encoder.
+    tensors
+        The weights by their names. A classifier that the encoder does not have is ignored.
+    init
+        The value of `init`, for error messages.
+    """
+    own_names = encoder.state_dict().keys()
+    tensors = {name: value for name, value in tensors.items() if name in own_names or not is_classifier(name)}
+    problems = list_mismatches(encoder, {name: tuple(value.shape) for name, value in tensors.items()})
+    if problems:
+        raise TwofoldError(
+            f"init={init} does not fit the encoder: {'; '.join(problems)}; {suggest_settings(encoder, tensors)}"
+        )
+    nonfinite = [name for name, value in tensors.items() if not torch.isfinite(value).all()]
+    if nonfinite:
+        raise TwofoldError(f"init={init} has weights that are not finite: {first_names(nonfinite)}; use other weights")
+    # Not strict, because the batch counters of normalisation layers may be missing. `list_mismatches` checks the rest.
+    encoder.load_state_dict(tensors, strict=False)
 
 
-def refuse_unfit(config: Config) -> None:
-    """What a run would refuse of the weights that it is to begin with: a dry run must not promise it."""
+def refuse_unfit_weights(config: Config) -> None:
+    """Raise an error if the weights from `init` do not fit the encoder, so that a dry run fails as the run would."""
     if config.init is None:
         return
     assert config.channels is not None
     assert config.image_size is not None
-    init, tensors = read_initial(config.init, channels=config.channels, image_size=config.image_size)
+    init, tensors = read_weights(config.init, channels=config.channels, image_size=config.image_size)
     network = build_encoder(config.encoder, channels=config.channels, stem=config.stem, image_size=config.image_size)
-    put(network, tensors, init)
+    load_into(network, tensors, init)
 
 
-def mismatches(encoder: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """What keeps an encoder from taking weights of these names and shapes, in words."""
-    wanted = {name: tuple(value.shape) for name, value in encoder.state_dict().items()}
-    missing = [name for name in wanted if name not in shapes and not name.endswith("num_batches_tracked")]
-    unknown = [name for name in shapes if name not in wanted]
-    other = [
-        f"{name} ({sized(shapes[name])} instead of {sized(shape)})"
-        for name, shape in wanted.items()
+def list_mismatches(encoder: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Describe why weights of these names and shapes do not fit the encoder. The list is empty if they fit."""
+    expected = {name: tuple(value.shape) for name, value in encoder.state_dict().items()}
+    missing = [name for name in expected if name not in shapes and not name.endswith("num_batches_tracked")]
+    unknown = [name for name in shapes if name not in expected]
+    other_shape = [
+        f"{name} ({shape_text(shapes[name])} instead of {shape_text(shape)})"
+        for name, shape in expected.items()
         if shapes.get(name, shape) != shape
     ]
-    kinds = {"of another shape": other, "missing": missing, "unknown": unknown}
-    return [f"{len(names)} {kind}: {some(names)}" for kind, names in kinds.items() if names]
+    kinds = {"of another shape": other_shape, "missing": missing, "unknown": unknown}
+    return [f"{plural(len(names), 'weight')} {kind}: {first_names(names)}" for kind, names in kinds.items() if names]
 
 
-def remedy(encoder: nn.Module, tensors: Mapping[str, Tensor]) -> str:
-    """For a first layer that differs, the keys that would make it the same."""
-    mine, theirs = encoder.state_dict().get("conv1.weight"), tensors.get("conv1.weight")
-    if mine is None or theirs is None or mine.ndim != 4 or theirs.ndim != 4:
-        return ""
-    keys = [] if mine.shape[1] == theirs.shape[1] else [f"channels={theirs.shape[1]}"]
-    if mine.shape[2] != theirs.shape[2]:
-        keys.append("stem=large" if theirs.shape[2] == 7 else "stem=small")
-    return f"; try {' '.join(keys)}" if keys else ""
+def suggest_settings(encoder: nn.Module, tensors: Mapping[str, Tensor]) -> str:
+    """Return what to do about weights that do not fit: the settings that correct the first layer, if it differs."""
+    current, given = encoder.state_dict().get("conv1.weight"), tensors.get("conv1.weight")
+    if current is None or given is None or current.ndim != 4 or given.ndim != 4:
+        return OTHER_WEIGHTS
+    settings = [] if current.shape[1] == given.shape[1] else [f"channels={given.shape[1]}"]
+    if current.shape[2] != given.shape[2]:
+        settings.append("stem=large" if given.shape[2] == 7 else "stem=small")
+    return f"try {' '.join(settings)}" if settings else OTHER_WEIGHTS
 
 
-def some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+def first_names(names: list[str]) -> str:
+    return ", ".join(names[:MAX_LISTED]) + (", …" if len(names) > MAX_LISTED else "")
 
 
-def sized(shape: tuple[int, ...]) -> str:
+def shape_text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a number"

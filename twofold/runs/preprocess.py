@@ -1,6 +1,6 @@
-"""`Preprocess`, the module that turns images into an encoder's input; every encoder that Twofold loads has one.
+"""`Preprocess`, the module that converts images to the input of an encoder.
 
-`load_encoder` attaches it, users call it as `encoder.preprocess`, and `twofold.evaluate` feeds encoders with it.
+`load_encoder` adds it to the encoder, and users call it as `encoder.preprocess`. The evaluation uses it too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,16 @@ from twofold.errors import TwofoldError
 
 
 class Preprocess(nn.Module):
-    """Images as people have them → the tensor that the encoder takes.
+    """Crop the central square of each image, resize it and normalise it, as during training without augmentation.
 
-    A Pillow image or a list of them, or uint8 pixels [N, C, H, W] (or one image [C, H, W]), on any device. As in
-    training, the middle square is taken, brought to size and normalised.
+    Parameters
+    ----------
+    image_size : int
+        The side of the result in pixels.
+    channels : int
+        The number of channels.
+    mean, std : sequence of float
+        The mean and standard deviation of each channel, for pixels between 0 and 1.
     """
 
     mean: Tensor
@@ -36,58 +42,71 @@ class Preprocess(nn.Module):
         return f"{self.image_size}, {self.channels}, mean={self.mean.tolist()}, std={self.std.tolist()}"
 
     def forward(self, images: Any) -> Tensor:
+        """Convert images.
+
+        Parameters
+        ----------
+        images
+            A Pillow image, a list of Pillow images, or uint8 pixels `[N, C, H, W]` or `[C, H, W]` on any device.
+
+        Returns
+        -------
+        Tensor
+            The input of the encoder, float32 `[N, C, image_size, image_size]`, on the device of this module.
+        """
         if isinstance(images, Image.Image):
             images = [images]
         if isinstance(images, (list, tuple)):
-            images = self._stacked(images)
+            images = self._stack(images)
         if isinstance(images, np.ndarray) and (not images.flags.writeable or min(images.strides, default=0) < 0):
-            images = images.copy()  # torch warns of what is read alone, and cannot read backwards
+            images = images.copy()  # torch warns of read-only arrays, and does not support negative strides
         try:
             pixels = torch.as_tensor(images, device=self.mean.device)
         except (TypeError, ValueError, RuntimeError):
-            raise self._refused(f"a {type(images).__name__}") from None
+            raise self._invalid_input(f"a {type(images).__name__}") from None
         if pixels.ndim == 3:
             pixels = pixels[None]
         if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[1] != self.channels:
-            raise self._refused(f"{pixels.dtype} {tuple(pixels.shape)}")
+            raise self._invalid_input(f"{pixels.dtype} {tuple(pixels.shape)}")
         height, width = pixels.shape[2:]
         side = min(height, width)
         top, left = (height - side) // 2, (width - side) // 2
         square = pixels[:, :, top : top + side, left : left + side]
         return EvalTransform(self.image_size, self.mean, self.std)(square)
 
-    def _stacked(self, images: Sequence[Any]) -> np.ndarray:
+    def _stack(self, images: Sequence[Any]) -> np.ndarray:
+        """Crop and resize Pillow images, and return them as uint8 `[N, C, H, W]`."""
         if not images:
-            raise TwofoldError("preprocess was given no images: give one at least")
+            raise TwofoldError("preprocess received no images: pass at least one")
         for image in images:
             if not isinstance(image, Image.Image):
-                raise self._refused(f"a list with a {type(image).__name__} in it")
+                raise self._invalid_input(f"a list with a {type(image).__name__} in it")
         if self.channels not in (1, 3):
             raise TwofoldError(
-                f"this encoder takes images of {self.channels} channels, and Pillow's are grey or coloured: "
-                f"give uint8 pixels [N, {self.channels}, H, W]"
+                f"this encoder needs images with {self.channels} channels, but Pillow images have 1 or 3: pass uint8 "
+                f"pixels [N, {self.channels}, H, W]"
             )
         try:
             return np.stack([crop_and_resize(image, self.image_size, self.channels) for image in images])
         except Unreadable as error:
-            raise TwofoldError(f"preprocess was given an image that cannot be used: {error}") from None
+            raise TwofoldError(f"preprocess received an image that cannot be used: {error}") from None
 
-    def _refused(self, given: str) -> TwofoldError:
+    def _invalid_input(self, given: str) -> TwofoldError:
         return TwofoldError(
-            f"preprocess takes Pillow images or uint8 pixels [N, {self.channels}, H, W], not {given}; "
+            f"preprocess needs Pillow images or uint8 pixels [N, {self.channels}, H, W], not {given}; "
             "open files with PIL.Image.open"
         )
 
 
 class Chain(nn.Sequential):
-    """Layers in order, and a `.preprocess` that is none of them: a plain Sequential would run it as its last layer."""
+    """An `nn.Sequential` that does not run its module `preprocess`. A plain one would run it as the last layer."""
 
     def __iter__(self) -> Iterator[nn.Module]:
         return (module for module in super().__iter__() if not isinstance(module, Preprocess))
 
 
 def preprocess_of(encoder: nn.Module) -> Preprocess:
-    """The `.preprocess` of an encoder that Twofold loaded."""
+    """Return the `preprocess` module of an encoder that `load_encoder` returned."""
     preprocess = encoder.preprocess
     assert isinstance(preprocess, Preprocess)
     return preprocess

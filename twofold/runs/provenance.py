@@ -1,4 +1,11 @@
-"""Which images a run was trained on: whoever looks at it later holds out the same ones, whatever was added since."""
+"""The record of a run's training images: write it at the start of a run, and recognise the images later.
+
+The record is used for three purposes:
+
+- Evaluations hold out only images that were not used for training, even if files were added or the folder has moved.
+- `resume` accepts a copy of the images, although its files differ.
+- Evaluations count the test images that were used for training.
+"""
 
 import dataclasses
 import hashlib
@@ -18,129 +25,191 @@ from twofold.data.source import ARRAY, DATASET, Data, Source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.files import atomic
-from twofold.runs.trained_images import FILE, read_trained_images
+from twofold.runs.trained_images import IMAGES_FILE, read_trained_images
 
-MOST = 0.5  # of the names that a run was trained on
-MOST_BYTES = 2**31  # of pixels that are looked at to know images again; beyond that there are only their names
+MIN_SHARED_NAMES = 0.5  # the share of a run's file names that another folder must have to count as its copy
+MAX_HASHED_BYTES = 2**31  # hashing the pixels of more images would take too long
 
 
 @dataclass(frozen=True)
-class Hashes:
-    """Of the pixels of images as the network gets them, and one of all that a run has of its images, in their order."""
+class ImageHashes:
+    """Hashes of the decoded images of a run, in the size that it trains on."""
 
-    train: np.ndarray
-    test: np.ndarray
-    order: str
+    train: np.ndarray  # uint64 [n], one for each training image
+    test: np.ndarray  # uint64 [n], one for each held-out image
+    order: str  # one hash of all images, indices, labels and groups, in their order
 
 
-def remember(run: Path, source: Source, test_fraction: float, data: Data) -> str:
-    """The source's fingerprint, and of each image that is trained on a hash of its pixels and, if any, of its name.
-    Returns how many images are there twice, in words; nothing where none is."""
-    hashes = _hashes_of(data)
+def record_trained_images(run: Path, source: Source, test_fraction: float, data: Data) -> str:
+    """Write `images.npz`, the record of the images that a run is trained on.
+
+    The file contains the fingerprint of the source and, for each training image, a hash of its pixels and a hash of its
+    file name. Arrays have no file names, and the pixels of very large sets are not hashed.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    source
+        The images before they are decoded.
+    test_fraction
+        The share of the images that is held out.
+    data
+        The decoded images of the source.
+
+    Returns
+    -------
+    str
+        A text on exact duplicates among the images. It is empty if there are none.
+    """
+    hashes = _hash_data(data)
     names = source.train.names(training_rows(source, test_fraction))
-    kept = {"fingerprint": np.array(source.fingerprint)}
+    record = {"fingerprint": np.array(source.fingerprint)}
     if names is not None:
-        kept["trained"] = np.unique(_hashes(os.fsencode(name) for name in names))
+        record["trained"] = np.unique(_hash_each(os.fsencode(name) for name in names))
     if hashes is not None:
-        kept["pixels"], kept["order"] = np.unique(hashes.train), np.array(hashes.order)
+        record["pixels"], record["order"] = np.unique(hashes.train), np.array(hashes.order)
     try:
-        with atomic(run / FILE, durable=True) as aside, aside.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **kept)
+        with atomic(run / IMAGES_FILE, durable=True) as aside, aside.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **record)
     except OSError as error:
-        raise TwofoldError(f"{run / FILE} could not be written: {error}") from None
-    return "" if hashes is None else _copies(hashes)
+        raise TwofoldError(
+            f"{run / IMAGES_FILE} could not be written: {error}; free some disk space, or make {run} writable"
+        ) from None
+    return "" if hashes is None else _describe_copies(hashes)
 
 
-def own_source(run: Path, config: Config, say: Callable[[str], None], data: Any = None) -> Source:
-    """The images that a run was trained on, found again, or in `data`; split as then. Other `data` as they are, but for
-    the run's choice of classes where they have all of those."""
+def open_run_source(run: Path, config: Config, say: Callable[[str], None], data: Any = None) -> Source:
+    """Open the images that a run was trained on, with the same held-out images as in the run.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    config
+        The configuration of the run.
+    say
+        Called with a text if the images have changed or moved.
+    data : optional
+        The new location of the images, or other images. By default they are where the run found them.
+
+    Returns
+    -------
+    Source
+        If `data` has all classes of the run's `class_list`, only these classes. Other images are returned unchanged.
+    """
     if data is None:
-        return as_trained(run, config, find_again(config), say)
+        return with_run_split(run, config, find_again(config), say)
     source = open_source(data, data_dir=config.data_dir)
     if config.class_list is not None and set(read_class_list(config.class_list)) <= set(source.classes or ()):
         source = open_source(data, data_dir=config.data_dir, class_list=config.class_list)
-    return as_trained(run, config, source, say)
+    return with_run_split(run, config, source, say)
 
 
-def is_own(run: Path, source: Source) -> bool:
-    """Of what `as_trained` returns: whether it has the images that the run was trained on, wherever they lie."""
-    kept = read_trained_images(run)
-    return source.held_out is not None or (kept is not None and str(kept["fingerprint"]) == source.fingerprint)
+def is_run_source(run: Path, source: Source) -> bool:
+    """Whether a source has the images that the run was trained on. It must come from `with_run_split`."""
+    recorded = read_trained_images(run)
+    return source.held_out is not None or (recorded is not None and str(recorded["fingerprint"]) == source.fingerprint)
 
 
-def same_images(run: Path, data: Data) -> bool:
-    """Whether they are what the run had, pixel by pixel and in their order, whatever their files are like now."""
-    kept = read_trained_images(run)
-    if kept is None or "order" not in kept or (hashes := _hashes_of(data)) is None:
-        return False
-    return str(kept["order"]) == hashes.order
+def has_same_images(run: Path, data: Data) -> bool:
+    """Whether the data have the same pixels, indices, labels and groups as those of the run, in the same order.
 
-
-def trained_on(run: Path, images: ImageStore) -> int:
-    """How many of these the run was trained on, by their pixels: of its own test images those that are copies."""
-    kept = read_trained_images(run)
-    if kept is None or "pixels" not in kept:
-        return 0
-    pixels = _pixels(images)
-    return 0 if pixels is None else int(np.isin(pixels, kept["pixels"]).sum())
-
-
-def as_trained(run: Path, config: Config, source: Source, say: Callable[[str], None]) -> Source:
-    """The run's own source with what it was not trained on held out: images that are new are so too. Others as is.
-
-    Where another folder has most of the names that the run was trained on, it is the run's, moved or copied.
+    The files may differ. The result is false if the record has no hash of the pixels.
     """
-    kept = read_trained_images(run) if source.test is None and config.data not in (ARRAY, DATASET) else None
-    if kept is None or str(kept["fingerprint"]) == source.fingerprint:
+    recorded = read_trained_images(run)
+    if recorded is None or "order" not in recorded or (hashes := _hash_data(data)) is None:
+        return False
+    return str(recorded["order"]) == hashes.order
+
+
+def count_trained_on(run: Path, images: ImageStore) -> int:
+    """Return how many of the images have the same pixels as a training image of the run.
+
+    The result is 0 if the record has no hashes of the pixels, or if there are too many images to hash.
+    """
+    recorded = read_trained_images(run)
+    if recorded is None or "pixels" not in recorded:
+        return 0
+    pixels = _hash_pixels(images)
+    return 0 if pixels is None else int(np.isin(pixels, recorded["pixels"]).sum())
+
+
+def with_run_split(run: Path, config: Config, source: Source, say: Callable[[str], None]) -> Source:
+    """Split the images of a run as in the run, even if files were added or the folder has moved.
+
+    All images that the run was not trained on are held out, including new ones. If nothing has changed, the source is
+    returned as it is, because decoding splits it in the same way again. Images of another source are returned as they
+    are, too. A folder at another path counts as a copy of the run's images if it has at least half of the file names.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    config
+        The configuration of the run.
+    source
+        Any images.
+    say
+        Called with a text if the images have changed or moved.
+
+    Returns
+    -------
+    Source
+        The source, with `held_out` set if its images have changed or moved.
+    """
+    recorded = read_trained_images(run) if source.test is None and config.data not in (ARRAY, DATASET) else None
+    if recorded is None or str(recorded["fingerprint"]) == source.fingerprint:
         return source
-    found_again = source.location == config.data
+    same_path = source.location == config.data
     names = source.train.names(np.arange(len(source.train)))
-    if names is None or "trained" not in kept:
-        if not found_again:
+    if names is None or "trained" not in recorded:
+        if not same_path:
             return source
         raise TwofoldError(
-            f"{source.name} has changed since {run} was trained, and which of its images were held out is not known "
-            "any more: put the former ones back, or look at others"
+            f"{source.name} has changed since {run} was trained, so its held-out images are no longer known: restore "
+            "the earlier images, or pass other images"
         )
-    trained = np.isin(_hashes(os.fsencode(name) for name in names), kept["trained"])
-    if trained.sum() < (2 if found_again else max(2, MOST * len(kept["trained"]))):
-        return source  # other images: all were replaced, or few names happen to be the same
-    why = f"has changed since {run} was trained" if found_again else f"has the names of {run}'s images"
-    say(f"{source.name} {why}: what it was not trained on counts as held out")
+    trained = np.isin(_hash_each(os.fsencode(name) for name in names), recorded["trained"])
+    if trained.sum() < (2 if same_path else max(2, MIN_SHARED_NAMES * len(recorded["trained"]))):
+        return source  # all images were replaced, or another folder happens to have a few of the names
+    why = f"has changed since {run} was trained" if same_path else f"has the file names of {run}'s images"
+    say(f"{source.name} {why}; all images that were not used for training count as held out")
     return dataclasses.replace(source, held_out=~trained)
 
 
-def _hashes_of(data: Data) -> Hashes | None:
-    """None where the images are too many to be read for this."""
+def _hash_data(data: Data) -> ImageHashes | None:
+    """Return the hashes of all images, or None if there are too many to hash."""
     state, pixels = hashlib.blake2b(digest_size=16), []
     for store in (data.train, data.test) if data.test is not None else (data.train,):
-        if (own := _pixels(store)) is None:
+        if (own := _hash_pixels(store)) is None:
             return None
         pixels.append(own)
         state.update(own.tobytes())
         for part in (store.index, store.labels, store.groups):
             state.update(b"none" if part is None else part.cpu().numpy().tobytes())
-    return Hashes(pixels[0], np.concatenate([pixels[0][:0], *pixels[1:]]), state.hexdigest())
+    return ImageHashes(pixels[0], np.concatenate([pixels[0][:0], *pixels[1:]]), state.hexdigest())
 
 
-def _copies(hashes: Hashes) -> str:
-    again = len(hashes.train) - len(np.unique(hashes.train))
+def _describe_copies(hashes: ImageHashes) -> str:
+    copies = len(hashes.train) - len(np.unique(hashes.train))
     leaked = int(np.isin(hashes.test, hashes.train).sum())
-    found = [f"{again:,} of {len(hashes.train):,} training images repeat another, pixel by pixel"] if again else []
+    found = [f"{copies:,} of {len(hashes.train):,} training images are exact copies of another one"] if copies else []
     if leaked:
         found.append(
-            f"{leaked:,} of {len(hashes.test):,} held-out images are trained on too, which flatters accuracies"
+            f"{leaked:,} of {len(hashes.test):,} held-out images are copies of training images, so accuracies are too "
+            "high"
         )
     return "; ".join(found)
 
 
-def _pixels(store: ImageStore) -> np.ndarray | None:
-    """A hash of each image as the network gets it; None where they are too many to be read for this."""
-    if store.images.nbytes > MOST_BYTES:
+def _hash_pixels(store: ImageStore) -> np.ndarray | None:
+    """Return a hash of each image, uint64 `[n]`, or None if there are too many to hash."""
+    if store.images.nbytes > MAX_HASHED_BYTES:
         return None
-    return _hashes(image.tobytes() for image in store.images.cpu().numpy())
+    return _hash_each(image.tobytes() for image in store.images.cpu().numpy())
 
 
-def _hashes(contents: Iterable[bytes]) -> np.ndarray:
+def _hash_each(contents: Iterable[bytes]) -> np.ndarray:
     digests = (hashlib.blake2b(content, digest_size=8).digest() for content in contents)
     return np.frombuffer(b"".join(digests), np.uint64)

@@ -1,6 +1,7 @@
-"""images.npz of a run folder, read: a fingerprint of the images that the run was trained on, and hashes of each.
+"""Read `images.npz`, the record of the images that a run was trained on.
 
-`provenance.remember` writes it. It is read here, without torch, since a page that compares runs needs the fingerprint.
+`provenance.record_trained_images` writes the file and describes its content. This module does not import torch, because
+`twofold compare` needs the fingerprint but not torch.
 """
 
 import zipfile
@@ -10,25 +11,29 @@ import numpy as np
 
 from twofold.errors import TwofoldError
 
-FILE = "images.npz"
+IMAGES_FILE = "images.npz"
 
 
-def is_remembered(run: Path) -> bool:
-    return (run / FILE).exists()
+def has_recorded_images(run: Path) -> bool:
+    """Whether the run folder has a record of its images."""
+    return (run / IMAGES_FILE).exists()
 
 
-def fingerprint_of(run: Path) -> str | None:
-    """Of the images that it was trained on; None where that was not kept."""
-    kept = read_trained_images(run)
-    return None if kept is None else str(kept["fingerprint"])
+def images_fingerprint(run: Path) -> str | None:
+    """Return the fingerprint of the images that the run was trained on, or None if it has no record of them."""
+    recorded = read_trained_images(run)
+    return None if recorded is None else str(recorded["fingerprint"])
 
 
 def read_trained_images(run: Path) -> dict[str, np.ndarray] | None:
-    """None of a run that kept no such file."""
-    if not is_remembered(run):
+    """Return the arrays of the record, or None if the run has none."""
+    if not has_recorded_images(run):
         return None
     try:
-        with np.load(run / FILE, allow_pickle=False) as file:
+        with np.load(run / IMAGES_FILE, allow_pickle=False) as file:
             return dict(file)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise TwofoldError(f"{run / FILE}, which says what the run was trained on, cannot be read: {error}") from None
+        raise TwofoldError(
+            f"{run / IMAGES_FILE}, the record of the training images, cannot be read: {error}; restore the file from a "
+            "copy of the run folder"
+        ) from None

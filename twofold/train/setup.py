@@ -103,7 +103,7 @@ def build_method(
             refuse_unfit_features(encoder, channels, config.image_size)
         untrained = copy.deepcopy(network)
         if weights is not None:
-            initial_weights.put(network, weights, str(config.init))
+            initial_weights.load_into(network, weights, str(config.init))
         parts = Parts(network, features, images, config.epochs, config.views, config.augment.local_views)
         method = find(config.method).build(parts, **config.parameters)
     if not isinstance(method, Method):

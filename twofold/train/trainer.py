@@ -27,7 +27,7 @@ from twofold.precision import autocast_of
 from twofold.randomness import own_randomness, seed_all
 from twofold.runs import checkpoint
 from twofold.runs.folder import RunFolder
-from twofold.runs.provenance import same_images
+from twofold.runs.provenance import has_same_images
 from twofold.train import guards, loggers, setup
 from twofold.train.log_points import log_spaced
 from twofold.train.memory_format import choose_memory_format
@@ -260,7 +260,7 @@ class Trainer:
             "method": self.method.state_dict(),
             "optimizer": optimizer_state(self.optimizer),
             "observers": self.observers.state_dict(),
-            "records": self.folder.offsets(),
+            "records": self.folder.record_sizes(),
             "rows": rows,
         }
 
@@ -279,11 +279,11 @@ class Trainer:
     def has_images_of(self, run: Path, fingerprint: str) -> bool:
         """Whether these are the images of the run, although the files differ, as those of a copy do."""
         rest = len(self.data.fingerprint)
-        return fingerprint[rest:] == self.fingerprint()[rest:] and same_images(run, self.data)
+        return fingerprint[rest:] == self.fingerprint()[rest:] and has_same_images(run, self.data)
 
     def restore(self, folder: RunFolder) -> None:
         """Continue from the newest readable checkpoint of the folder, or from the start if there is none."""
-        found = folder.checkpoint(self.display.say, or_older=self.rows.can_return(folder.path))
+        found = folder.load_checkpoint(self.display.say, allow_older=self.rows.can_return(folder.path))
         dist.same_everywhere("checkpoints", str(found and found[0]))
         if found is None:
             folder.rewind({})

@@ -15,7 +15,7 @@ from twofold.data.open import open_source
 from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.display import Display
-from twofold.runs.provenance import as_trained, is_own
+from twofold.runs.provenance import is_run_source, with_run_split
 from twofold.text import plural
 from twofold.verbs.feature_files import Catalogue
 
@@ -35,8 +35,8 @@ def read_all_images(run: Path, config: Config, data: Any, display: Display) -> D
             progress=stage,
             to_train=False,
         )
-    source = as_trained(run, config, source, display.say)
-    own = own or is_own(run, source)
+    source = with_run_split(run, config, source, display.say)
+    own = own or is_run_source(run, source)
     read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display, rest=True)
     if read.skipped:
         first = read.skipped[0]

@@ -18,7 +18,7 @@ from twofold.evaluate.duplicates import near_duplicates
 from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder
 from twofold.evaluate.spectrum import measure_spectrum
 from twofold.runs.preprocess import Preprocess
-from twofold.runs.provenance import is_own
+from twofold.runs.provenance import is_run_source
 from twofold.runs.run import Run
 from twofold.verbs.all_images import AllImages
 from twofold.verbs.feature_files import READERS, as_embeddings, read_features
@@ -148,7 +148,7 @@ def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Sour
         return open_source(data), 0.0
     config = Run(path).config
     source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
-    return source, config.test_fraction if is_own(path, source) else 0.0
+    return source, config.test_fraction if is_run_source(path, source) else 0.0
 
 
 def read_images(encoder: Encoder, source: Source, test_fraction: float, display: Display) -> AllImages:

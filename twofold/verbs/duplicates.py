@@ -14,7 +14,7 @@ from twofold.display import Display
 from twofold.evaluate.duplicates import THRESHOLD, Levelled, check_threshold, near_duplicates
 from twofold.evaluate.encoder import open_run_encoder
 from twofold.runs.preprocess import preprocess_of
-from twofold.runs.provenance import own_source
+from twofold.runs.provenance import open_run_source
 from twofold.runs.run import Run
 from twofold.verbs.all_images import read_all_images
 from twofold.verbs.duplicate_files import Duplicates, GroupedImage
@@ -55,7 +55,7 @@ def find_duplicates(
     opened = open_run_encoder(path, config, encoder)
     opened = replace(opened, preprocess=Levelled(preprocess_of(opened.network)))
     if data is None:
-        everything = read_data(config, own_source(path, config, display.say), display)
+        everything = read_data(config, open_run_source(path, config, display.say), display)
     else:
         everything = read_all_images(path, config, data, display)
     stores = {name: store for name, store in (("train", everything.train), ("test", everything.test)) if store}

@@ -29,7 +29,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder
 from twofold.methods import find
 from twofold.models import feature_dimension
-from twofold.runs.folder import Numbered
+from twofold.runs.folder import NumberedPath
 from twofold.runs.preprocess import preprocess_of
 from twofold.runs.weights import load_encoder
 from twofold.verbs.pretrain import pretrain
@@ -137,7 +137,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 {"data": images, **keys},
                 method=self.method,
                 encoder=copy.deepcopy(module),  # scikit-learn forbids that fit changes a parameter
-                out=Numbered(Path(aside if self.out is None else self.out), self.method),
+                out=NumberedPath(Path(aside if self.out is None else self.out), self.method),
                 quiet=not self.verbose,
             )
             own = copy.deepcopy(module) if isinstance(module, nn.Module) else None

@@ -20,7 +20,7 @@ from twofold.errors import TwofoldError
 from twofold.models import name_of
 from twofold.precision import own_modes
 from twofold.runs import initial_weights, provenance
-from twofold.runs.folder import Numbered, ReadOnlyRunFolder, RunFolder
+from twofold.runs.folder import NumberedPath, ReadOnlyRunFolder, RunFolder
 from twofold.runs.run import Run
 from twofold.text import plural
 from twofold.train.trainer import Trainer
@@ -80,7 +80,7 @@ def configure(
         if given.get(name) and Path(given[name]).is_file():
             located[name] = str(Path(given[name]).resolve())
     if asked.init is not None:
-        located["init"] = initial_weights.located(asked.init)
+        located["init"] = initial_weights.with_absolute_path(asked.init)
     if asked.parameters.get("head", Head()).path is not None:
         located["head.path"] = str(Path(asked.parameters["head"].path).expanduser().resolve())
     # A source may suggest values for keys that only some methods have, such as the projector's widths. Those do not
@@ -88,7 +88,7 @@ def configure(
     kept = {*recipe, *keys.keys() - RUN_KEYS.keys()} if settings.method.family == "own" else set()
     suited = {name: value for name, value in source.defaults.items() if name in keys and name not in kept}
     sizes = {"image_size": default_image_size(source.train.side), "channels": source.train.channels}
-    weights = {} if asked.init is None else initial_weights.keys_of(located["init"])
+    weights = {} if asked.init is None else initial_weights.encoder_settings(located["init"])
     user = {name: located.pop(name, value) for name, value in given.items()}
     layers = {"method": recipe, "data": suited, "chosen": sizes | located, "init": weights, "user": user}
     return resolve_config(keys, layers, source, minutes=minutes, display=display), source
@@ -98,7 +98,7 @@ def pretrain(
     config: Config | Mapping[str, Any] | Any = None,
     *,
     method: str | None = None,
-    out: str | Path | Numbered | None = None,
+    out: str | Path | NumberedPath | None = None,
     encoder: str | nn.Module | None = None,
     minutes: float | None = None,
     quiet: bool = True,
@@ -165,7 +165,7 @@ def start(
     config: Config,
     source: Source,
     *,
-    out: str | Path | Numbered | None,
+    out: str | Path | NumberedPath | None,
     display: Display,
     encoder: nn.Module | None = None,
 ) -> Run:
@@ -186,11 +186,11 @@ def start(
     trainer.rows.refuse_place()
     path = Path(dist.from_first(lambda: str(RunFolder.create(place, dump(config)).path)))
     folder = RunFolder(path) if dist.is_first() else ReadOnlyRunFolder(path)
-    with folder.held():
+    with folder.locked():
         copies = ""
         if dist.is_first():
-            copies = provenance.remember(folder.path, source, config.test_fraction, data)
-            initial_weights.keep(folder.path, weights, None if encoder is None else trainer.untrained)
+            copies = provenance.record_trained_images(folder.path, source, config.test_fraction, data)
+            initial_weights.save_initial_weights(folder.path, weights, None if encoder is None else trainer.untrained)
         if data.skipped:
             folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
             display.say(f"{plural(len(data.skipped), 'image')} could not be read: see {folder.path / 'skipped.txt'}")
@@ -204,19 +204,19 @@ def with_weights(config: Config) -> tuple[Config, dict[str, Tensor] | None]:
         return config, None
     assert config.channels is not None
     assert config.image_size is not None
-    init, weights = initial_weights.read_initial(config.init, channels=config.channels, image_size=config.image_size)
+    init, weights = initial_weights.read_weights(config.init, channels=config.channels, image_size=config.image_size)
     return dataclasses.replace(config, init=init), weights
 
 
-def run_place(config: Config, source: Source, out: str | Path | Numbered | None) -> Path | Numbered:
+def run_place(config: Config, source: Source, out: str | Path | NumberedPath | None) -> Path | NumberedPath:
     """Return the path of the run folder, or the name that gets the next free number."""
     if out is None:
-        return Numbered(RUNS, f"{config.method}-{source.name}")
-    return out if isinstance(out, Numbered) else Path(out)
+        return NumberedPath(RUNS, f"{config.method}-{source.name}")
+    return out if isinstance(out, NumberedPath) else Path(out)
 
 
-def earlier_attempt(config: Config, place: Path | Numbered) -> str | None:
+def earlier_attempt(config: Config, place: Path | NumberedPath) -> str | None:
     """Return the folder of the same run before torchrun restarted its processes, or None."""
-    runs = place.taken() if isinstance(place, Numbered) else [place]
+    runs = place.existing_runs() if isinstance(place, NumberedPath) else [place]
     known = (path for path in runs if (path / "config.json").exists())
     return next((str(path) for path in known if RunFolder(path).config_text() == dump(config)), None)

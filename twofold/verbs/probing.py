@@ -23,9 +23,9 @@ from twofold.models import build_encoder, has_name
 from twofold.randomness import seeded
 from twofold.runs import checkpoint
 from twofold.runs.folder import RunFolder
-from twofold.runs.initial_weights import as_begun
+from twofold.runs.initial_weights import restore_untrained
 from twofold.runs.preprocess import Preprocess, preprocess_of
-from twofold.runs.provenance import own_source, same_images, trained_on
+from twofold.runs.provenance import count_trained_on, has_same_images, open_run_source
 from twofold.runs.run import Run
 from twofold.runs.weights import load_encoder
 from twofold.train.setup import build_method
@@ -81,9 +81,9 @@ def load_probe_data(
     path = Path(run)
     config = Run(path).config
     finished = (path / "encoder.safetensors").exists()
-    source = own_source(path, config, display.say, data)
+    source = open_run_source(path, config, display.say, data)
     read = read_data(config, source, display)
-    if data is not None and not finished and not same_images(path, read):
+    if data is not None and not finished and not has_same_images(path, read):
         raise TwofoldError(
             f"{path} is not finished: leave out DATA to measure it on its own images, or resume it first"
         )
@@ -94,7 +94,7 @@ def load_probe_data(
             + (f" ({source.remark})" if source.remark else "")
         )
     images = len(splits.train) + len(splits.test)
-    if reused := trained_on(path, splits.test):
+    if reused := count_trained_on(path, splits.test):
         display.say(
             f"{reused:,} of the {len(splits.test):,} test images were used for training, so the accuracies are too high"
         )
@@ -145,7 +145,7 @@ def networks_of(
         raise TwofoldError(f"{path} has no checkpoint yet: wait for the first one, or resume the run")
     if layer == "post":
         refuse_unregistered(config.method, path, RunFolder(path).config_values())
-    started = None if encoder is None else as_begun(path, copy.deepcopy(encoder))
+    started = None if encoder is None else restore_untrained(path, copy.deepcopy(encoder))
     untrained = initial(config, images, layer, started)
     loaded = load_encoder(path, encoder=copy.deepcopy(encoder)) if finished else None
     if saved is None:

@@ -19,7 +19,7 @@ from twofold.report.page import write_anew
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
 from twofold.runs.run import Run
-from twofold.runs.trained_images import is_remembered
+from twofold.runs.trained_images import has_recorded_images
 from twofold.train.trainer import Trainer
 from twofold.verbs.training import train_and_report
 
@@ -95,12 +95,12 @@ def continue_run(
             if data is None
             else open_source(data, data_dir=config.data_dir, class_list=config.class_list)
         )
-    weights = None if config.init is None else initial_weights.kept(path)
-    with folder.held():
-        module = None if encoder is None else initial_weights.as_begun(path, encoder)
+    weights = None if config.init is None else initial_weights.load_initial_weights(path)
+    with folder.locked():
+        module = None if encoder is None else initial_weights.restore_untrained(path, encoder)
         trainer = Trainer(config, read_data(config, source, display), display, module, weights)
         trainer.restore(folder)
-        if dist.is_first() and not is_remembered(path):  # a kill prevented it
-            provenance.remember(path, source, config.test_fraction, trainer.data)
+        if dist.is_first() and not has_recorded_images(path):  # a kill prevented it
+            provenance.record_trained_images(path, source, config.test_fraction, trainer.data)
         display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
         return train_and_report(trainer, folder, display)

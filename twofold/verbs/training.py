@@ -77,7 +77,7 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
         "table": [dataclasses.asdict(row) for row in rows],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
-        "test_images_trained_on": provenance.trained_on(folder.path, trainer.data.test)
+        "test_images_trained_on": provenance.count_trained_on(folder.path, trainer.data.test)
         if trainer.data.test is not None
         else 0,
         "train_labelled": trainer.data.train.labels_known,

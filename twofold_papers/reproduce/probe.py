@@ -10,7 +10,7 @@ from twofold.data.open import open_source
 from twofold.display import Display
 from twofold.evaluate.probes import labelled_splits, linear_accuracy
 from twofold.runs.folder import RunFolder
-from twofold.runs.provenance import own_source
+from twofold.runs.provenance import open_run_source
 from twofold.runs.run import Run
 from twofold.train.trainer import Trainer
 from twofold_papers.reproduce.table import Probe
@@ -19,7 +19,7 @@ from twofold_papers.reproduce.table import Probe
 def measure_probe(path: Path, probe: Probe, display: Display) -> float:
     """The linear accuracy of a probe. The run is restored from its last checkpoint, with its own normalisation."""
     config = dataclasses.replace(Run(path).config, compile=False)
-    data = read_data(config, own_source(path, config, display.say), display)
+    data = read_data(config, open_run_source(path, config, display.say), display)
     trainer = Trainer(config, data, display)
     trainer.restore(RunFolder.open(path))
     if probe.data is not None:

@@ -22,7 +22,7 @@ import torch
 from twofold.device import choose_device, device_name
 from twofold.display import Display
 from twofold.errors import Diverged, Interrupted, TwofoldError
-from twofold.files import hold
+from twofold.files import try_lock
 from twofold.train.guards import ask_to_stop
 from twofold.verbs import pretrain
 from twofold.verbs.resume import resume
@@ -190,4 +190,4 @@ def claimed(path: Path) -> Iterator[bool]:
     """Whether this process has claimed the run. The claim ends with the block, or with the process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
-        yield hold(file)
+        yield try_lock(file)
