@@ -60,14 +60,14 @@ def test_equal_eigenvalues_use_every_dimension(dimensions):
     assert condition_number(spectrum) == pytest.approx(1)
 
 
-def test_two_eigenvalues():
+def test_measures_of_two_eigenvalues():
     spectrum = torch.tensor([4.0, 1.0])
     assert effective_rank(spectrum) == pytest.approx(3 / 2 ** (2 / 3))  # singular values 2/3 and 1/3
     assert stable_rank(spectrum) == pytest.approx(5 / 4)
     assert shannon_entropy(spectrum) == pytest.approx(math.log(5) - 0.8 * math.log(4))
 
 
-def test_one_direction():
+def test_measures_of_one_direction():
     spectrum = torch.tensor([7.0, 0.0, 0.0])
     assert effective_rank(spectrum) == pytest.approx(1)
     assert stable_rank(spectrum) == pytest.approx(1)
@@ -75,7 +75,7 @@ def test_one_direction():
     assert condition_number(spectrum) == math.inf
 
 
-def test_complete_collapse():
+def test_measures_of_a_complete_collapse():
     spectrum = eigenvalues(torch.zeros(5, 5))
     assert effective_rank(spectrum) == 0
     assert stable_rank(spectrum) == 0

@@ -65,7 +65,7 @@ def test_few_dimensions_by_design_are_not_bad() -> None:
 
 
 @pytest.mark.parametrize("dimension, few", [(2, 1), (8, 1), (16, 1), (29, 3), (64, 7), (512, 7), (2048, 31)])
-def test_the_limit_of_few_dimensions(dimension: int, few: int) -> None:
+def test_limit_of_few_dimensions_depends_on_the_width(dimension: int, few: int) -> None:
     def kind(count: int) -> str:
         return judge([Snapshot.of(torch.tensor([1.0] * count + [1e-12] * (dimension - count)), {})]).kind
 
@@ -148,7 +148,7 @@ def test_shrinking_embeddings_collapse_only_if_the_loss_shrinks_too() -> None:
     assert "0.01 times" in fading.sentence
 
 
-def test_exploding_norm() -> None:
+def test_growing_norm_gets_the_verdict_exploding_norm() -> None:
     norms = [10.0, 100.0, 1e4, 1e5, 1e6]
     verdict = judge(*series([[norm**2 / 64] * 64 for norm in norms], embedding_norm=norms))
     assert verdict.kind == "exploding norm"
@@ -156,7 +156,7 @@ def test_exploding_norm() -> None:
     assert "since step 100" in verdict.evidence[0]
 
 
-def test_a_probe_that_falls_while_the_loss_falls() -> None:
+def test_falling_probe_accuracy_gets_the_verdict_falling_probe() -> None:
     accuracy, loss = [0.8, 0.9, 0.75, 0.7, 0.72], [5.0, 4.0, 3.0, 2.0, 1.0]
     verdict = judge(*series([EVEN] * 5, online_accuracy=accuracy, loss=loss))
     assert verdict.kind == "falling probe"
@@ -205,7 +205,7 @@ def test_a_fall_of_accuracy_must_exceed_chance() -> None:
     assert kinds == {25: "healthy", 110: "healthy", 112: "falling probe", 10_000: "falling probe"}
 
 
-def test_a_loss_of_equal_probabilities_is_guessing() -> None:
+def test_loss_of_equal_probabilities_gets_the_verdict_guessing() -> None:
     guess = math.log(4096)
     losses = [8.0, 8.2, 8.31, 8.317, 8.3177]
     verdict = judge(*series([EVEN] * 5, loss=losses), guess=guess)

@@ -1,4 +1,4 @@
-"""Every method of the catalog, found by itself: it trains on digits without collapse and learns something."""
+"""Methods of the catalog learn digits without collapse; registration and checks of own methods."""
 
 import inspect
 import math
@@ -25,10 +25,10 @@ from twofold.train.trainer import Trainer
 from twofold.types import Batch, Embeddings, LossTerms
 from twofold.verbs import pretrain
 
-# On digits the weights of all pairs alike leave few dimensions, as Theorem 3 of α-CL lets expect; the others keep most.
+# `quadratic` weighs all pairs equally. On digits this leaves few dimensions, as Theorem 3 of α-CL predicts.
 LEAST_RANK = {"quadratic": 3.0}
-# DIET sees one view in a step, Barlow Twins first spends its time on the correlations, SwAV on finding clusters.
-# After 15 epochs the others of these are so near to where they began that rounding may decide, BYOL still after 30.
+# Methods that need more than 15 epochs to be clearly better than the untrained encoder. DIET sees one view per step,
+# Barlow Twins first decorrelates dimensions, and SwAV first finds clusters.
 EPOCHS = {
     "diet": 30,
     "barlow-twins": 25,
@@ -39,19 +39,19 @@ EPOCHS = {
     "corinfomax": 30,
     "byol": 50,
 }
-# DINO's teacher is made for 200 thousand steps, and in a hundred is still the untrained network; with a quicker one it
-# learns, if it gets as many epochs.
-QUICKER: dict[str, dict[str, object]] = {"dino": {"teacher_momentum": 0.996, "epochs": 100}}
+# DINO's default teacher momentum is made for 200,000 steps: after hundreds of steps the teacher is still untrained.
+# With a lower momentum and 100 epochs DINO learns.
+FASTER_TEACHER: dict[str, dict[str, object]] = {"dino": {"teacher_momentum": 0.996, "epochs": 100}}
 
 
-# Of every family some; all of them in the long tests.
+# Some methods of every family. The long tests train all methods.
 SAMPLE = ("frossl", "vicreg", "simclr", "moco", "byol", "isoloss", "swav", "s-diet", "graph-vicreg")
 SAMPLED = [pytest.param(method, marks=[] if method in SAMPLE else pytest.mark.full) for method in sorted(CATALOG)]
 
 
 @pytest.mark.parametrize("method", SAMPLED)
-def test_learns_digits_without_collapse(method: str, tmp_path: Path) -> None:
-    keys = {"epochs": EPOCHS.get(method, 15)} | QUICKER.get(method, {})
+def test_method_learns_digits_without_collapse(method: str, tmp_path: Path) -> None:
+    keys = {"epochs": EPOCHS.get(method, 15)} | FASTER_TEACHER.get(method, {})
     run = running.trained(method, tmp_path / "run", **keys)
     rows = {row["name"]: row for row in run.results["table"]}
     assert rows["trained"]["knn_accuracy"] > rows["untrained"]["knn_accuracy"]
@@ -64,8 +64,8 @@ def test_learns_digits_without_collapse(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("method", sorted(CATALOG))
-def test_defaults_raise_no_alarm_on_digits(method: str, tmp_path: Path) -> None:
-    keys = {"epochs": 20} | QUICKER.get(method, {})
+def test_defaults_get_no_warning_on_digits(method: str, tmp_path: Path) -> None:
+    keys = {"epochs": 20} | FASTER_TEACHER.get(method, {})
     run = twofold.pretrain("digits", method=method, out=tmp_path / "run", **keys)
     expected = "few dimensions" if method in LEAST_RANK else "healthy"
     assert run.results["verdict"]["kind"] == expected, run.results["verdict"]
@@ -73,13 +73,13 @@ def test_defaults_raise_no_alarm_on_digits(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", sorted(CATALOG))
-def test_defaults_are_accepted_for_digits(method: str) -> None:
+def test_defaults_train_a_step_on_digits(method: str) -> None:
     config, source = pretrain.configure("digits", method, {})
     trainer = Trainer(config, pretrain.read_data(config, source, Display(quiet=True)), Display(quiet=True))
     trainer.method.train()
     trainer.take_step(0)
     assert trainer.observers.means.read()["loss"] == pytest.approx(0, abs=1e4)
-    # Of the others few dimensions are a collapse, and have to be called one.
+    # For all other methods, few dimensions are a collapse and must be reported as one.
     assert bool(trainer.method.few_dimensions) == (method in ("quadratic", "supervised"))
 
 
@@ -121,7 +121,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("method, parameters", VARIANTS, ids=lambda value: str(value))
-def test_every_switch_takes_a_step_that_moves_every_weight(method: str, parameters: dict[str, object]) -> None:
+def test_steps_with_every_option_change_every_weight(method: str, parameters: dict[str, object]) -> None:
     trainer = running.trainer(method, **({"batch_size": 128} | running.quick(method, **parameters)))
     trainer.method.train()
     before = {name: value.detach().clone() for name, value in trainer.method.trained_parameters()}
@@ -129,16 +129,16 @@ def test_every_switch_takes_a_step_that_moves_every_weight(method: str, paramete
         trainer.take_step(step)
     for name, value in trainer.method.trained_parameters():
         assert torch.isfinite(value).all(), name
-        # A bias before a loss that centres its input has no gradient; weight decay does not touch biases.
+        # A bias before a centring loss has no gradient, and weight decay does not apply to biases.
         if value.ndim > 1:
             assert not torch.equal(before[name], value), name
 
 
-def first_state(trainer: object) -> Tensor:
+def correlation_of(trainer: object) -> Tensor:
     return trainer.method.direct.correlation.clone()
 
 
-def test_running_correlation_moves_once_a_step_and_never_in_evaluation() -> None:
+def test_running_correlation_is_updated_once_per_step_and_never_in_evaluation() -> None:
     trainer = running.trainer("directpred", **running.quick("directpred", batch_size=128))
     trainer.method.train()
     seen: list[Tensor] = []
@@ -154,14 +154,14 @@ def test_running_correlation_moves_once_a_step_and_never_in_evaluation() -> None
     for step in range(3):
         trainer.take_step(step)
         expected = 0.998 * expected + 0.002 * seen[-1].T @ seen[-1] / len(seen[-1])
-        torch.testing.assert_close(first_state(trainer), expected, rtol=1e-6, atol=1e-12)
+        torch.testing.assert_close(correlation_of(trainer), expected, rtol=1e-6, atol=1e-12)
     trainer.features(trainer.data.test)
     trainer.online_accuracy(trainer.data.test)
-    torch.testing.assert_close(first_state(trainer), expected, rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(correlation_of(trainer), expected, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["byol", "directpred"])
-def test_teacher_follows_the_cosine_of_its_momentum(method: str) -> None:
+def test_teacher_momentum_follows_a_cosine(method: str) -> None:
     trainer = running.trainer(method, **running.quick(method, batch_size=128))
     trainer.method.train()
     expected = [p.detach().double().clone() for p in trainer.method.teacher.parameters()]
@@ -175,25 +175,25 @@ def test_teacher_follows_the_cosine_of_its_momentum(method: str) -> None:
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("method, steady", [("simsiam", True), ("byol", False)])
-def test_only_simsiams_predictor_has_a_learning_rate_that_does_not_change(method: str, steady: bool) -> None:
+@pytest.mark.parametrize("method, is_constant", [("simsiam", True), ("byol", False)])
+def test_only_simsiam_has_a_predictor_with_constant_learning_rate(method: str, is_constant: bool) -> None:
     trainer = running.trainer(method, **running.quick(method, batch_size=128, warmup_epochs=1))
     trainer.method.train()
     trainer.take_step(0)
     own = {id(parameter) for parameter in trainer.method.predictor.parameters()}
     for group in trainer.optimizer.param_groups:
-        kept = steady and id(group["params"][0]) in own
+        kept = is_constant and id(group["params"][0]) in own
         expected = trainer.config.scaled_lr if kept else trainer.rates[0].item()
         assert group["lr"].item() == pytest.approx(expected)
-        assert not steady or len({id(parameter) in own for parameter in group["params"]}) == 1
-    assert trainer.rates[0] < trainer.config.scaled_lr  # else the two are alike
+        assert not is_constant or len({id(parameter) in own for parameter in group["params"]}) == 1
+    assert trainer.rates[0] < trainer.config.scaled_lr  # otherwise both rates would be equal
     assert not any(name.startswith("steady") for name in trainer.method.state_dict())
 
 
 @pytest.mark.parametrize("method, scale", [("simsiam", 0.5), ("byol", 2.0)])
 @pytest.mark.parametrize("views", [2, 3])
-def test_orders_of_views_are_averaged_by_simsiam_and_added_by_byol(method: str, scale: float, views: int) -> None:
-    """Each as its paper has it, BYOL's 2 − 2 cos; for more views the loss is as large as for two."""
+def test_pairs_of_views_are_averaged_by_simsiam_and_summed_by_byol(method: str, scale: float, views: int) -> None:
+    """As in the papers; for BYOL, a pair costs 2 − 2 cos. The number of views does not change the scale of the loss."""
     method_of = running.trainer(method, **running.quick(method, batch_size=64, views=views)).method
     z, prediction, target = torch.randn(3, views, 64, 64).unbind()
     found = method_of.objective(Embeddings(z, z, torch.arange(64), prediction, None if method == "simsiam" else target))
@@ -206,7 +206,7 @@ def test_orders_of_views_are_averaged_by_simsiam_and_added_by_byol(method: str, 
 
 
 @pytest.mark.parametrize("method", ["byol", "directpred", "directcopy", "isoloss"])
-def test_the_scale_of_a_predictive_loss_is_a_key(method: str) -> None:
+def test_scale_multiplies_predictive_losses(method: str) -> None:
     z, prediction, target = torch.randn(3, 2, 64, 64, generator=torch.Generator().manual_seed(0)).unbind()
     totals = []
     for scale in (0.5, 1.5):
@@ -219,7 +219,7 @@ def test_the_scale_of_a_predictive_loss_is_a_key(method: str) -> None:
     assert totals[0] != 0
 
 
-def test_diet_rows_belong_to_images_not_to_places_in_the_batch() -> None:
+def test_diet_rows_belong_to_images_and_not_to_batch_positions() -> None:
     trainer = running.trainer("diet", batch_size=64)
     batch = trainer.loader.batch(0)
     trainer.method.train()
@@ -258,7 +258,7 @@ ABOUT = dict.fromkeys(("paper", "formula", "source", "state", "memory", "choose"
         ),
     ],
 )
-def test_what_ones_own_objective_returns_is_looked_at_first(
+def test_invalid_results_of_an_own_objective_raise_an_error(
     loss: Callable[[Tensor], object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mine(parts: Parts) -> Method:
@@ -269,12 +269,12 @@ def test_what_ones_own_objective_returns_is_looked_at_first(
         running.trainer("mine")
 
 
-def test_a_switch_that_would_change_nothing_is_refused() -> None:
+def test_option_without_effect_raises_an_error() -> None:
     with pytest.raises(TwofoldError, match="unit_trace=true has no effect under the logarithm"):
         running.trainer("frossl", unit_trace=True)
 
 
-class Nothing(nn.Module):
+class ReturnsNone(nn.Module):
     def forward(self, x: Tensor) -> None: ...
 
 
@@ -285,14 +285,14 @@ class Nothing(nn.Module):
         (lambda parts: Method(parts, nn.Linear(10, 8), zero), "mine's projector does not take 256 features"),
         (lambda parts: Method(parts, None, zero), r"Method's projector is a NoneType: pass a module, such as mlp\("),
         (lambda parts: Method(parts, nn.Unflatten(1, (2, -1)), zero), r"\[N, D\]; it returned \(2, 2, 128\) for N = 2"),
-        (lambda parts: Method(parts, Nothing(), zero), r"\[N, D\]; it returned NoneType for N = 2"),
+        (lambda parts: Method(parts, ReturnsNone(), zero), r"\[N, D\]; it returned NoneType for N = 2"),
         *(
             (lambda parts, m=momentum: Method(parts, nn.Identity(), zero, teacher_momentum=m), "is not from 0 to 1")
             for momentum in (2.0, -0.1, math.nan)
         ),
     ],
 )
-def test_what_ones_own_function_returns_is_looked_at_first(
+def test_invalid_results_of_an_own_builder_raise_an_error(
     build: Callable[[Parts], Method], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(CATALOG, "mine", registry.Entry("mine", build, "own", "", "", {}))
@@ -304,7 +304,7 @@ def zero(e: Embeddings) -> LossTerms:
     return LossTerms(0 * e.z.sum(), {})
 
 
-def test_layers_that_the_method_holds_are_no_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_passed_to_method_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     def mine(parts: Parts) -> Method:
         head = nn.Linear(8, 3)
         return Method(parts, mlp(parts.features, (8,)), lambda e: LossTerms(head(e.z).mean(), {}), head=head)
@@ -314,7 +314,7 @@ def test_layers_that_the_method_holds_are_no_strangers(monkeypatch: pytest.Monke
     assert any(parameter is method.head.weight for _, parameter in method.trained_parameters())
 
 
-def test_an_objective_is_tried_on_what_forward_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objective_is_checked_with_the_embeddings_that_forward_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Embeddings] = []
 
     def mine(parts: Parts) -> Method:
@@ -326,7 +326,7 @@ def test_an_objective_is_tried_on_what_forward_gives_it(monkeypatch: pytest.Monk
     assert all(each.prediction is None and each.target is None for each in seen)
 
 
-def test_every_method_of_the_catalog_says_all_there_is_to_say() -> None:
+def test_every_method_of_the_catalog_has_complete_documentation() -> None:
     for entry in CATALOG.values():
         about = (entry.paper, entry.summary, entry.source, entry.formula, entry.state, entry.memory, entry.choose)
         assert all(about), entry.name
@@ -357,7 +357,7 @@ def test_every_key_of_a_method_has_an_explanation(name: str) -> None:
     assert not [key.name for key in registry.schema(name).values() if not key.help]
 
 
-def test_a_name_that_is_taken_and_a_key_without_a_type_are_refused() -> None:
+def test_taken_names_and_untyped_or_reserved_keys_raise_an_error() -> None:
     def simclr(parts: Parts) -> Method: ...
 
     def untyped(parts: Parts, *, k=3) -> Method: ...  # type: ignore[no-untyped-def]
@@ -435,13 +435,13 @@ def other(parts: Parts, *, kind: Literal["a", "b"] = "c") -> Method: ...  # type
         ),
     ],
 )
-def test_parameters_that_no_run_could_set_are_refused(build: Callable[..., Method], message: str) -> None:
+def test_invalid_parameters_of_a_method_raise_an_error(build: Callable[..., Method], message: str) -> None:
     with pytest.raises(TwofoldError, match=message):
         registry.entry()(build)
     assert build.__name__ not in CATALOG
 
 
-def test_a_default_becomes_what_a_file_gives_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_get_the_types_that_loading_a_file_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "CATALOG", {})
 
     def mine(
@@ -460,14 +460,14 @@ def test_a_default_becomes_what_a_file_gives_back(monkeypatch: pytest.MonkeyPatc
     assert load(dump(resolved), registry.schema_of_run).parameters == resolved.parameters
 
 
-def test_entry_says_how_it_is_called() -> None:
+def test_wrong_use_of_entry_raises_an_error() -> None:
     with pytest.raises(TwofoldError, match=r"@entry needs parentheses: write @entry\(\)"):
         registry.entry(positional)  # type: ignore[arg-type]
     with pytest.raises(TwofoldError, match="entry takes no 'recipes', did you mean 'recipe'"):
         registry.entry(recipes={})  # type: ignore[arg-type]
 
 
-def test_the_arguments_of_pretrain_are_known_to_entry() -> None:
+def test_entry_reserves_the_arguments_of_pretrain() -> None:
     parameters = inspect.signature(twofold.pretrain).parameters.values()
     arguments = {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
     assert arguments == set(registry.OF_PRETRAIN)

@@ -1,4 +1,4 @@
-"""What a method makes of its keys."""
+"""Keys of methods and their effect on the method."""
 
 import dataclasses
 
@@ -14,14 +14,14 @@ from twofold.types import Embeddings
 from twofold.verbs import pretrain
 
 
-def test_distances_need_the_correlation_without_its_start_at_0() -> None:
+def test_euclidean_distance_uses_the_corrected_and_unnormalized_correlation() -> None:
     for distance, corrected in (("euclidean", True), ("cosine", False)):
         direct = running.trainer("isoloss", distance=distance).method.direct
         assert (direct.corrected, direct.normalize) == (corrected, not corrected)
 
 
 def test_correction_estimates_the_loss_over_all_images() -> None:
-    """Where all logits are equal, cross entropy over n classes is log n."""
+    """With equal logits, the cross entropy over n classes is log n."""
     for correction in (False, True):
         trainer = running.trainer("s-diet", correction=correction, batch_size=64)
         z = torch.zeros(1, 64, trainer.method.head.dim)
@@ -30,7 +30,7 @@ def test_correction_estimates_the_loss_over_all_images() -> None:
         assert loss.total.exp().item() == pytest.approx(n, rel=1e-4)
 
 
-def test_a_class_without_training_images_keeps_its_number() -> None:
+def test_class_without_training_images_keeps_its_classifier_row() -> None:
     config, source = pretrain.configure("digits", "supervised", running.small("supervised"))
     data = pretrain.read_data(config, source, Display(quiet=True))
     some = data.train.labels != 3
@@ -43,7 +43,7 @@ def test_a_class_without_training_images_keeps_its_number() -> None:
     assert trainer.method.head.weight.shape[0] == 10
 
 
-def test_graph_vicreg_is_a_mean_over_dimensions() -> None:
+def test_graph_vicreg_averages_over_dimensions() -> None:
     trainer = running.trainer("graph-vicreg", batch_size=64)
     torch.manual_seed(0)
     z, dim = torch.randn(2, 64, 16), 16
@@ -57,13 +57,13 @@ def test_graph_vicreg_is_a_mean_over_dimensions() -> None:
     torch.testing.assert_close(loss.total, alignment + 0.1 * orthogonality)
 
 
-def test_isoloss_of_exponent_1_is_directcopys_predictor() -> None:
+def test_isoloss_with_exponent_1_has_the_epsilon_of_directcopy() -> None:
     assert running.trainer("isoloss", exponent=1.0).method.direct.epsilon == 0.25
     assert running.trainer("isoloss").method.direct.epsilon == 0
     assert running.trainer("isoloss", exponent=1.0, epsilon=0.1).method.direct.epsilon == 0.1
 
 
-def test_isoloss_without_a_teacher_forgets_old_correlations_soon() -> None:
+def test_isoloss_without_teacher_has_a_lower_correlation_momentum() -> None:
     for given, momentum, scale in (
         ({}, 0.998, 1),
         ({"teacher_momentum": None}, 0.5, 2),
@@ -75,8 +75,8 @@ def test_isoloss_without_a_teacher_forgets_old_correlations_soon() -> None:
 
 @pytest.mark.parametrize("weight", [1.0, 0.1])
 @pytest.mark.parametrize("part", [1, 4])
-def test_graph_vicreg_brings_views_together_only_where_dimensions_are_scarce(weight: float, part: int) -> None:
-    """With as many dimensions as rows the minimum has cosines of about 1/(1 + 2·weight); with few, of 1."""
+def test_graph_vicreg_aligns_views_fully_only_with_few_dimensions(weight: float, part: int) -> None:
+    """At the minimum, cosines are 1/(1 + 2·weight) with as many dimensions as rows, and 1 with few dimensions."""
     N = 32
     rows = 2 * N
     z = torch.randn(rows, rows // part, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Graphs of a batch from what is known about the images, against loops over pairs."""
+"""Graphs of a batch from views, labels, groups and neighbours, compared with loops over pairs."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.methods.relations import FEW_GROUPS, classes_of, few_groups, file_coverage, graph_of, group_numbers
 
-INDEX = torch.tensor([2, 3, 5, 7, 11, 13])  # stable numbers with gaps: images were held out or skipped
+INDEX = torch.tensor([2, 3, 5, 7, 11, 13])  # indices with gaps, because some images were held out or skipped
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0])
 FILES = tuple(f"{name}.png" for name in "abcdef")
 
@@ -22,35 +22,35 @@ def store(labels: torch.Tensor | None = LABELS) -> ImageStore:
 
 
 BATCH = torch.tensor([11, 2, 13, 7])
-PLACES = [4, 0, 5, 3]  # of the batch's images in the store
+ROWS = [4, 0, 5, 3]  # rows of the batch's images in the store
 
 
 def expected(related: object, views: int) -> torch.Tensor:
-    rows = PLACES * views
+    rows = ROWS * views
     return torch.tensor([[float(related(i, j)) for j in rows] for i in rows])
 
 
 @pytest.mark.parametrize("views", [1, 2, 3])
-def test_views(views: int) -> None:
+def test_view_graph_relates_views_of_one_image(views: int) -> None:
     assert torch.equal(graph_of(Graph(), store())(BATCH, views), expected(lambda i, j: i == j, views))
 
 
-def test_labels() -> None:
+def test_label_graph_relates_images_of_one_class() -> None:
     graph = graph_of(Graph(source="labels"), store())(BATCH, 2)
     assert torch.equal(graph, expected(lambda i, j: LABELS[i] == LABELS[j], 2))
 
 
-def test_some_labels_plus_views() -> None:
+def test_partial_labels_relate_images_of_known_classes_and_views() -> None:
     setting = Graph(source="labels", labelled_fraction=0.5)
     known = group_numbers(setting, store())
     assert 0 < (known >= 0).sum() < 6
     assert torch.equal(known[known >= 0], LABELS[known >= 0])
     graph = graph_of(setting, store())(BATCH, 2)
     assert torch.equal(graph, expected(lambda i, j: i == j or (known[i] >= 0 and known[i] == known[j]), 2))
-    assert torch.equal(known, group_numbers(setting, store())), "the same labels are known in every run"
+    assert torch.equal(known, group_numbers(setting, store())), "every run must select the same labels"
 
 
-def test_balanced_labels_weigh_every_class_the_same() -> None:
+def test_balanced_labels_give_every_class_the_same_weight() -> None:
     everything = graph_of(Graph(source="labels", balance=True), store())(INDEX, 1)
     share = [everything.diagonal()[label == LABELS].sum() for label in range(3)]
     torch.testing.assert_close(torch.stack(share), torch.full((3,), 2.0))
@@ -58,7 +58,7 @@ def test_balanced_labels_weigh_every_class_the_same() -> None:
 
 @pytest.mark.parametrize("heading", ["", "file,patient\n"])
 @pytest.mark.parametrize("by", ["name", "index"])
-def test_groups_of_a_file(tmp_path: Path, heading: str, by: str) -> None:
+def test_groups_are_read_from_a_file(tmp_path: Path, heading: str, by: str) -> None:
     groups = {0: "p1", 3: "p1", 4: "p2", 5: "p1"}
     names = FILES if by == "name" else INDEX.tolist()
     lines = "".join(f"{names[place]},{group}\n" for place, group in groups.items())
@@ -68,7 +68,7 @@ def test_groups_of_a_file(tmp_path: Path, heading: str, by: str) -> None:
     assert torch.equal(graph, expected(lambda i, j: groups[i] == groups[j], 2))
 
 
-def test_neighbours_are_those_of_the_pixels() -> None:
+def test_neighbours_are_nearest_in_pixel_space() -> None:
     images = store()
     flat = images.images.flatten(1).double()
     distance = torch.cdist(flat, flat).fill_diagonal_(torch.inf)
@@ -77,7 +77,7 @@ def test_neighbours_are_those_of_the_pixels() -> None:
     assert torch.equal(graph, expected(lambda i, j: i == j or j in near[i] or i in near[j], 1))
 
 
-def test_classes_tell_groups_and_single_images_apart() -> None:
+def test_image_without_group_is_its_own_class() -> None:
     setting = Graph(source="labels", labelled_fraction=0.5)
     known = group_numbers(setting, store())
     classes = classes_of(setting, store())(BATCH, 2)
@@ -93,25 +93,25 @@ def test_classes_tell_groups_and_single_images_apart() -> None:
         (Graph(source="nowhere.csv"), "nowhere.csv is not a file that exists; choose from"),
     ],
 )
-def test_refusals(setting: Graph, message: str) -> None:
+def test_invalid_graph_sources_raise_an_error(setting: Graph, message: str) -> None:
     with pytest.raises(TwofoldError, match=message):
         graph_of(setting, store(labels=None))
 
 
-def test_a_file_about_other_images_is_refused(tmp_path: Path) -> None:
+def test_group_file_of_other_images_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "groups.csv"
     path.write_text("x.png,1\ny.png,2\n")
     with pytest.raises(TwofoldError, match=r"names none of the training images: use their names, such as 'a.png'"):
         graph_of(Graph(source=str(path)), store())
 
 
-def test_a_mark_before_the_first_row_is_no_part_of_its_name(tmp_path: Path) -> None:
+def test_byte_order_mark_is_not_part_of_the_first_name(tmp_path: Path) -> None:
     path = tmp_path / "groups.csv"
     path.write_text("a.png,ü\nd.png,ü\n", encoding="utf-8-sig")
     assert group_numbers(Graph(source=str(path)), store()).tolist() == [0, -1, -1, 0, -1, -1]
 
 
-def test_an_image_in_two_groups_is_refused(tmp_path: Path) -> None:
+def test_image_in_two_groups_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "groups.csv"
     path.write_text("a.png,p1\nb.png,p2\na.png,p1\n")
     assert group_numbers(Graph(source=str(path)), store()).tolist() == [0, 1, -1, -1, -1, -1]
@@ -120,25 +120,25 @@ def test_an_image_in_two_groups_is_refused(tmp_path: Path) -> None:
         group_numbers(Graph(source=str(path)), store())
 
 
-def test_how_much_a_file_covers_is_said(tmp_path: Path) -> None:
+def test_coverage_of_a_group_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "groups.csv"
     path.write_text("file,patient\na.png,p1\nd.png,p1\ne.png,p2\nheld.png,p3\nA.PNG,p4\nz.png,p4\n")
     setting = Graph(source=str(path))
     held_out = ImageStore(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), None, torch.tensor([17]), ("held.png",))
-    said = file_coverage(setting, store(), held_out)
-    assert said == f"3 of 6 images in 2 groups; no image found for 2 rows: {path}"
+    coverage = file_coverage(setting, store(), held_out)
+    assert coverage == f"3 of 6 images in 2 groups; no image found for 2 rows: {path}"
     assert "; no image found for 3 rows" in file_coverage(setting, store(), None)
     path.write_text("".join(f"{name},1\n" for name in FILES))
     assert file_coverage(setting, store(), held_out) == f"6 of 6 images in 1 group: {path}"
     assert file_coverage(Graph(source="labels"), store(), held_out) == ""
 
 
-def test_neighbours_are_no_classes() -> None:
+def test_neighbour_graph_cannot_be_used_as_classes() -> None:
     with pytest.raises(TwofoldError, match="needs classes"):
         classes_of(Graph(source="neighbours"), store())
 
 
-def test_few_dimensions_are_by_design_where_every_image_is_in_one_of_few_groups() -> None:
+def test_few_dimensions_are_expected_if_all_images_are_in_few_groups() -> None:
     everything = Graph(source="labels")
     assert "3 groups" in few_groups(everything, store())
     for more in (Graph(), Graph(source="neighbours"), Graph(source="labels", labelled_fraction=0.5)):

@@ -1,4 +1,4 @@
-"""Shapes and names of encoders, against what torchvision's models are known to have."""
+"""Encoders: names and shapes compared with torchvision's models, stems, and feature dimensions."""
 
 from typing import get_args, get_type_hints
 
@@ -11,7 +11,7 @@ from twofold.errors import TwofoldError
 from twofold.models import ENCODERS, build_encoder, feature_dimension
 from twofold.models.encoders import STEMS
 
-# torchvision 0.26, without fc: parameters, entries of the state dict, and some names with their shapes.
+# torchvision 0.26 without fc: number of parameters, entries of the state dict, and some names with shapes.
 TORCHVISION = {
     "resnet18": (
         11_176_512,
@@ -40,7 +40,7 @@ def test_resnets_have_the_names_and_shapes_of_torchvision(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TORCHVISION))
-def test_weights_load_into_torchvision(name: str) -> None:
+def test_weights_can_be_loaded_into_torchvision(name: str) -> None:
     models = pytest.importorskip("torchvision.models", reason="torchvision is not installed")
     ours = build_encoder(name, channels=3, stem="large", image_size=32).eval()
     theirs = getattr(models, name)()
@@ -60,7 +60,7 @@ def test_weights_load_into_torchvision(name: str) -> None:
         ("large", 224, (7, 7)),
     ],
 )
-def test_stems_shrink_as_the_papers_say(stem: str, side: int, expected: tuple[int, int]) -> None:
+def test_stems_reduce_the_resolution_as_in_the_papers(stem: str, side: int, expected: tuple[int, int]) -> None:
     encoder = build_encoder("resnet18", channels=3, stem=stem, image_size=side).eval()
     seen: list[torch.Tensor] = []
     encoder.layer4.register_forward_hook(lambda *call: seen.append(call[2][0]))
@@ -69,7 +69,7 @@ def test_stems_shrink_as_the_papers_say(stem: str, side: int, expected: tuple[in
     assert tuple(seen[0].shape[2:]) == expected
 
 
-def test_the_padded_stem_is_the_small_one_with_a_black_frame_around_the_image() -> None:
+def test_padded_stem_equals_the_small_stem_on_a_zero_padded_image() -> None:
     padded = build_encoder("resnet18", channels=3, stem="small-padded", image_size=8).eval()
     small = build_encoder("resnet18", channels=3, stem="small", image_size=8).eval()
     small.load_state_dict(padded.state_dict())
@@ -80,7 +80,7 @@ def test_the_padded_stem_is_the_small_one_with_a_black_frame_around_the_image() 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", sorted(ENCODERS))
-def test_feature_dimension_is_what_comes_out(name: str, channels: int) -> None:
+def test_feature_dimension_equals_the_width_of_the_features(name: str, channels: int) -> None:
     encoder = build_encoder(name, channels=channels, stem="small", image_size=8)
     before = {key: value.clone() for key, value in encoder.state_dict().items()}
     assert feature_dimension(encoder, channels, 8) == encoder.features
@@ -88,17 +88,17 @@ def test_feature_dimension_is_what_comes_out(name: str, channels: int) -> None:
     assert all(torch.equal(before[key], value) for key, value in encoder.state_dict().items())
 
 
-def test_unknown_encoder_names_the_nearest() -> None:
+def test_error_for_an_unknown_encoder_suggests_the_nearest_name() -> None:
     with pytest.raises(TwofoldError, match="did you mean 'resnet18'"):
         build_encoder("resnet8", channels=3, stem="small", image_size=32)
 
 
-def test_a_module_that_is_no_encoder_is_refused() -> None:
+def test_modules_that_are_not_encoders_raise_an_error() -> None:
     with pytest.raises(TwofoldError, match=r"must return features \[N, K\]"):
         feature_dimension(nn.Conv2d(3, 4, 3), 3, 8)
     with pytest.raises(TwofoldError, match="does not accept images"):
         feature_dimension(nn.Linear(5, 4), 3, 8)
 
 
-def test_every_stem_can_be_asked_for() -> None:
+def test_every_stem_is_a_value_of_the_key() -> None:
     assert set(get_args(get_args(get_type_hints(Config, include_extras=True)["stem"])[0])) == set(STEMS)

@@ -1,4 +1,4 @@
-"""`encoder=timm:NAME`: what is asked of timm, by one of our own making, and, where it is installed, timm itself."""
+"""`encoder=timm:NAME`: with a fake timm, and with timm itself if it is installed."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ LABELS = np.arange(48) % 3
 
 
 class Patches(nn.Module):
-    """As timm's ViTs: for one image size, which they check with assertions."""
+    """Like timm's ViTs, it accepts one image size only and checks it with an assertion."""
 
     def __init__(self, side: int, in_chans: int, img_size: int = 224):
         super().__init__()
@@ -48,16 +48,16 @@ def windows(*, img_size: int, in_chans: int) -> nn.Module:  # noqa: ARG001 — t
 
 
 MODELS = {
-    "vit_tiny_patch16_224": lambda **asked: Patches(16, **asked),
-    "vit_tiny_patch14_224": lambda **asked: Patches(14, **asked),
+    "vit_tiny_patch16_224": lambda **options: Patches(16, **options),
+    "vit_tiny_patch14_224": lambda **options: Patches(14, **options),
     "resnet18": AnySize,
     "swin_tiny": windows,
 }
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """A timm whose models are those above; the fixture's value is what it was asked for."""
+def create_model_calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Install a fake timm with these models. Return the recorded arguments of `create_model`."""
     calls: list[dict[str, Any]] = []
 
     def create_model(name: str, *, pretrained: bool, num_classes: int, **rest: Any) -> nn.Module:
@@ -74,28 +74,30 @@ def build(name: str, *, channels: int = 3, image_size: int = 32) -> nn.Module:
     return build_encoder(name, channels=channels, stem="small", image_size=image_size)
 
 
-def test_a_model_gets_the_image_size_and_channels_and_no_classes(asked: list[dict[str, Any]]) -> None:
+def test_model_is_created_for_image_size_and_channels_and_without_classes(
+    create_model_calls: list[dict[str, Any]],
+) -> None:
     encoder = build("timm:vit_tiny_patch16_224", channels=1, image_size=64)
     expected = {"pretrained": False, "num_classes": 0, "in_chans": 1, "img_size": 64}
-    assert asked == [{"name": "vit_tiny_patch16_224", **expected}]
+    assert create_model_calls == [{"name": "vit_tiny_patch16_224", **expected}]
     assert feature_dimension(encoder, 1, 64) == 12
 
 
-def test_a_model_for_any_size_is_not_told_the_size(asked: list[dict[str, Any]]) -> None:
+def test_model_for_any_size_is_created_without_image_size(create_model_calls: list[dict[str, Any]]) -> None:
     encoder = build("timm:resnet18")
-    assert asked[-1] == {"name": "resnet18", "pretrained": False, "num_classes": 0, "in_chans": 3}
+    assert create_model_calls[-1] == {"name": "resnet18", "pretrained": False, "num_classes": 0, "in_chans": 3}
     assert feature_dimension(encoder, 3, 32) == feature_dimension(encoder, 3, 16) == 10
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("create_model_calls")
 @pytest.mark.parametrize("name", ["vit_tiny_patch16", "vit_tiny_patch16_224.augreg_in21k"])
-def test_unknown_models_name_the_nearest(name: str) -> None:
+def test_error_for_an_unknown_model_suggests_the_nearest_names(name: str) -> None:
     with pytest.raises(TwofoldError, match=r"has no model .*; the nearest are timm:vit_tiny_patch16_224, timm:vit"):
         build(f"timm:{name}")
 
 
-@pytest.mark.usefixtures("asked")
-def test_sizes_that_a_model_does_not_take_are_refused() -> None:
+@pytest.mark.usefixtures("create_model_calls")
+def test_unsupported_image_sizes_raise_an_error() -> None:
     with pytest.raises(TwofoldError, match="patches of 14 pixels: set image_size to a multiple of 14, not 32"):
         build("timm:vit_tiny_patch14_224")
     with pytest.raises(TwofoldError, match=r"cannot be built for 3 channels and image_size=32: windows do not fit"):
@@ -104,14 +106,14 @@ def test_sizes_that_a_model_does_not_take_are_refused() -> None:
         feature_dimension(build("timm:vit_tiny_patch16_224"), 3, 16)
 
 
-@pytest.mark.usefixtures("asked")
-def test_errors_that_are_not_about_the_size_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("create_model_calls")
+def test_other_errors_of_timm_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "resnet18", lambda img_size: None)  # noqa: ARG005 — a model without in_chans
     with pytest.raises(TwofoldError, match=r"cannot be built for 3 channels .*in_chans"):
         build("timm:resnet18")
 
 
-def test_without_timm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_timm_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(TwofoldError, match=r"needs timm.*pip install 'twofold\[timm\]'"):
         build("timm:resnet18")
@@ -120,7 +122,7 @@ def test_without_timm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 
 def check_run(tmp_path: Path, name: str, features: int) -> None:
-    """Trained, saved, loaded and resumed by its name alone."""
+    """Train, save, load and resume a run by the name of its encoder."""
     values = small("frossl", epochs=1, batch_size=16, image_size=32, seed=3)
     run = twofold.pretrain((PICTURES, LABELS), method="frossl", encoder=name, out=tmp_path / "run", **values)
     encoder = twofold.load_encoder(run)
@@ -135,9 +137,9 @@ def check_run(tmp_path: Path, name: str, features: int) -> None:
     assert all(torch.equal(trained[key], resumed[key]) for key in trained)
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("create_model_calls")
 @pytest.mark.parametrize("name, features", [("timm:vit_tiny_patch16_224", 12), ("timm:resnet18", 10)])
-def test_a_run_with_a_model_of_a_fake_timm(tmp_path: Path, name: str, features: int) -> None:
+def test_training_with_a_model_of_a_fake_timm(tmp_path: Path, name: str, features: int) -> None:
     check_run(tmp_path, name, features)
 
 
@@ -146,12 +148,12 @@ def test_a_run_with_a_model_of_a_fake_timm(tmp_path: Path, name: str, features: 
     "name, features",
     [("timm:vit_tiny_patch16_224", 192), ("timm:vit_small_patch16_224", 384), ("timm:resnet18", 512)],
 )
-def test_a_run_with_a_model_of_timm(tmp_path: Path, name: str, features: int) -> None:
+def test_training_with_a_model_of_timm(tmp_path: Path, name: str, features: int) -> None:
     pytest.importorskip("timm", reason="timm is not installed: pip install timm")
     check_run(tmp_path, name, features)
 
 
-def test_the_same_seed_gives_the_same_weights_of_timm() -> None:
+def test_seed_determines_the_weights_of_timm_models() -> None:
     pytest.importorskip("timm", reason="timm is not installed: pip install timm")
     states = []
     for seed in (0, 0, 1):

@@ -17,7 +17,7 @@ def test_mlp_has_norm_and_relu_between_layers_only() -> None:
     torch.testing.assert_close(ours(rows), reference(rows))
 
 
-def test_mlp_can_end_in_a_norm_without_parameters() -> None:
+def test_mlp_can_end_with_a_norm_without_parameters() -> None:
     projector = mlp(8, (4,), last_norm=True)
     assert [tuple(parameter.shape) for parameter in projector.parameters()] == [(4, 8)]
     rows = projector(torch.randn(64, 8))
@@ -33,7 +33,7 @@ def test_mlp_without_layers_changes_nothing() -> None:
     ] * 2
 
 
-def test_teacher_is_the_exponential_average() -> None:
+def test_teacher_is_an_exponential_moving_average() -> None:
     student = nn.Linear(3, 2).double()
     teacher = Teacher(student)
     expected = student.weight.detach().clone()
@@ -45,7 +45,7 @@ def test_teacher_is_the_exponential_average() -> None:
         torch.testing.assert_close(teacher.network.weight, expected, rtol=1e-14, atol=0)
 
 
-def test_teacher_gets_no_gradient_and_moves_only_by_update() -> None:
+def test_teacher_has_no_gradient_and_changes_only_in_update() -> None:
     student = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     teacher = Teacher(student)
     before = [p.clone() for p in teacher.parameters()]
@@ -57,7 +57,7 @@ def test_teacher_gets_no_gradient_and_moves_only_by_update() -> None:
     assert teacher.network[1].num_batches_tracked == 1
 
 
-def test_small_weights_have_no_bias_and_a_deviation_of_a_fiftieth() -> None:
+def test_small_weights_have_zero_bias_and_a_standard_deviation_of_0_02() -> None:
     torch.manual_seed(0)
     head = mlp(64, (256, 128), norm=False, activation=nn.GELU).apply(small_weights)
     for layer in head:

@@ -1,4 +1,4 @@
-"""Queue, centre and running covariance against lists and sums; what is saved is all there is."""
+"""Queue, centre and running covariance compared with lists and sums, and restored from their state dict."""
 
 import copy
 
@@ -16,8 +16,8 @@ def step(views: int, samples: int, first: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("size", [1, 4, 6, 7, 12, 30])
 @pytest.mark.parametrize("views, samples", [(1, 3), (2, 3), (2, 5)])
-def test_queue_holds_the_last_ones(size: int, views: int, samples: int) -> None:
-    """Also where the batch does not divide its length, and where it is longer than it."""
+def test_queue_contains_the_newest_embeddings(size: int, views: int, samples: int) -> None:
+    """Also if the batch size does not divide the length of the queue, or is larger."""
     queue = Queue(size, 3)
     everything: list[tuple[int, list[float]]] = []
     for number in range(7):
@@ -27,11 +27,11 @@ def test_queue_holds_the_last_ones(size: int, views: int, samples: int) -> None:
         found = [(i, row) for i, row in zip(queue.index.tolist(), queue.rows.tolist(), strict=True) if i >= 0]
         assert sorted(found) == sorted(everything[-size:])
         assert queue.filled.sum() == min(size, len(everything))
-        if len(everything) >= size:  # the next one goes where the oldest is
+        if len(everything) >= size:  # the next embedding replaces the oldest
             assert queue.rows[queue.position].tolist() == everything[-size][1]
 
 
-def test_an_empty_place_and_the_own_image_are_no_negatives() -> None:
+def test_empty_entries_and_the_own_image_are_not_negatives() -> None:
     queue = Queue(5, 3)
     queue.update(torch.randn(2, 2, 3), torch.tensor([8, 0]))
     expected = torch.tensor(
@@ -40,7 +40,7 @@ def test_an_empty_place_and_the_own_image_are_no_negatives() -> None:
     assert torch.equal(queue.others(torch.tensor([8, 0, 3])), expected)
 
 
-def test_centre_is_the_running_mean() -> None:
+def test_centre_is_the_running_mean_of_scores() -> None:
     centre, expected = Centre(4, 0.9), torch.zeros(4, dtype=torch.float64)
     for _ in range(5):
         scores = torch.randn(2, 6, 4)
@@ -49,7 +49,7 @@ def test_centre_is_the_running_mean() -> None:
     torch.testing.assert_close(centre.mean.double(), expected, rtol=1e-5, atol=1e-7)
 
 
-def test_running_covariance_follows_each_view() -> None:
+def test_running_covariance_is_computed_per_view() -> None:
     memory = RunningCovariance(2, 3, 0.25)
     covariance, mean = [torch.eye(3).double()] * 2, [torch.zeros(3).double()] * 2
     for _ in range(4):
@@ -80,7 +80,7 @@ MEMORIES: dict[str, nn.Module] = {
 }
 
 
-def move(memory: nn.Module, number: int) -> None:
+def update_memory(memory: nn.Module, number: int) -> None:
     z = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(number))
     if isinstance(memory, Queue):
         memory.update(z, torch.arange(5) + number)
@@ -91,15 +91,15 @@ def move(memory: nn.Module, number: int) -> None:
 
 
 @pytest.mark.parametrize("name", MEMORIES)
-def test_what_was_saved_goes_on_bit_by_bit(name: str) -> None:
+def test_restored_state_continues_bit_identically(name: str) -> None:
     whole, resumed = copy.deepcopy(MEMORIES[name]), copy.deepcopy(MEMORIES[name])
     for number in range(3):
-        move(whole, number)
+        update_memory(whole, number)
     saved = {key: value.clone() for key, value in whole.state_dict().items()}
     resumed.load_state_dict(saved)
     for number in range(3, 6):
-        move(whole, number)
-        move(resumed, number)
+        update_memory(whole, number)
+        update_memory(resumed, number)
     assert saved.keys() == dict(whole.named_buffers()).keys()
     for key, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[key]), key
@@ -107,11 +107,11 @@ def test_what_was_saved_goes_on_bit_by_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MEMORIES)
-def test_the_host_is_not_asked(name: str) -> None:
-    """A tensor without data refuses every question about its values and every shape that depends on them."""
+def test_updates_do_not_synchronize_with_the_host(name: str) -> None:
+    """Fake tensors raise an error if code reads a value or needs a shape that depends on values."""
     with FakeTensorMode():
-        made_of = {"queue": (7, 3), "centre": (3, 0.9), "covariance": (2, 3, 0.1), "progress": (10,)}
-        memory = type(MEMORIES[name])(*made_of[name])
+        arguments = {"queue": (7, 3), "centre": (3, 0.9), "covariance": (2, 3, 0.1), "progress": (10,)}
+        memory = type(MEMORIES[name])(*arguments[name])
         z = torch.randn(2, 5, 3)
         memory.update(*{"queue": (z, torch.arange(5)), "progress": (torch.zeros(()),)}.get(name, (z,)))
 
@@ -121,7 +121,7 @@ def test_momentum_rises_to_1_along_a_cosine() -> None:
     torch.testing.assert_close(found, torch.tensor([0.9, 0.95, 1.0], dtype=torch.float64), rtol=1e-12, atol=0)
 
 
-def test_prototypes_give_cosines_and_can_be_held() -> None:
+def test_prototypes_return_cosines_and_can_be_frozen() -> None:
     prototypes, z = Prototypes(3, 5), torch.randn(2, 4, 3, requires_grad=True)
     with torch.no_grad():
         prototypes.weight.mul_(torch.rand(5, 1) + 0.5)
@@ -134,7 +134,7 @@ def test_prototypes_give_cosines_and_can_be_held() -> None:
     assert (z.grad != 0).any()
 
 
-def test_unit_rows_are_of_full_precision() -> None:
+def test_unit_rows_are_float32_under_autocast() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rows = Unit()(torch.randn(6, 5).bfloat16())
     assert rows.dtype == torch.float32

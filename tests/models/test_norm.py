@@ -1,4 +1,4 @@
-"""BatchNorm of several views in one pass, against torch's own, one view after another."""
+"""BatchNorm of several views in one pass, compared with torch's BatchNorm on one view after another."""
 
 import copy
 
@@ -20,7 +20,7 @@ def twin(norm: BatchNorm, images: bool) -> nn.Module:
     return reference.double()
 
 
-def made(channels: int, relu: bool, affine: bool) -> BatchNorm:
+def random_norm(channels: int, relu: bool, affine: bool) -> BatchNorm:
     norm = BatchNorm(channels, relu=relu, affine=affine)
     if affine:
         with torch.no_grad():
@@ -30,7 +30,7 @@ def made(channels: int, relu: bool, affine: bool) -> BatchNorm:
 
 
 def inputs(shape: tuple[int, ...], count: int) -> list[Tensor]:
-    """Channels of quite different scale and mean."""
+    """Random inputs whose channels differ in scale and mean."""
     column = (1, -1, *[1] * (len(shape) - 2))
     scale, mean = torch.rand(shape[1]).view(column) * 3 + 0.5, torch.randn(shape[1]).view(column) * 2
     return [torch.randn(shape) * scale + mean for _ in range(count)]
@@ -39,7 +39,7 @@ def inputs(shape: tuple[int, ...], count: int) -> list[Tensor]:
 def compare(
     norm: BatchNorm, shape: tuple[int, ...], views: int, residual: bool, dtype: torch.dtype, tolerance: float
 ) -> None:
-    """Outputs, all gradients and running statistics; errors relative to the norm of what is right."""
+    """Compare outputs, all gradients and running statistics. Errors are relative to the norm of the expected values."""
     device = next(norm.buffers()).device
     reference = twin(norm, len(shape) == 4)
     x, skip, dy = (value.to(device, dtype) for value in inputs(shape, 3))
@@ -49,7 +49,7 @@ def compare(
     expected = torch.cat([reference(view) for view in right[0].chunk(views)])
     expected = expected + right[1] if residual else expected
     if norm.relu:
-        # Where rounding decides on which side of the ReLU a value is, either gradient would be right.
+        # Near the kink of the ReLU, rounding decides which gradient a value gets. Such values are left out.
         dy[expected.abs() < 8 * torch.finfo(dtype).eps * expected.abs().max()] = 0
         expected = expected.relu()
     expected.backward(dy.double())
@@ -75,11 +75,11 @@ CASES = [(False, False, True), (True, False, True), (True, True, True), (False, 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("views", [1, 2])
 @pytest.mark.parametrize(("relu", "residual", "affine"), CASES)
-def test_views_in_one_pass_are_as_one_after_another(
+def test_views_in_one_pass_equal_views_one_after_another(
     shape: tuple[int, ...], views: int, relu: bool, residual: bool, affine: bool
 ) -> None:
     torch.manual_seed(0)
-    compare(made(shape[1], relu, affine), shape, views, residual, torch.float32, 2e-5)
+    compare(random_norm(shape[1], relu, affine), shape, views, residual, torch.float32, 2e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the fused kernels need CUDA")
@@ -87,7 +87,7 @@ def test_views_in_one_pass_are_as_one_after_another(
 @pytest.mark.parametrize("views", [1, 2])
 @pytest.mark.parametrize(("relu", "residual", "affine"), CASES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 4e-3)])
-def test_fused_kernels_compute_the_same(
+def test_fused_kernels_equal_batch_norm_of_torch(
     shape: tuple[int, ...],
     views: int,
     relu: bool,
@@ -97,14 +97,14 @@ def test_fused_kernels_compute_the_same(
     tolerance: float,
 ) -> None:
     torch.manual_seed(0)
-    norm = made(shape[1], relu, affine).cuda()
+    norm = random_norm(shape[1], relu, affine).cuda()
     fuse(norm)
     compare(norm, shape, views, residual, dtype, tolerance)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the fused kernels need CUDA")
-def test_a_fused_network_has_the_gradients_of_the_plain_one() -> None:
-    """All of a network, with its forks; float32 against float64, as far off as the plain float32 network is."""
+def test_fused_network_has_the_gradients_of_the_plain_network() -> None:
+    """A whole network with skip connections. Its error compared with float64 is about that of the plain network."""
     torch.manual_seed(0)
     plain = build_encoder("resnet18", channels=3, stem="small", image_size=32).cuda()
     fused, exact = copy.deepcopy(plain), copy.deepcopy(plain).double()
@@ -121,7 +121,7 @@ def test_a_fused_network_has_the_gradients_of_the_plain_one() -> None:
     assert error(fused) <= 3 * error(plain) + 1e-4
 
 
-def test_together_gives_every_view_what_it_gets_alone() -> None:
+def test_together_equals_one_call_per_view() -> None:
     torch.manual_seed(0)
     network = nn.Sequential(build_encoder("resnet18", channels=3, stem="small", image_size=32), mlp(512, (32, 8)))
     alone = copy.deepcopy(network)
@@ -131,8 +131,8 @@ def test_together_gives_every_view_what_it_gets_alone() -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_a_network_is_left_as_one_view_sees_it() -> None:
-    """It may be trained further by others, whose batches have no views in them."""
+def test_together_resets_the_number_of_views() -> None:
+    """Other code may use the network later with batches of a single view."""
     network = mlp(4, (8, 2))
     together(network, torch.randn(2, 3, 4))
     assert network[1].views == 1
@@ -147,14 +147,14 @@ class MixesSamples(nn.Module):
 
 
 @pytest.mark.parametrize("part", [MixesSamples(), nn.BatchNorm1d(4), nn.Dropout(0.5)])
-def test_what_may_mix_samples_takes_views_one_by_one(part: nn.Module) -> None:
+def test_modules_that_may_mix_samples_get_views_one_by_one(part: nn.Module) -> None:
     assert may_go_together(mlp(4, (4, 4)))
     assert not may_go_together(nn.Sequential(nn.Linear(4, 4), part))
     assert type(part) not in APART
 
 
-def test_evaluation_uses_running_statistics_whatever_the_batch() -> None:
-    norm = made(4, relu=True, affine=True).eval()
+def test_evaluation_uses_running_statistics_for_any_batch() -> None:
+    norm = random_norm(4, relu=True, affine=True).eval()
     rows = torch.randn(6, 4)
     torch.testing.assert_close(norm(rows), torch.cat([norm(row[None]) for row in rows]))
     assert norm.num_batches_tracked == 0

@@ -1,4 +1,4 @@
-"""DirectPred's matrix against numpy's eigh of a correlation accumulated by a loop; all in float64."""
+"""DirectPred's matrix compared with NumPy's eigh of a correlation that is accumulated in a loop, in float64."""
 
 import copy
 from collections.abc import Callable
@@ -30,14 +30,14 @@ def reference_correlation(batches: list[Tensor], momentum: float) -> np.ndarray:
 
 def reference_power(correlation: np.ndarray, exponent: float, normalize: bool, epsilon: float) -> np.ndarray:
     values, vectors = np.linalg.eigh(correlation)
-    values[values < 1e-14 * values.max()] = 0  # rank-deficient: exactly 0, were it not for eigh's rounding
+    values[values < 1e-14 * values.max()] = 0  # exactly 0 for a rank-deficient matrix, except for rounding of eigh
     if normalize and values.max() > 0:
         values = values / values.max()
     return (vectors * (values + epsilon) ** exponent) @ vectors.T
 
 
 def matrix_with(eigenvalues: Tensor) -> Tensor:
-    """A symmetric matrix with these eigenvalues and random eigenvectors, positive to rounding as XᵀX is."""
+    """A symmetric matrix with these eigenvalues and random eigenvectors. Like XᵀX it is positive up to rounding."""
     d = len(eigenvalues)
     rows = eigenvalues.double().sqrt()[:, None] * torch.linalg.qr(torch.randn(d, d, dtype=torch.float64)).Q
     return rows.T @ rows
@@ -69,7 +69,7 @@ def test_powers_of_semidefinite_matrices_equal_eigh(d: int, name: str, scale: fl
     torch.manual_seed(seed)
     a = scale * matrix_with(SPECTRA[name](d))
     values, vectors = np.linalg.eigh(a.numpy())
-    # Of λ_max, it is low by at most ln(D)/2^26, wherever the other eigenvalues are.
+    # The estimate of λ_max is at most a factor of 1 − ln(D)/2^26 too low, for any other eigenvalues.
     assert -np.log(d) / 2**26 - 1e-14 <= largest_eigenvalue(a).item() / values[-1] - 1 <= 1e-14
     root = (vectors * np.sqrt(values.clip(0))) @ vectors.T / np.sqrt(values[-1])
     assert_within(square_root(a) / values[-1] ** 0.5, root, 1.5e-7)
@@ -78,18 +78,18 @@ def test_powers_of_semidefinite_matrices_equal_eigh(d: int, name: str, scale: fl
         assert_within(symmetric_power(a / values[-1], exponent), expected, 1e-10)
 
 
-def test_largest_eigenvalue_of_a_crowded_spectrum_of_many_dimensions() -> None:
-    d = 256  # one at 1, the others where the mean over weights λ^p is furthest below it
+def test_largest_eigenvalue_among_many_close_ones() -> None:
+    d = 256  # one eigenvalue at 1, the others where the estimate is lowest
     a = torch.cat([torch.ones(1), torch.full((d - 1,), 1 - 5e-8, dtype=torch.float64)]).diag()
     assert 1 - np.log(d) / 2**26 <= largest_eigenvalue(a).item() < 1
 
 
-def test_square_root_of_the_size_that_is_trained() -> None:
+def test_square_root_of_a_matrix_of_the_usual_size() -> None:
     rows = torch.randn(200, 256, dtype=torch.float64)
     root = square_root(rows.T @ rows / len(rows))
     torch.testing.assert_close(root @ root, rows.T @ rows / len(rows), rtol=0, atol=1e-6)
     torch.testing.assert_close(root, root.T, rtol=0, atol=1e-8)
-    assert torch.linalg.eigvalsh(root).min() > -1e-8  # the positive root, not another
+    assert torch.linalg.eigvalsh(root).min() > -1e-8  # the positive root
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -138,7 +138,7 @@ def test_matrix_equals_eigh_for_any_embeddings(
 
 @pytest.mark.parametrize("exponent", EXPONENTS)
 @pytest.mark.parametrize("normalize", [True, False])
-def test_embeddings_of_zero_leave_epsilon_alone(exponent: float, normalize: bool) -> None:
+def test_matrix_of_zero_embeddings_depends_on_epsilon_only(exponent: float, normalize: bool) -> None:
     for epsilon in (0.0, 0.25):
         predictor = DirectPredictor(3, exponent, normalize=normalize, epsilon=epsilon)
         predictor.update(torch.zeros(4, 3))
@@ -152,7 +152,7 @@ def test_matrix_before_any_update_is_the_identity(exponent: float) -> None:
     assert torch.equal(DirectPredictor(3, exponent).double().matrix(), torch.eye(3, dtype=torch.float64))
 
 
-def test_correlation_is_the_running_average_in_order() -> None:
+def test_correlation_is_the_running_average_of_batches() -> None:
     batches = [torch.randn(6, 4, dtype=torch.float64) + step for step in range(5)]
     for momentum in (0.0, 0.5, 0.998):
         predictor, backwards = DirectPredictor(4, momentum=momentum), DirectPredictor(4, momentum=momentum)
@@ -167,7 +167,7 @@ def test_correlation_is_the_running_average_in_order() -> None:
         np.testing.assert_allclose(predictor.spectrum().numpy(), unbiased, rtol=1e-6)
 
 
-def test_matrix_is_of_the_batch_just_seen() -> None:
+def test_matrix_includes_the_latest_batch() -> None:
     predictor = DirectPredictor(2, exponent=1.0, momentum=0.998)
     predictor.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
     torch.testing.assert_close(predictor.matrix(), torch.diag(torch.tensor([1.0, 0.25])))
@@ -197,7 +197,7 @@ def test_only_update_changes_the_state() -> None:
     assert torch.autograd.grad(predictor(z).sum(), z)[0].isfinite().all()
 
 
-def test_a_checkpoint_continues_to_the_last_bit() -> None:
+def test_restored_predictor_continues_bit_identically() -> None:
     batches = torch.randn(4, 5, 3)
     whole, first, second = DirectPredictor(3), DirectPredictor(3), DirectPredictor(3)
     for number, batch in enumerate(batches):
@@ -208,7 +208,7 @@ def test_a_checkpoint_continues_to_the_last_bit() -> None:
     assert torch.equal(second.matrix(), whole.matrix())
 
 
-def test_the_correlation_is_never_narrowed() -> None:
+def test_correlation_stays_in_float64() -> None:
     rows = torch.randn(3, 8)  # of rank 3: in float32 its square root would be off by 1e-4
     predictor, moved = DirectPredictor(8), DirectPredictor(8).half()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -221,15 +221,15 @@ def test_the_correlation_is_never_narrowed() -> None:
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0])
-def test_nothing_in_the_step_asks_the_host(exponent: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.linalg, "eigh")  # waits for the device
-    with FakeTensorMode():  # its tensors have no values: asking for one raises
+def test_step_does_not_synchronize_with_the_host(exponent: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.linalg, "eigh")  # it waits for the GPU
+    with FakeTensorMode():  # fake tensors raise an error if code reads a value
         predictor = DirectPredictor(4, exponent, epsilon=0.25)
         predictor.update(torch.randn(6, 4))
         assert predictor(torch.randn(6, 4)).shape == (6, 4)
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     with pytest.raises(TwofoldError, match="momentum=1:"):
         DirectPredictor(3, momentum=1.0)
     with pytest.raises(TwofoldError, match=r"exponent=-0\.5"):
@@ -240,8 +240,8 @@ def test_mistakes_are_named() -> None:
         DirectPredictor(3).update(torch.randn(0, 3))
 
 
-def test_corrected_matrix_is_that_of_the_mean_correlation() -> None:
-    """Equal batches: C without its start at 0 is the batch's own correlation after any number of updates."""
+def test_corrected_matrix_uses_the_unbiased_correlation() -> None:
+    """With equal batches, the bias-corrected C is the correlation of the batch after any number of updates."""
     predictor = DirectPredictor(4, exponent=0.5, normalize=False, corrected=True).double()
     z = torch.randn(50, 4, dtype=torch.float64)
     expected, vectors = torch.linalg.eigh(z.T @ z / 50)

@@ -1,4 +1,4 @@
-"""Batch cross entropy against softmaxes written out, and its sampled form against the full one over every sample."""
+"""Batch cross entropy compared with explicit softmaxes, and its sampled form averaged over all samples."""
 
 import math
 from itertools import combinations
@@ -36,9 +36,9 @@ def naive(z: Tensor, rows: Tensor, labels: Tensor, smoothing: float, population:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3, 0.8, 1.0])
 @pytest.mark.parametrize("population", [None, 6, 50])
-def test_value_is_that_of_the_formula(smoothing: float, population: int | None) -> None:
+def test_value_equals_the_formula(smoothing: float, population: int | None) -> None:
     z, rows = randn(5, 4), randn(6, 4)
-    labels = torch.tensor([3, 0, 5, 3, 1])  # one index occurs twice, some rows are of no sample
+    labels = torch.tensor([3, 0, 5, 3, 1])  # one label occurs twice, and some rows belong to no sample
     found = batch_cross_entropy(z, rows, labels, label_smoothing=smoothing, population=population)
     assert found.total.item() == pytest.approx(naive(z, rows, labels, smoothing, population), rel=1e-12)
     assert found.terms["cross_entropy"].item() == found.total.item()
@@ -46,15 +46,15 @@ def test_value_is_that_of_the_formula(smoothing: float, population: int | None) 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.8])
 @pytest.mark.parametrize("population", [None, 9])
-def test_with_all_rows_it_is_cross_entropy(smoothing: float, population: int | None) -> None:
-    """Plain DIET, and the sampled form where the sample is everything."""
+def test_loss_with_all_rows_equals_cross_entropy(smoothing: float, population: int | None) -> None:
+    """Plain DIET, and the sampled form if the sample contains all rows."""
     z, rows, labels = randn(7, 4), randn(9, 4), torch.randint(0, 9, (7,))
     expected = torch.nn.functional.cross_entropy(z @ rows.T, labels, label_smoothing=smoothing)
     found = batch_cross_entropy(z, rows, labels, label_smoothing=smoothing, population=population)
     assert found.total.item() == pytest.approx(expected.item(), rel=1e-12)
 
 
-def test_smoothing_is_the_papers_by_default() -> None:
+def test_default_smoothing_is_that_of_the_paper() -> None:
     z, rows, labels = randn(7, 4), randn(7, 4), torch.arange(7)
     expected = torch.nn.functional.cross_entropy(z @ rows.T, labels, label_smoothing=0.8)
     assert batch_cross_entropy(z, rows, labels).total.item() == pytest.approx(expected.item(), rel=1e-12)
@@ -69,10 +69,10 @@ def test_views_are_averaged() -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.8])
 @pytest.mark.parametrize("R", [3, 5, 7])
 def test_sampled_form_estimates_the_full_one(smoothing: float, R: int) -> None:
-    """Over every sample of R rows that contains the own one, at n = 8.
+    """Average over every sample of R of the n = 8 rows that contains the own row.
 
-    With S = e^own + (n−1)/(R−1) Σ e^others: E[S] is the full sum, and so is the expectation of the linear part. The
-    loss is E[log S], at most log E[S] (Jensen), and less by no more than Var S / (2 min(S)²), since
+    With S = e^own + (n−1)/(R−1) Σ e^others, E[S] is the full sum. The linear part is unbiased, too. The loss is
+    E[log S], at most log E[S] (Jensen), and less by no more than Var S / (2 min(S)²), since
     log S ≥ log μ + (S − μ)/μ − (S − μ)²/(2 min(S, μ)²).
     """
     n, label = 8, 2
@@ -102,7 +102,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 
 def gradients(z: Tensor, head: Tensor, index: Tensor, **options: float) -> tuple[Tensor, Tensor]:
-    """dL/dz over the whole head, without `population`, and over the batch's rows alone."""
+    """Return dL/dz with all rows (without `population`), and with the rows of the batch only."""
     z = z.clone().requires_grad_()
     smoothing = options.get("label_smoothing", 0.8)
     full = batch_cross_entropy(z, head, index, label_smoothing=smoothing).total
@@ -111,16 +111,17 @@ def gradients(z: Tensor, head: Tensor, index: Tensor, **options: float) -> tuple
 
 
 @pytest.mark.parametrize(("n", "b"), [(8, 2), (64, 16), (200, 199)])
-def test_gradients_at_orthonormal_rows_and_equal_logits(n: int, b: int) -> None:
-    """cos = √((1−1/b)/(1−1/n)), exactly, where the rows are at right angles and all logits are equal."""
+def test_cosine_of_gradients_for_orthonormal_rows_and_equal_logits(n: int, b: int) -> None:
+    """For orthonormal rows and equal logits, cos = √((1−1/b)/(1−1/n)) exactly."""
     full, batch = gradients(torch.zeros(b, n, dtype=torch.float64), torch.eye(n, dtype=torch.float64), torch.arange(b))
     assert cosine(full, batch) == pytest.approx(math.sqrt((1 - 1 / b) / (1 - 1 / n)), abs=1e-12)
 
 
-def test_gradients_at_random_rows() -> None:
-    """The same for rows N(0, 1/D) and unit embeddings; 0.99817 at n = 4096, b = 256.
+def test_cosine_of_gradients_for_random_rows() -> None:
+    """For rows N(0, 1/D) and unit embeddings, the cosine is 0.99817 at n = 4096 and b = 256.
 
-    1 − cos is half of ‖mean of b rows − mean of n‖², a χ² with D degrees of freedom: its deviation is √(2/D) of it.
+    1 − cos is half of ‖mean of b rows − mean of n rows‖², a χ² with D degrees of freedom. Its relative standard
+    deviation is √(2/D).
     """
     n, b, D = 4096, 256, 1024
     head = torch.randn(n, D) / math.sqrt(D)
@@ -133,7 +134,7 @@ def test_gradients_at_random_rows() -> None:
 def test_population_turns_the_gradient_towards_the_full_one(
     scale: float, smoothing: float, below: float, above: float
 ) -> None:
-    """Away from initialisation, where z leans towards its own row, batch and full cross entropy part."""
+    """After some training z points towards its own row. Then batch and full cross entropy have different gradients."""
     n, b, D = 4096, 256, 128
     head = torch.nn.functional.normalize(torch.randn(n, D), dim=1)
     index = torch.randperm(n)[:b]
@@ -146,7 +147,7 @@ def test_population_turns_the_gradient_towards_the_full_one(
 
 
 @pytest.mark.parametrize("population", [None, 30])
-def test_gradient_is_that_of_finite_differences(population: int | None) -> None:
+def test_gradient_equals_finite_differences(population: int | None) -> None:
     z, rows = randn(5, 4).requires_grad_(), randn(6, 4).requires_grad_()
     labels = torch.tensor([3, 0, 5, 3, 1])
     assert torch.autograd.gradcheck(
@@ -155,7 +156,7 @@ def test_gradient_is_that_of_finite_differences(population: int | None) -> None:
 
 
 @pytest.mark.parametrize("population", [None, 30])
-def test_invariances(population: int | None) -> None:
+def test_loss_is_invariant_to_permutations_and_rotations(population: int | None) -> None:
     z, rows, labels = randn(5, 4), randn(6, 4), torch.tensor([3, 0, 5, 3, 1])
     value = batch_cross_entropy(z, rows, labels, population=population).total.item()
     order, place = torch.randperm(5), torch.randperm(6)
@@ -174,7 +175,7 @@ def test_invariances(population: int | None) -> None:
     shape=st.sampled_from([(2, 1), (2, 3), (9, 4)]),
     population=st.sampled_from([None, 50_000]),
 )
-def test_nothing_awkward_is_infinite(
+def test_degenerate_inputs_give_finite_losses_and_gradients(
     scale: float, dtype: torch.dtype, kind: str, shape: tuple[int, int], population: int | None
 ) -> None:
     z, rows = randn(*shape), randn(*shape)
@@ -191,14 +192,14 @@ def test_nothing_awkward_is_infinite(
         assert torch.isfinite(value).all()
 
 
-def test_autocast_does_not_narrow_the_logits() -> None:
+def test_logits_are_float32_under_autocast() -> None:
     z, rows, labels = torch.randn(8, 16), torch.randn(8, 16), torch.arange(8)
     expected = batch_cross_entropy(z, rows, labels).total.item()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert batch_cross_entropy(z, rows, labels).total.item() == expected
 
 
-def test_one_row_is_nothing_to_choose_from() -> None:
+def test_loss_and_gradient_are_zero_with_one_row() -> None:
     z = torch.randn(1, 3, requires_grad=True)
     total = batch_cross_entropy(z, torch.randn(1, 3), torch.zeros(1, dtype=torch.long)).total
     total.backward()
@@ -207,7 +208,7 @@ def test_one_row_is_nothing_to_choose_from() -> None:
     assert z.grad.abs().max().item() == pytest.approx(0, abs=1e-6)
 
 
-def test_the_host_is_not_asked() -> None:
+def test_loss_does_not_synchronize_with_the_host() -> None:
     with FakeTensorMode():
         z = torch.randn(5, 4, requires_grad=True)
         batch_cross_entropy(z, torch.randn(6, 4), torch.zeros(5, dtype=torch.long), population=9).total.backward()
@@ -215,12 +216,12 @@ def test_the_host_is_not_asked() -> None:
 
 @pytest.mark.parametrize("population", [None, 5000])
 @pytest.mark.parametrize("label", [-1, 4])
-def test_a_label_that_is_no_row_is_refused(population: int | None, label: int) -> None:
+def test_label_without_a_row_raises_an_error(population: int | None, label: int) -> None:
     with pytest.raises(RuntimeError, match="out of bounds"):
         batch_cross_entropy(randn(1, 3), randn(4, 3), torch.tensor([label]), population=population)
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     z, labels = torch.randn(3, 2), torch.zeros(3, dtype=torch.long)
     for rows, population in [(3, 2), (1, 5)]:
         with pytest.raises(TwofoldError, match=f"population={population}"):

@@ -1,4 +1,4 @@
-"""The α-CL family, NT-Xent and the spectral loss against eq 1 written out with loops, and Theorem 1."""
+"""The α-CL family, NT-Xent and the spectral loss compared with loops over eq 1, and Theorem 1 of α-CL."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trials import SPOILS, spoiled
+from trials import DEGENERATE, degenerate
 from twofold.errors import TwofoldError
 from twofold.objectives.contrastive import (
     FAMILIES,
@@ -24,7 +24,7 @@ from twofold.objectives.importance import alpha_cl, energy
 
 Scalar = Callable[[Tensor], Tensor]
 
-# The paper's table, as printed: parameters, φ, ψ.
+# The table of the paper: parameters, φ, ψ.
 TABLE: dict[str, tuple[dict[str, float], Scalar, Scalar]] = {
     "infonce": ({"temperature": 0.3, "epsilon": 0.7}, lambda x: 0.3 * torch.log(0.7 + x), lambda x: torch.exp(x / 0.3)),
     "mine": ({}, torch.log, torch.exp),
@@ -44,7 +44,7 @@ every_scope = pytest.mark.parametrize("negatives", ["all", "anchors"])
 
 
 def embeddings(views: int = 2, samples: int = 5, dim: int = 4) -> Tensor:
-    """Far enough from 0 for a norm, spread enough that hinges are both open and closed."""
+    """Random embeddings, shifted away from 0, such that hinges are active for some pairs only."""
     return (torch.randn(views, samples, dim, dtype=torch.float64) + 0.3).requires_grad_()
 
 
@@ -74,7 +74,7 @@ def gradient(value: Tensor, z: Tensor) -> Tensor:
     return torch.autograd.grad(value, z)[0]
 
 
-def test_the_table_is_complete() -> None:
+def test_table_contains_every_family() -> None:
     assert set(TABLE) == set(FAMILIES)
 
 
@@ -82,7 +82,7 @@ def test_the_table_is_complete() -> None:
 @every_scope
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("views", [2, 3])
-def test_value_and_gradient_are_those_of_equation_1(name: str, negatives: str, normalize: bool, views: int) -> None:
+def test_value_and_gradient_equal_equation_1(name: str, negatives: str, normalize: bool, views: int) -> None:
     parameters, phi, psi = TABLE[name]
     z = embeddings(views)
     expected = by_loops(unit(z) if normalize else z, phi, psi, negatives)
@@ -93,7 +93,7 @@ def test_value_and_gradient_are_those_of_equation_1(name: str, negatives: str, n
 
 @every_family
 @every_scope
-def test_gradcheck(name: str, negatives: str) -> None:
+def test_gradient_equals_finite_differences(name: str, negatives: str) -> None:
     z = embeddings(3, 3, 2)
     loss = family(name, **TABLE[name][0])
     assert torch.autograd.gradcheck(lambda z: contrastive(z, loss, negatives=negatives).total, z)
@@ -102,7 +102,7 @@ def test_gradcheck(name: str, negatives: str) -> None:
 @every_family
 @pytest.mark.parametrize("normalize", [True, False])
 def test_theorem_1(name: str, normalize: bool) -> None:
-    """∂L/∂z = −½ ∂E_α/∂z, α held at φ'ψ'."""
+    """∂L/∂z = −½ ∂E_α/∂z, with α fixed at φ'ψ'."""
     z = embeddings(2, 7)
     loss = family(name, **TABLE[name][0])
     alpha = importance_of(z, loss, negatives="anchors", normalize=normalize)
@@ -126,7 +126,7 @@ def test_theorem_1_with_all_rows_as_anchors(name: str) -> None:
 
 @every_family
 def test_importance_is_the_product_of_the_derivatives(name: str) -> None:
-    """Eq 4, with φ' and ψ' of the printed table."""
+    """Eq 4, with φ' and ψ' of the paper's table."""
     parameters, phi, psi = TABLE[name]
     z = embeddings(2, 6).detach()
     found = importance_of(z, family(name, **parameters), normalize=False)
@@ -141,8 +141,8 @@ def test_importance_is_the_product_of_the_derivatives(name: str) -> None:
     assert (found >= 0).all()
 
 
-def test_info_nce_is_the_softmax_of_simclr() -> None:
-    """Cross entropy of the positive among all rows but the anchor's own."""
+def test_info_nce_equals_the_softmax_of_simclr() -> None:
+    """Cross entropy of the positive among all rows except the anchor."""
     z = embeddings(2, 6)
     rows = unit(z).flatten(0, 1)
     logits = (rows @ rows.T / 0.2).masked_fill(torch.eye(12, dtype=torch.bool), -torch.inf)
@@ -153,8 +153,8 @@ def test_info_nce_is_the_softmax_of_simclr() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
-def test_info_nce_by_hand(epsilon: float) -> None:
-    """Two images at right angles, both views equal: every anchor has cos 1 to its positive, 0 to its two negatives."""
+def test_info_nce_equals_the_value_computed_by_hand(epsilon: float) -> None:
+    """Two orthogonal images with equal views: every anchor has cosine 1 with its positive, 0 with its two negatives."""
     z = torch.eye(2, dtype=torch.float64).expand(2, 2, 2)
     expected = math.log(epsilon + 2 * math.exp(-1 / 0.5))
     loss = info_nce(z, 0.5, epsilon)
@@ -162,7 +162,7 @@ def test_info_nce_by_hand(epsilon: float) -> None:
     assert loss.terms["info_nce"].item() == loss.total.item()
 
 
-def test_spectral_by_hand_and_by_loops() -> None:
+def test_spectral_loss_equals_values_by_hand_and_by_loops() -> None:
     orthogonal = torch.eye(3, dtype=torch.float64).expand(2, 3, 3)
     assert spectral_contrastive(orthogonal).total.item() == pytest.approx(-2)
     for views, samples, dim in [(2, 4, 3), (3, 3, 20)]:
@@ -192,7 +192,7 @@ every_objective = pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=
 
 
 @every_objective
-def test_invariances(objective: Callable[[Tensor], Tensor]) -> None:
+def test_loss_is_invariant_to_permutations_and_rotations(objective: Callable[[Tensor], Tensor]) -> None:
     z = embeddings(3, 6).detach()
     rotation = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
     for changed in (z.flip(0), z[:, torch.randperm(6)], z @ rotation):
@@ -200,7 +200,7 @@ def test_invariances(objective: Callable[[Tensor], Tensor]) -> None:
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_mean_is_the_sum_over_anchors(name: str) -> None:
+def test_mean_is_the_sum_divided_by_the_number_of_anchors(name: str) -> None:
     z = embeddings(2, 5)
     for negatives, anchors in [("all", 10), ("anchors", 5)]:
         total, mean = (
@@ -211,7 +211,7 @@ def test_mean_is_the_sum_over_anchors(name: str) -> None:
 
 
 def test_a_tiny_temperature_gives_the_hardest_negative() -> None:
-    """τ log(ε + Σ_j exp(x_j/τ)) → max(0, max_j x_j); e^{x/τ} itself would be e^{1000}."""
+    """τ log(ε + Σ_j exp(x_j/τ)) → max(0, max_j x_j), although e^{x/τ} would be e^{1000}."""
     z = embeddings(2, 6)
     loss = contrastive(z, family("infonce", temperature=1e-3), negatives="anchors", reduction="sum").total
     cosines = unit(z)[0] @ unit(z)[0].T
@@ -221,8 +221,8 @@ def test_a_tiny_temperature_gives_the_hardest_negative() -> None:
     assert gradient(loss, z).isfinite().all()
 
 
-def test_float32_and_a_large_mean() -> None:
-    """Distances do not know the origin: an offset of 1000 costs no more than what float32 lost in the input."""
+def test_large_mean_loses_no_precision_in_float32() -> None:
+    """Distances do not depend on the origin: an offset of 1000 adds no error beyond the rounding of the input."""
     z = embeddings(2, 32, 8).detach()
     offset = (z + 1000).float()
     truth = contrastive(offset.double(), family("mine"), normalize=False).total
@@ -234,12 +234,14 @@ def test_float32_and_a_large_mean() -> None:
 @given(
     scale=st.sampled_from([1e-4, 1.0, 1e4]),
     shape=st.sampled_from([(2, 2, 1), (2, 2, 3), (3, 5, 4)]),
-    spoil=st.sampled_from(SPOILS),
+    degeneracy=st.sampled_from(DEGENERATE),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
     seed=st.integers(0, 100),
 )
-def test_always_finite(scale: float, shape: tuple[int, int, int], spoil: str, dtype: torch.dtype, seed: int) -> None:
-    z = spoiled(spoil, scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed)))
+def test_degenerate_inputs_give_finite_losses_and_gradients(
+    scale: float, shape: tuple[int, int, int], degeneracy: str, dtype: torch.dtype, seed: int
+) -> None:
+    z = degenerate(degeneracy, scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed)))
     z = z.to(dtype).requires_grad_()
     for name, objective in OBJECTIVES.items():
         loss = objective(z)
@@ -248,7 +250,7 @@ def test_always_finite(scale: float, shape: tuple[int, int, int], spoil: str, dt
         assert gradient(loss, z).isfinite().all(), name
 
 
-def test_bfloat16_is_widened_also_under_autocast() -> None:
+def test_bfloat16_is_computed_in_float32_under_autocast() -> None:
     z = embeddings(2, 8).detach().bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         leaf = z.clone().requires_grad_()
@@ -282,7 +284,7 @@ MEASURED = {
 
 
 @pytest.mark.parametrize("objective", MEASURED.values(), ids=MEASURED)
-def test_nothing_is_larger_than_all_rows_by_all_rows(objective: Callable[[Tensor], Tensor]) -> None:
+def test_no_tensor_is_larger_than_rows_by_rows(objective: Callable[[Tensor], Tensor]) -> None:
     z = torch.randn(3, 20, 7, requires_grad=True)
     with LargestTensor() as largest:
         objective(z).backward()
@@ -291,7 +293,7 @@ def test_nothing_is_larger_than_all_rows_by_all_rows(objective: Callable[[Tensor
 
 
 @every_family
-def test_one_matrix_of_all_rows_is_kept_for_the_backward_pass(name: str) -> None:
+def test_backward_pass_keeps_one_matrix_of_rows_by_rows(name: str) -> None:
     kept: list[int] = []
     z = torch.randn(2, 20, 7, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x.numel()), x)[1], lambda x: x):
@@ -300,7 +302,7 @@ def test_one_matrix_of_all_rows_is_kept_for_the_backward_pass(name: str) -> None
 
 
 @every_family
-def test_second_derivatives(name: str) -> None:
+def test_second_derivatives_equal_finite_differences(name: str) -> None:
     z = embeddings(2, 3, 2)
     loss = family(name, **TABLE[name][0])
     assert torch.autograd.gradgradcheck(lambda z: contrastive(z, loss).total, z)
@@ -322,6 +324,6 @@ def test_second_derivatives(name: str) -> None:
         (lambda z: spectral_contrastive(z[:, :1]), "at least 2 views and 2 samples"),
     ],
 )
-def test_mistakes_are_named(call: Callable[[Tensor], object], message: str) -> None:
+def test_invalid_arguments_raise_errors(call: Callable[[Tensor], object], message: str) -> None:
     with pytest.raises(TwofoldError, match=message):
         call(torch.randn(2, 4, 3))

@@ -1,4 +1,4 @@
-"""Covariance losses against sums written dimension by dimension; shards of a batch against the whole."""
+"""Covariance losses compared with sums over dimensions, and shards of a batch with the whole batch."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from naive_covariance import naive_barlow_twins, naive_frossl, naive_vicreg, naive_w_mse
-from trials import assert_a_cuda_graph_gives
+from trials import assert_same_in_a_cuda_graph
 from twofold.errors import TwofoldError
 from twofold.linalg import covariance, whitened
 from twofold.objectives.covariance import (
@@ -58,7 +58,7 @@ SHAPES = [(2, 11, 4), (2, 4, 11), (3, 7, 5), (3, 5, 7), (4, 6, 6)]
 
 
 def views(V: int, N: int, D: int, mean: float = 3.0) -> Tensor:
-    """Views that share most of what they show, with correlated dimensions of unequal scale."""
+    """Similar views with correlated dimensions of different scale."""
     shared = torch.randn(N, D, dtype=torch.float64)
     z = shared + 0.5 * torch.randn(V, N, D, dtype=torch.float64)
     return z @ torch.randn(D, D, dtype=torch.float64) * torch.logspace(-0.5, 0.5, D, dtype=torch.float64) + mean
@@ -71,7 +71,7 @@ def value_and_gradient(loss: Loss, z: Tensor) -> tuple[float, Tensor]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_values_are_those_of_the_formulas(shape: tuple[int, int, int]) -> None:
+def test_values_equal_the_numpy_references(shape: tuple[int, int, int]) -> None:
     z = views(*shape)
     x = z.numpy()
     assert frossl(z).total.item() == pytest.approx(naive_frossl(x), rel=1e-9)
@@ -79,7 +79,7 @@ def test_values_are_those_of_the_formulas(shape: tuple[int, int, int]) -> None:
     of_unit_trace = naive_frossl(x, logarithm=False, unit_trace=True)
     assert frossl(z, logarithm=False, unit_trace=True).total.item() == pytest.approx(of_unit_trace, rel=1e-9)
     assert barlow_twins(z).total.item() == pytest.approx(naive_barlow_twins(x), rel=1e-9)
-    for scale in (0.05, 0.3, 1.0):  # the hinge is on, partly on, off
+    for scale in (0.05, 0.3, 1.0):  # the hinge is active for all, some and no dimensions
         assert vicreg(scale * z).total.item() == pytest.approx(naive_vicreg(scale * x), rel=1e-9)
 
 
@@ -88,7 +88,7 @@ def test_values_are_those_of_the_formulas(shape: tuple[int, int, int]) -> None:
     ("sub_batch", "groups"),
     [(None, [range(11)]), (20, [range(11)]), (4, [range(4), range(4, 11)]), (5, [range(5), range(5, 11)])],
 )
-def test_w_mse_is_that_of_the_formula(normalize: bool, sub_batch: int | None, groups: list[range]) -> None:
+def test_w_mse_equals_the_numpy_reference(normalize: bool, sub_batch: int | None, groups: list[range]) -> None:
     z = torch.randn(11, 3, dtype=torch.float64) + 0.5 * torch.randn(3, 11, 3, dtype=torch.float64)
     order = torch.randperm(11)
     chosen = [[order[i].item() for i in group] for group in groups]
@@ -97,7 +97,7 @@ def test_w_mse_is_that_of_the_formula(normalize: bool, sub_batch: int | None, gr
         assert loss.total.item() == pytest.approx(naive_w_mse(z.numpy(), chosen, shrinkage, normalize), rel=1e-9)
 
 
-def test_whitened_samples_have_covariance_one() -> None:
+def test_whitened_samples_have_identity_covariance() -> None:
     mixing = torch.eye(6, dtype=torch.float64) + 0.2 * torch.randn(6, 6, dtype=torch.float64)
     z = torch.randn(2, 40, 6, dtype=torch.float64) @ mixing + 50
     white = whitened(z)
@@ -105,12 +105,12 @@ def test_whitened_samples_have_covariance_one() -> None:
     torch.testing.assert_close(white.mean(dim=1), torch.zeros(2, 6, dtype=torch.float64), rtol=0, atol=1e-11)
 
 
-def test_values_by_hand() -> None:
-    # Columns (−1, 1) and (−1, 1), and (−1, 1) and (1, −1): unit correlations, of sign + + and + −.
+def test_values_equal_those_computed_by_hand() -> None:
+    # Columns (−1, 1), (−1, 1) in view 1 and (−1, 1), (1, −1) in view 2: all correlations are 1 or −1.
     z = torch.tensor([[[-1.0, -1.0], [1.0, 1.0]], [[-1.0, 1.0], [1.0, -1.0]]], dtype=torch.float64)
     # ‖ZᵀZ‖² = 4 for each view; the second columns are opposite: ‖Z_1 − Z_2‖² = 4, over N = 2.
     assert frossl(z).total.item() == pytest.approx(2 * np.log(4) + 2, abs=1e-12)
-    # c = [[1, −1], [1, −1]]: (1 − 1)² + (1 + 1)², and two off-diagonal ones.
+    # c = [[1, −1], [1, −1]]: the diagonal costs (1 − 1)² + (1 + 1)², and each off-diagonal entry 1.
     assert barlow_twins(z).total.item() == pytest.approx(4 + 5e-3 * 2, abs=1e-12)
     assert barlow_twins(z, weight=1.0, scale=0.1).total.item() == pytest.approx(0.6, abs=1e-12)
     # Differences 0 and ±2: mean square 2. Variances 2: no hinge. Covariances ±2: 2·4/2 for each view.
@@ -118,14 +118,14 @@ def test_values_by_hand() -> None:
     assert {name: term.item() for name, term in terms.items()} == pytest.approx(
         {"invariance": 50.0, "variance": 0.0, "covariance": 8.0}, abs=1e-12
     )
-    # Half the scale: variances ½; tenth: 0.02.
+    # At a tenth of the scale, variances are 0.02.
     assert vicreg(z / 10).terms["variance"].item() == pytest.approx(25 * 2 * (1 - np.sqrt(0.0201)), abs=1e-12)
 
 
 @pytest.mark.parametrize("name", OF_MOMENTS)
 @pytest.mark.parametrize("shape", [(2, 4, 11), (3, 5, 7)])
-def test_both_sides_of_the_duality_agree(name: str, shape: tuple[int, int, int]) -> None:
-    """With fewer samples than dimensions the loss comes from N×N matrices; here it is held against the D×D ones."""
+def test_losses_from_gram_and_covariance_matrices_are_equal(name: str, shape: tuple[int, int, int]) -> None:
+    """With fewer samples than dimensions, the loss uses N×N matrices. It must equal the loss from D×D matrices."""
     loss, statistics, of_moments = OF_MOMENTS[name]
     z = views(*shape)
     value, gradient = value_and_gradient(loss, z)
@@ -137,28 +137,29 @@ def test_both_sides_of_the_duality_agree(name: str, shape: tuple[int, int, int])
 @pytest.mark.parametrize("name", OF_MOMENTS)
 @pytest.mark.parametrize("sizes", [(4, 9), (1, 12), (2, 3, 8)])
 @pytest.mark.parametrize("mean", [0.0, 100.0])
-def test_shards_together_are_the_batch(name: str, sizes: tuple[int, ...], mean: float) -> None:
+def test_loss_of_merged_shards_equals_that_of_the_batch(name: str, sizes: tuple[int, ...], mean: float) -> None:
     loss, statistics, of_moments = OF_MOMENTS[name]
     z = views(3, 13, 5, mean=mean)
-    z[:, :4] += 2.0  # shards with means of their own
+    z[:, :4] += 2.0  # shards have different means
 
     def sharded(z: Tensor) -> LossTerms:
         return of_moments(functools.reduce(Moments.merge, map(statistics, z.split(sizes, dim=1))))
 
-    def added_up(z: Tensor) -> LossTerms:
+    def summed(z: Tensor) -> LossTerms:
         parts = [vars(statistics(part).about(13, z.mean(dim=1).detach())) for part in z.split(sizes, dim=1)]
         sums = {name: sum(part[name] for part in parts) for name, value in parts[0].items() if value is not None}
         return of_moments(Moments(**sums | {"count": 13, "mean_VD": z.mean(dim=1).detach()}))
 
     expected, expected_gradient = value_and_gradient(loss, z)
-    for from_shards in (sharded, added_up):
+    for from_shards in (sharded, summed):
         value, gradient = value_and_gradient(from_shards, z)
         assert value == pytest.approx(expected, rel=1e-10)
         torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10 * gradient.abs().max().item())
 
 
-def test_vicreg_keeps_the_digits_of_a_small_difference() -> None:
-    """Views 1e-3 apart at a mean of 1000, in float32: the difference must not come from means or second moments."""
+def test_vicreg_is_accurate_for_small_differences_at_a_large_mean() -> None:
+    """Views differ by 1e-3 at a mean of 1000, in float32. Differences of means or second moments would be
+    inaccurate."""
     base = torch.randn(64, 4, dtype=torch.float64)
     step = torch.randn(64, 4, dtype=torch.float64) * 2.0**-10
     z = (torch.stack([base, base + step]) + 1000).float()
@@ -167,7 +168,7 @@ def test_vicreg_keeps_the_digits_of_a_small_difference() -> None:
         assert terms["invariance"].item() / 25 == pytest.approx(exact, rel=1e-4)
 
 
-def test_frossl_is_its_form_in_correlations() -> None:
+def test_frossl_equals_its_form_in_correlations() -> None:
     z = views(2, 12, 5)
     R = torch.corrcoef(torch.cat([z[0], z[1]], dim=1).T)
     own = [R[:5, :5].square().sum().log(), R[5:, 5:].square().sum().log()]
@@ -177,7 +178,7 @@ def test_frossl_is_its_form_in_correlations() -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("shape", [(2, 9, 4), (3, 4, 6)])
-def test_gradient_is_that_of_finite_differences(name: str, shape: tuple[int, int, int]) -> None:
+def test_gradient_equals_finite_differences(name: str, shape: tuple[int, int, int]) -> None:
     if name in ("w_mse", "w_mse euclidean") and shape[1] <= shape[2]:
         shape = (3, 8, 6)
     z = views(*shape, mean=0.0).requires_grad_()
@@ -185,7 +186,7 @@ def test_gradient_is_that_of_finite_differences(name: str, shape: tuple[int, int
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_order_of_views_and_samples_does_not_matter(name: str) -> None:
+def test_loss_is_invariant_to_the_order_of_views_and_samples(name: str) -> None:
     loss = LOSSES[name]
     z = views(3, 9, 4)
     value, gradient = value_and_gradient(loss, z)
@@ -198,13 +199,13 @@ def test_order_of_views_and_samples_does_not_matter(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["frossl", "frossl without logarithm", "barlow_twins"])
 @pytest.mark.parametrize("shape", [(2, 9, 4), (2, 4, 9)])
-def test_correlations_do_not_see_scale_or_place(name: str, shape: tuple[int, int, int]) -> None:
+def test_correlation_losses_are_invariant_to_scale_and_mean(name: str, shape: tuple[int, int, int]) -> None:
     z = views(*shape)
     moved = z * torch.rand(2, 1, shape[2], dtype=torch.float64).add(0.1) + torch.randn(2, 1, shape[2]).double()
     assert LOSSES[name](moved).total.item() == pytest.approx(LOSSES[name](z).total.item(), rel=1e-10)
 
 
-def test_whitening_undoes_a_lower_triangular_map_of_each_view() -> None:
+def test_w_mse_is_invariant_to_lower_triangular_maps_of_each_view() -> None:
     z = views(2, 12, 4)
     maps = torch.randn(2, 4, 4, dtype=torch.float64).tril()
     maps.diagonal(dim1=1, dim2=2).abs_().add_(0.2)
@@ -212,7 +213,7 @@ def test_whitening_undoes_a_lower_triangular_map_of_each_view() -> None:
         assert loss(z @ maps.mT).total.item() == pytest.approx(loss(z).total.item(), rel=1e-9)
 
 
-def test_barlow_twins_with_epsilon_is_batch_norm() -> None:
+def test_barlow_twins_with_epsilon_equals_batch_norm() -> None:
     z = views(2, 10, 4) * 0.01
     one, other = (torch.nn.functional.batch_norm(view, None, None, training=True, eps=1e-5) for view in z)
     c = one.T @ other / 10
@@ -240,8 +241,8 @@ def test_autocast_and_half_inputs_are_computed_in_float32(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("shape", [(2, 9, 4), (3, 5, 8)])
-def test_the_host_is_not_asked(name: str, shape: tuple[int, int, int]) -> None:
-    """A tensor without data refuses every question about its values and every shape that depends on them."""
+def test_losses_do_not_synchronize_with_the_host(name: str, shape: tuple[int, int, int]) -> None:
+    """Fake tensors raise an error if code reads a value or needs a shape that depends on values."""
     if name in ("w_mse", "w_mse euclidean") and shape[1] <= shape[2]:
         shape = (3, 12, 8)
     with FakeTensorMode():
@@ -252,19 +253,19 @@ def test_the_host_is_not_asked(name: str, shape: tuple[int, int, int]) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("shape", [(2, 96, 32), (2, 32, 96)])
-def test_a_cuda_graph_can_capture_it(name: str, shape: tuple[int, int, int]) -> None:
+def test_losses_can_be_captured_in_a_cuda_graph(name: str, shape: tuple[int, int, int]) -> None:
     if name in ("w_mse", "w_mse euclidean") and shape[1] <= shape[2]:
-        pytest.skip("has no meaning")
+        pytest.skip("w_mse needs more samples than dimensions")
     z = views(*shape, mean=0.0).float().cuda().requires_grad_()
 
     def step() -> Tensor:
         return torch.autograd.grad(LOSSES[name](z).total, z)[0]
 
-    assert_a_cuda_graph_gives(step)
+    assert_same_in_a_cuda_graph(step)
 
 
-def awkward(kind: str, z: Tensor) -> Tensor:
-    """Embeddings that divide by zero where nobody looked."""
+def degenerate(kind: str, z: Tensor) -> Tensor:
+    """Embeddings that may cause a division by zero."""
     z = z.clone()
     if kind == "identical samples":
         z[:] = z[:, :1]
@@ -300,10 +301,10 @@ KINDS = [
     dtype=st.sampled_from([torch.bfloat16, torch.float32, torch.float64]),
     shape=st.sampled_from([(2, 2, 1), (2, 2, 3), (3, 5, 1), (2, 9, 4), (3, 3, 8), (2, 64, 32)]),
 )
-def test_nothing_awkward_is_infinite(
+def test_degenerate_inputs_give_finite_losses_and_gradients(
     name: str, kind: str, scale: float, dtype: torch.dtype, shape: tuple[int, int, int]
 ) -> None:
-    z = (awkward(kind, torch.randn(shape, dtype=torch.float64)) * scale).to(dtype).requires_grad_()
+    z = (degenerate(kind, torch.randn(shape, dtype=torch.float64)) * scale).to(dtype).requires_grad_()
     if name in ("w_mse", "w_mse euclidean") and shape[1] <= shape[2]:
         with pytest.raises(TwofoldError, match="more samples than dimensions"):
             LOSSES[name](z)
@@ -316,14 +317,14 @@ def test_nothing_awkward_is_infinite(
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_what_has_no_meaning_is_refused(name: str) -> None:
+def test_fewer_than_two_views_raise_an_error(name: str) -> None:
     for shape in [(1, 8, 3), (8, 3)]:
         with pytest.raises(TwofoldError, match="two views"):
             LOSSES[name](torch.randn(shape))
 
 
 @pytest.mark.parametrize("name", OF_MOMENTS)
-def test_one_sample_has_no_variance(name: str) -> None:
+def test_one_sample_raises_an_error(name: str) -> None:
     loss, statistics, of_moments = OF_MOMENTS[name]
     for D in (1, 3):
         with pytest.raises(TwofoldError, match="two samples"):
@@ -332,7 +333,7 @@ def test_one_sample_has_no_variance(name: str) -> None:
             of_moments(statistics(torch.randn(2, 1, D)))
 
 
-def test_moments_that_lack_a_matrix_say_so() -> None:
+def test_moments_without_a_needed_matrix_raise_an_error() -> None:
     with pytest.raises(TwofoldError, match="within=True"):
         frossl_of_moments(moments(torch.randn(2, 5, 3), within=False))
     with pytest.raises(TwofoldError, match="between=True"):
@@ -341,14 +342,14 @@ def test_moments_that_lack_a_matrix_say_so() -> None:
 
 @pytest.mark.parametrize("name", OF_MOMENTS)
 @pytest.mark.parametrize("shape", [(2, 6, 3), (2, 3, 7), (3, 4, 3)])
-def test_second_derivatives(name: str, shape: tuple[int, int, int]) -> None:
+def test_second_derivatives_equal_finite_differences(name: str, shape: tuple[int, int, int]) -> None:
     z = views(*shape, mean=0.0).requires_grad_()
     assert torch.autograd.gradgradcheck(lambda z: LOSSES[name](z).total, (z,))
 
 
 @pytest.mark.parametrize("name", ["frossl", "barlow_twins"])
 @pytest.mark.parametrize("shape", [(2, 9, 4), (2, 4, 9)])
-def test_a_column_without_variance_moves_like_one_divided_by_a_constant(name: str, shape: tuple[int, int, int]) -> None:
+def test_gradient_of_a_constant_column_equals_that_from_moments(name: str, shape: tuple[int, int, int]) -> None:
     z = views(*shape, mean=0.0)
     z[0, :, 1] = 0.5
     z[0, 0, 1] += 1e-8
@@ -360,9 +361,9 @@ def test_a_column_without_variance_moves_like_one_divided_by_a_constant(name: st
 
 @pytest.mark.parametrize("name", OF_MOMENTS)
 @pytest.mark.parametrize("shape", [(2, 9, 4), (2, 4, 9)])
-def test_compiling_traces_through(name: str, shape: tuple[int, int, int]) -> None:
+def test_losses_compile_to_a_single_graph(name: str, shape: tuple[int, int, int]) -> None:
     z = views(*shape, mean=0.0)
-    torch._dynamo.reset()  # one function for all cases: together they are more than it compiles one for
+    torch._dynamo.reset()  # all cases compile the same function, together more often than the recompilation limit
     compiled = torch.compile(lambda z: LOSSES[name](z), fullgraph=True, backend="aot_eager")
     value, gradient = value_and_gradient(compiled, z)
     expected, expected_gradient = value_and_gradient(LOSSES[name], z)

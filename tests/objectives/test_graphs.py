@@ -1,4 +1,4 @@
-"""Graphs between samples against loops over pairs, and against scikit-learn's neighbours."""
+"""Graphs between samples compared with loops over pairs and with scikit-learn's neighbours."""
 
 import numpy as np
 import pytest
@@ -29,18 +29,18 @@ def test_views_of_one_sample_are_related() -> None:
     assert graph.tolist() == [[float(i % 3 == j % 3) for j in range(6)] for i in range(6)]
 
 
-def test_view_graph_is_one_class_per_image() -> None:
-    """Proposition 1, in the order of rows that flattening z[V, N, D] gives."""
+def test_view_graph_equals_one_class_per_image() -> None:
+    """Proposition 1, for the row order of a flattened z[V, N, D]."""
     image = torch.arange(4).repeat(3)
     y = torch.nn.functional.one_hot(image).double()
     assert torch.equal(view_graph(4, 3, dtype=torch.float64), y @ y.T)
     assert torch.equal(view_graph(4, 3), label_graph(image))
-    z = torch.arange(4.0)[None, :, None].expand(3, 4, 1)  # each embedding is the number of its image
+    z = torch.arange(4.0)[None, :, None].expand(3, 4, 1)  # each embedding is its image index
     rows = z.flatten(0, 1)
     assert torch.equal(view_graph(4, 3), (rows == rows.T).float())
 
 
-def test_label_graph_of_numbers_and_of_matrices() -> None:
+def test_label_graph_accepts_class_numbers_and_matrices() -> None:
     labels = torch.tensor([2, 0, 2, 1, 0])
     weights = torch.tensor([0.5, 3.0, 2.0], dtype=torch.float64)
     numbers = labels.tolist()
@@ -49,7 +49,7 @@ def test_label_graph_of_numbers_and_of_matrices() -> None:
     one_hot = torch.nn.functional.one_hot(labels)
     assert label_graph(labels).tolist() == same
     assert label_graph(one_hot).tolist() == same
-    for kind in (torch.int64, torch.int16, torch.uint8):  # the last of which torch would take for a mask
+    for kind in (torch.int64, torch.int16, torch.uint8):  # torch would index with uint8 as with a mask
         assert label_graph(labels.to(kind), weights).tolist() == weighted
     assert label_graph(one_hot.double(), weights).tolist() == weighted
     soft = torch.rand(4, 3, dtype=torch.float64)
@@ -57,7 +57,7 @@ def test_label_graph_of_numbers_and_of_matrices() -> None:
     np.testing.assert_allclose(label_graph(soft, weights), expected, rtol=1e-13)
 
 
-def test_unknown_labels_are_classes_of_their_own() -> None:
+def test_each_unknown_label_is_a_separate_class() -> None:
     labels = torch.tensor([1, -1, 1, -1])
     expected = [[1, 0, 1, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]
     assert label_graph(labels).tolist() == expected
@@ -65,8 +65,8 @@ def test_unknown_labels_are_classes_of_their_own() -> None:
     assert weighted.tolist() == [[3, 0, 3, 0], [0, 1, 0, 0], [3, 0, 3, 0], [0, 0, 0, 1]]
 
 
-def test_some_labels_and_all_views() -> None:
-    """Semi-supervised: related are the views of one sample, and all views of samples known to be of one class."""
+def test_partial_labels_are_combined_with_views() -> None:
+    """Semi-supervised: views of one sample are related, and all views of samples with the same known class."""
     labels = [1, -1, 1, -1, 0]
     expected = np.zeros((10, 10))
     for i in range(10):
@@ -81,7 +81,7 @@ def test_some_labels_and_all_views() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(-2, 4), min_size=1, max_size=9))
-def test_label_matrix_is_a_root_of_the_graph(numbers: list[int]) -> None:
+def test_label_matrix_times_its_transpose_is_the_graph(numbers: list[int]) -> None:
     labels = torch.tensor(numbers)
     y = label_matrix(labels)
     assert y.shape == (len(numbers), len(numbers))
@@ -89,7 +89,7 @@ def test_label_matrix_is_a_root_of_the_graph(numbers: list[int]) -> None:
     assert torch.equal(y @ y.T, label_graph(labels))
 
 
-def test_label_matrix_keeps_a_matrix() -> None:
+def test_label_matrix_returns_a_matrix_unchanged() -> None:
     y = torch.rand(4, 2)
     assert label_matrix(y) is y
 
@@ -123,7 +123,7 @@ def test_combine_is_the_union() -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize("k", [1, 3, 39])
-def test_nearest_neighbours_are_those_of_scikit_learn(k: int, offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nearest_neighbours_equal_those_of_scikit_learn(k: int, offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "ROWS_AT_ONCE", 16)  # three blocks, the last one short
     features = torch.randn(40, 6) + offset
     directed = kneighbors_graph(features.double().numpy(), k, include_self=False).toarray()
@@ -134,7 +134,7 @@ def test_nearest_neighbours_are_those_of_scikit_learn(k: int, offset: float, mon
     assert knn_graph(features, k).tolist() == expected.tolist()
 
 
-def test_nearest_comes_first() -> None:
+def test_nearest_neighbour_comes_first() -> None:
     assert nearest_neighbours(torch.tensor([[0.0], [1.0], [3.0], [7.0]]), 2).tolist() == [
         [1, 2],
         [0, 2],
@@ -143,7 +143,7 @@ def test_nearest_comes_first() -> None:
     ]
 
 
-def test_a_batch_sees_its_part_of_the_whole_graph() -> None:
+def test_graph_of_a_batch_is_a_part_of_the_whole_graph() -> None:
     features = torch.randn(30, 3)
     index = torch.randperm(30)[:12]
     part = neighbour_graph(index, nearest_neighbours(features, 4))
@@ -157,7 +157,7 @@ def test_identical_rows_and_half_inputs_have_neighbours() -> None:
     assert (graph.diagonal() == 1).all()
 
 
-def test_the_host_is_not_asked() -> None:
+def test_graphs_do_not_synchronize_with_the_host() -> None:
     with FakeTensorMode():
         labels = torch.randint(0, 3, (6,))
         index = torch.arange(6)
@@ -169,7 +169,7 @@ def test_the_host_is_not_asked() -> None:
         knn_graph(torch.randn(6, 4), 2)
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     for k in (0, 5):
         with pytest.raises(TwofoldError, match="from 1 to 4"):
             knn_graph(torch.randn(5, 2), k)

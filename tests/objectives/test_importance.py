@@ -1,4 +1,4 @@
-"""Importance rules against a general solver; α-CL, its covariance and its energy against sums over pairs."""
+"""Importance rules compared with a general solver; α-CL, its covariance and its energy with sums over pairs."""
 
 import math
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
 
-from trials import SPOILS, spoiled
+from trials import DEGENERATE, degenerate
 from twofold.errors import TwofoldError
 from twofold.objectives.contrastive import contrastive, family, info_nce
 from twofold.objectives.importance import RULES, alpha_cl, contrastive_covariance, energy, importance
 
-# Regularisers as printed: parameters, r(α), r'(α). The rule maximises Σ r(α) − 2 Σ α D on the simplex.
+# Regularisers of the paper: parameters, r(α), r'(α). The rule maximises Σ r(α) − 2 Σ α D on the simplex.
 REGULARISERS: dict[str, tuple[dict[str, float], Callable, Callable]] = {
     "entropy": ({"temperature": 0.4}, lambda a: -2 * 0.4 * a * np.log(a), lambda a: -2 * 0.4 * (np.log(a) + 1)),
     "square": ({"temperature": 1.5}, lambda a: -1.5 / 2 * a**2, lambda a: -1.5 * a),
@@ -46,7 +46,7 @@ def gradient(value: Tensor, z: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("rule", REGULARISERS)
-def test_rule_against_a_general_solver(rule: str) -> None:
+def test_rules_equal_the_solution_of_a_general_solver(rule: str) -> None:
     parameters, regulariser, slope = REGULARISERS[rule]
     d = distances()
     found = importance(d, rule, **parameters).numpy()
@@ -65,8 +65,8 @@ def test_rule_against_a_general_solver(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", REGULARISERS)
-def test_rule_meets_the_conditions_of_a_maximum(rule: str) -> None:
-    """r'(α_j) − 2 D_j is one number where α_j > 0, and less where α_j = 0."""
+def test_rules_satisfy_the_conditions_of_a_maximum(rule: str) -> None:
+    """r'(α_j) − 2 D_j is constant over α_j > 0, and smaller where α_j = 0."""
     parameters, _, slope = REGULARISERS[rule]
     d = distances(6, 20)
     alpha = importance(d, rule, **parameters)
@@ -89,10 +89,10 @@ def test_rule_meets_the_conditions_of_a_maximum(rule: str) -> None:
     dtype=st.sampled_from([torch.float32, torch.float64]),
     seed=st.integers(0, 1000),
 )
-def test_inverse_leaves_no_residual(
+def test_inverse_rule_solves_its_equation_at_any_scale(
     size: int, exponent: float, spread: float, gamma: float, dtype: torch.dtype, seed: int
 ) -> None:
-    """Σ α = 1, and (D + ν)/τ = α^{−γ} with one ν for a row, over 24 orders of magnitude of distances."""
+    """Σ α = 1 and (D + ν)/τ = α^{−γ} with one ν per row, over 24 orders of magnitude of distances."""
     generator = torch.Generator().manual_seed(seed)
     d = 10 ** (exponent + spread * (torch.rand(3, size, generator=generator, dtype=torch.float64) - 0.5))
     alpha = importance(d.to(dtype), "inverse", temperature=0.5, gamma=gamma)
@@ -105,8 +105,9 @@ def test_inverse_leaves_no_residual(
         torch.testing.assert_close(alpha / largest, expected, rtol=1e-9, atol=0)
 
 
-def test_inverse_is_uniform_for_many_negatives() -> None:
-    """γ = 2, τ = 0.5: with a few hundred negatives α is 1/k but for 1e-5 of it; the heuristic is not."""
+def test_inverse_rule_is_uniform_for_many_negatives() -> None:
+    """With γ = 2, τ = 0.5 and a few hundred negatives, α is 1/k up to a relative error of 1e-5. The heuristic is
+    not."""
     d = distances(8, 510)
     alpha = 510 * importance(d, "inverse")
     assert 1e-8 < (alpha - 1).abs().max() < 1e-5
@@ -117,7 +118,7 @@ def test_inverse_is_uniform_for_many_negatives() -> None:
     torch.testing.assert_close(importance(left_out, "inverse", gamma=40.0)[:, :5000], huge)
 
 
-def test_rules_by_formula() -> None:
+def test_direct_and_heuristic_rules_equal_their_formulas() -> None:
     d = distances()
     direct = torch.exp(-((d**0.5) ** 3) / 0.7)
     torch.testing.assert_close(importance(d, "direct", temperature=0.7, exponent=3.0, normalized=False), direct)
@@ -128,7 +129,7 @@ def test_rules_by_formula() -> None:
     torch.testing.assert_close(importance(d, "heuristic_inverse", temperature=0.7, exponent=1.5), expected)
 
 
-def test_defaults_are_the_paper_s() -> None:
+def test_defaults_are_those_of_the_paper() -> None:
     d = distances()
     for rule, parameters in {
         "entropy": {"temperature": 0.5},
@@ -145,13 +146,13 @@ def test_defaults_are_the_paper_s() -> None:
 
 
 @every_rule
-def test_nearer_negatives_matter_more(rule: str) -> None:
+def test_nearer_negatives_have_larger_weights(rule: str) -> None:
     d = distances().sort(dim=1).values
     assert (importance(d, rule).diff(dim=1) <= 0).all()
 
 
 @every_rule
-def test_an_infinite_distance_leaves_a_pair_out(rule: str) -> None:
+def test_infinite_distances_exclude_pairs(rule: str) -> None:
     d = distances()
     weights = torch.randn(4, 7, dtype=torch.float64)
     found, plain = torch.cat([d, torch.full((4, 2), math.inf)], dim=1).requires_grad_(), d.clone().requires_grad_()
@@ -163,14 +164,14 @@ def test_an_infinite_distance_leaves_a_pair_out(rule: str) -> None:
 
 
 @every_rule
-def test_gradcheck_through_importance(rule: str) -> None:
+def test_gradient_through_importance_equals_finite_differences(rule: str) -> None:
     assert torch.autograd.gradcheck(lambda d: importance(d, rule), distances(2, 5).requires_grad_())
     assert torch.autograd.gradcheck(lambda z: alpha_cl(z, rule, through_importance=True).total, embeddings(2, 3, 2))
 
 
 @pytest.mark.parametrize(("rule", "parameters"), [*((rule, {}) for rule in RULES), ("direct", {"normalized": False})])
 @pytest.mark.parametrize("views", [2, 3])
-def test_alpha_cl_by_loops(rule: str, parameters: dict[str, bool], views: int) -> None:
+def test_alpha_cl_equals_loops_over_pairs(rule: str, parameters: dict[str, bool], views: int) -> None:
     z = embeddings(views, 4)
     rows = [(v, n) for v in range(views) for n in range(4)]
     u = unit(z)
@@ -189,7 +190,7 @@ def test_alpha_cl_by_loops(rule: str, parameters: dict[str, bool], views: int) -
 
 @pytest.mark.parametrize("views", [2, 3])
 def test_entropy_has_the_gradient_of_decoupled_info_nce(views: int) -> None:
-    """That of the family's InfoNCE, which carries τ; so τ times that of plain NT-Xent."""
+    """The family's InfoNCE has a factor τ, so the gradient is τ times that of plain NT-Xent."""
     z = embeddings(views, 6)
     found = gradient(alpha_cl(z, "entropy", temperature=0.3).total, z)
     with_factor = gradient(contrastive(z, family("infonce", temperature=0.3, epsilon=0.0)).total, z)
@@ -199,23 +200,23 @@ def test_entropy_has_the_gradient_of_decoupled_info_nce(views: int) -> None:
 
 
 @every_rule
-def test_through_importance_changes_the_gradient_not_the_value(rule: str) -> None:
+def test_through_importance_changes_the_gradient_and_not_the_value(rule: str) -> None:
     z = embeddings()
     fixed, through = alpha_cl(z, rule), alpha_cl(z, rule, through_importance=True)
     assert torch.equal(fixed.total, through.total)
-    held = gradient(fixed.total, z)
-    assert (gradient(through.total, z) - held).norm() > 1e-4 * held.norm()
+    fixed_gradient = gradient(fixed.total, z)
+    assert (gradient(through.total, z) - fixed_gradient).norm() > 1e-4 * fixed_gradient.norm()
 
 
 @every_rule
-def test_invariances(rule: str) -> None:
+def test_loss_is_invariant_to_permutations_rotations_and_scale(rule: str) -> None:
     z = embeddings(3, 6).detach()
     rotation = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
     for changed in (z.flip(0), z[:, torch.randperm(6)], z @ rotation, 7 * z):
         torch.testing.assert_close(alpha_cl(changed, rule).total, alpha_cl(z, rule).total, rtol=1e-10, atol=1e-12)
 
 
-def test_covariance_and_energy_by_loops() -> None:
+def test_covariance_and_energy_equal_loops_over_pairs() -> None:
     x, positive = torch.randn(2, 6, 3, dtype=torch.float64)
     alpha = torch.rand(6, 6, dtype=torch.float64).fill_diagonal_(0)
     expected = torch.zeros(3, 3, dtype=torch.float64)
@@ -230,8 +231,8 @@ def test_covariance_and_energy_by_loops() -> None:
     assert torch.autograd.gradcheck(energy, (x.requires_grad_(), positive.requires_grad_(), alpha.requires_grad_()))
 
 
-def test_the_energy_of_a_linear_network_is_that_of_its_input_s_covariance() -> None:
-    """E_α[Wx] = tr(W C_α[x] Wᵀ): what Theorem 3 is about."""
+def test_energy_of_a_linear_network_follows_from_the_covariance_of_its_input() -> None:
+    """E_α[Wx] = tr(W C_α[x] Wᵀ), which Theorem 3 uses."""
     x, positive = torch.randn(2, 8, 5, dtype=torch.float64)
     weight = torch.randn(3, 5, dtype=torch.float64)
     alpha = torch.rand(8, 8, dtype=torch.float64).fill_diagonal_(0)
@@ -243,15 +244,15 @@ def test_the_energy_of_a_linear_network_is_that_of_its_input_s_covariance() -> N
 @given(
     scale=st.sampled_from([1e-4, 1.0, 1e4]),
     shape=st.sampled_from([(2, 2, 1), (2, 2, 3), (3, 5, 4)]),
-    spoil=st.sampled_from(SPOILS),
+    degeneracy=st.sampled_from(DEGENERATE),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
     through=st.booleans(),
     seed=st.integers(0, 100),
 )
-def test_always_finite(
-    scale: float, shape: tuple[int, int, int], spoil: str, dtype: torch.dtype, through: bool, seed: int
+def test_degenerate_inputs_give_finite_losses_and_gradients(
+    scale: float, shape: tuple[int, int, int], degeneracy: str, dtype: torch.dtype, through: bool, seed: int
 ) -> None:
-    z = spoiled(spoil, scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed)))
+    z = degenerate(degeneracy, scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed)))
     z = z.to(dtype).requires_grad_()
     cases = [(rule, {}) for rule in RULES] + [("direct", {"normalized": False}), ("direct", {"exponent": 1.0})]
     for rule, parameters in cases:
@@ -276,6 +277,6 @@ def test_always_finite(
         (lambda: alpha_cl(embeddings()[:, :1]), "and 2 samples"),
     ],
 )
-def test_mistakes_are_named(call: Callable[[], object], message: str) -> None:
+def test_invalid_arguments_raise_errors(call: Callable[[], object], message: str) -> None:
     with pytest.raises(TwofoldError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Predictive losses against sums written sample by sample; IsoLoss against the gradients of the paper's equations."""
+"""Predictive losses compared with sums over samples, and IsoLoss with the gradients of the paper's equations."""
 
 import math
 
@@ -37,7 +37,7 @@ def distance_by_hand(prediction: list[float], target: list[float], distance: Dis
 @pytest.mark.parametrize("with_matrix", [True, False])
 def test_value_is_the_mean_over_samples(distance: Distance, with_matrix: bool) -> None:
     z, target, _ = embeddings()
-    matrix = torch.randn(4, 4, dtype=torch.float64) if with_matrix else None  # not symmetric: W z, not Wᵀ z
+    matrix = torch.randn(4, 4, dtype=torch.float64) if with_matrix else None  # not symmetric, to tell W z from Wᵀ z
     total = 0.0
     for row, other in zip(z.tolist(), target.tolist(), strict=True):
         if matrix is not None:
@@ -50,7 +50,7 @@ def test_value_is_the_mean_over_samples(distance: Distance, with_matrix: bool) -
         assert isoloss(z, target, matrix, distance=distance).total.item() == pytest.approx(total, abs=1e-12)
 
 
-def test_values_worked_by_hand() -> None:
+def test_values_equal_those_computed_by_hand() -> None:
     z, target = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 2.0]])
     halve = torch.tensor([[1.0, 0.0], [0.0, 0.5]])  # W z = (3, 2)
     assert asymmetric(z, target).total.item() == pytest.approx(-0.8)
@@ -60,12 +60,12 @@ def test_values_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_gradients_of_asymmetric_are_those_of_its_value(distance: Distance) -> None:
+def test_gradients_of_asymmetric_equal_finite_differences(distance: Distance) -> None:
     z, target, matrix = (x.requires_grad_() for x in embeddings())
-    held = target.detach()
+    fixed_target = target.detach()
 
     def stopped(z: Tensor, matrix: Tensor) -> Tensor:
-        return asymmetric(z, held, matrix, distance=distance).total
+        return asymmetric(z, fixed_target, matrix, distance=distance).total
 
     def free(z: Tensor, target: Tensor, matrix: Tensor) -> Tensor:
         return asymmetric(z, target, matrix, distance=distance, stop_gradient=False).total
@@ -85,7 +85,7 @@ def test_targets_and_the_predictor_of_isoloss_get_no_gradient(distance: Distance
     assert gradient(loss.total, z).abs().sum() > 0
 
 
-def test_euclidean_isoloss_is_equation_15() -> None:
+def test_euclidean_isoloss_equals_equation_15() -> None:
     z, target, matrix = embeddings()
     z.requires_grad_()
     fixed = (target + z - z @ matrix).detach()
@@ -121,14 +121,14 @@ def test_isoloss_removes_one_factor_of_the_predictor_from_the_gradient(distance:
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_isoloss_has_the_plain_value_to_the_last_bit_where_the_prediction_is_small(distance: Distance) -> None:
+def test_isoloss_has_exactly_the_value_of_asymmetric_for_small_predictions(distance: Distance) -> None:
     z, target, matrix = (x.float() for x in embeddings())
     loss = isoloss(z, target, 1e-6 * matrix, distance=distance)
     assert loss.total.item() == asymmetric(z, target, 1e-6 * matrix, distance=distance).total.item()
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_rotation_and_order_of_samples_change_nothing(distance: Distance) -> None:
+def test_loss_and_gradient_are_invariant_to_rotations_and_sample_order(distance: Distance) -> None:
     z, target, matrix = embeddings()
     z.requires_grad_()
     rotation, order = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q, torch.randperm(len(z))
@@ -140,7 +140,7 @@ def test_rotation_and_order_of_samples_change_nothing(distance: Distance) -> Non
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_without_predictor_the_views_can_be_swapped(distance: Distance) -> None:
+def test_loss_without_predictor_is_symmetric(distance: Distance) -> None:
     z, target, _ = embeddings()
     loss, swapped = asymmetric(z, target, distance=distance), asymmetric(target, z, distance=distance)
     assert swapped.total.item() == pytest.approx(loss.total.item(), abs=1e-14)
@@ -180,14 +180,14 @@ def test_loss_and_gradient_stay_finite(
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_nothing_asks_the_host_for_a_value(distance: Distance) -> None:
-    with FakeTensorMode():  # its tensors have no values: asking for one raises
+def test_losses_do_not_synchronize_with_the_host(distance: Distance) -> None:
+    with FakeTensorMode():  # fake tensors raise an error if code reads a value
         z = torch.randn(5, 4, requires_grad=True)
         asymmetric(z, torch.randn(5, 4), torch.randn(4, 4), distance=distance).total.backward()
         isoloss(z, torch.randn(5, 4), torch.randn(4, 4), distance=distance).total.backward()
 
 
-def test_what_has_no_meaning_is_refused() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     z = torch.randn(3, 2)
     with pytest.raises(TwofoldError, match="'cosin' is unknown, did you mean 'cosine'"):
         asymmetric(z, z, distance="cosin")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Relational objectives against scikit-learn's ridge, scipy's Procrustes and SVDs; the theorems that join them."""
+"""Relational objectives compared with ridge regression, Procrustes and SVDs, and the theorems that relate them."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trials import assert_a_cuda_graph_gives
+from trials import assert_same_in_a_cuda_graph
 from twofold.errors import TwofoldError
 from twofold.linalg import cholesky, polar_factor, whitened
 from twofold.objectives.covariance import vicreg, w_mse
@@ -39,7 +39,7 @@ def centring(N: int) -> Tensor:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ridge", RIDGES)
-def test_ridge_labels_is_the_loss_of_ridge_regression(shape: tuple[int, int], ridge: float) -> None:
+def test_ridge_labels_equals_the_loss_of_ridge_regression(shape: tuple[int, int], ridge: float) -> None:
     N, K = shape
     f, y = randn(N, K) + 2, randn(N, 3) - 1
     model = Ridge(alpha=ridge * N, solver="svd").fit(f.numpy(), y.numpy())
@@ -48,22 +48,22 @@ def test_ridge_labels_is_the_loss_of_ridge_regression(shape: tuple[int, int], ri
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_without_ridge_it_is_least_squares(shape: tuple[int, int]) -> None:
+def test_loss_without_ridge_equals_least_squares(shape: tuple[int, int]) -> None:
     N, K = shape
     f, y = randn(N, K) + 2, randn(N, 3) - 1
-    f[:, -1] = f[:, 0] - 2 * f[:, 1]  # features that repeat each other: FᵀF has no inverse
+    f[:, -1] = f[:, 0] - 2 * f[:, 1]  # linearly dependent features: FᵀF is singular
     error = ((LinearRegression().fit(f.numpy(), y.numpy()).predict(f.numpy()) - y.numpy()) ** 2).sum() / N
     assert ridge_labels(f, y, 0.0).total.item() == pytest.approx(error, rel=1e-9, abs=1e-12)
     assert ridge_graph(f, y @ y.T, 0.0).total.item() == pytest.approx(error, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(12, 4), (7, 5)])
-def test_without_ridge_is_the_limit_of_a_small_one(shape: tuple[int, int]) -> None:
+def test_loss_without_ridge_is_the_limit_of_small_ridges(shape: tuple[int, int]) -> None:
     f = torch.linalg.qr(randn(*shape)).Q + 0.1 * randn(*shape)
     y = randn(shape[0], 3)
     head = LinearRegression().fit(f.numpy(), y.numpy()).coef_
     above = ridge_labels(f, y, 1e-11).total.item() - ridge_labels(f, y, 0.0).total.item()
-    assert -1e-13 < above < 1e-11 * (head**2).sum() + 1e-13  # the head without ridge would cost that
+    assert -1e-13 < above < 1e-11 * (head**2).sum() + 1e-13  # the penalty of the head without ridge
     expected = gradient(lambda f: ridge_labels(f, y, 1e-11), f)
     for loss in (lambda f: ridge_labels(f, y, 0.0), lambda f: ridge_graph(f, y @ y.T, 0.0)):
         torch.testing.assert_close(gradient(loss, f), expected, rtol=1e-6, atol=1e-8)
@@ -71,7 +71,7 @@ def test_without_ridge_is_the_limit_of_a_small_one(shape: tuple[int, int]) -> No
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ridge", [0.0, *RIDGES])
-def test_absolute_and_relative_are_equal(shape: tuple[int, int], ridge: float) -> None:
+def test_absolute_and_relative_objectives_are_equal(shape: tuple[int, int], ridge: float) -> None:
     """Theorem 1, in value and gradient."""
     f, y = randn(*shape) + 1, randn(shape[0], 3) + 1
     graph = y @ y.T
@@ -83,7 +83,7 @@ def test_absolute_and_relative_are_equal(shape: tuple[int, int], ridge: float) -
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ridge", RIDGES)
-def test_ridge_graph_is_its_formula_for_any_graph(shape: tuple[int, int], ridge: float) -> None:
+def test_ridge_graph_equals_its_formula_for_any_graph(shape: tuple[int, int], ridge: float) -> None:
     N, K = shape
     f, graph = randn(N, K) + 1, randn(N, N)  # neither symmetric nor positive
     H = centring(N)
@@ -94,10 +94,10 @@ def test_ridge_graph_is_its_formula_for_any_graph(shape: tuple[int, int], ridge:
 
 @pytest.mark.parametrize("shape", [(9, 4), (5, 8)])
 @pytest.mark.parametrize("ridge", RIDGES)
-def test_gradient_to_the_singular_values(shape: tuple[int, int], ridge: float) -> None:
-    """Theorem 2; it vanishes as σ grows."""
+def test_gradient_with_respect_to_singular_values_equals_theorem_2(shape: tuple[int, int], ridge: float) -> None:
+    """Theorem 2. The gradient vanishes as σ grows."""
     N, K = shape
-    U = torch.linalg.qr(centring(N) @ randn(N, 4)).Q  # at right angles to 1: F is centred
+    U = torch.linalg.qr(centring(N) @ randn(N, 4)).Q  # orthogonal to the vector of ones, so that F is centred
     Q = torch.linalg.qr(randn(K, 4)).Q
     y = randn(N, 3)
     graph = y @ y.T
@@ -114,7 +114,7 @@ def test_gradient_to_the_singular_values(shape: tuple[int, int], ridge: float) -
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
-def test_views_are_labels_of_one_class_per_image(ridge: float) -> None:
+def test_view_graph_equals_labels_of_one_class_per_image(ridge: float) -> None:
     """Proposition 1."""
     N, V = 5, 3
     f = randn(V, N, 6).flatten(0, 1)
@@ -125,7 +125,7 @@ def test_views_are_labels_of_one_class_per_image(ridge: float) -> None:
     assert ridge_labels(f, one_hot, ridge).total.item() == pytest.approx(expected, rel=1e-9)
 
 
-def test_class_numbers_may_be_any_numbers_and_unknown() -> None:
+def test_class_numbers_may_have_gaps_or_be_unknown() -> None:
     f = randn(6, 3)
     labels = torch.tensor([700, 3, -1, 700, 3, -1])
     one_hot = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
@@ -137,8 +137,8 @@ def test_class_numbers_may_be_any_numbers_and_unknown() -> None:
 
 @pytest.mark.parametrize("V", [2, 3])
 @pytest.mark.parametrize("ridge", RIDGES)
-def test_vicreg_and_w_mse_are_the_relative_objective_where_features_are_white(V: int, ridge: float) -> None:
-    """Corollary 1. With M = V·N rows, F_cᵀF_c = s·I, s = V(N−1), every view white:
+def test_vicreg_and_w_mse_equal_the_relative_objective_for_white_features(V: int, ridge: float) -> None:
+    """Corollary 1. With M = V·N rows, every view white, s = V(N−1) and F_cᵀF_c = s·I:
 
     ridge_graph = [tr HGH − (V·s·K − Σ_{v<w} ‖z_v − z_w‖²)/(s + ridge·M)] / M, and Σ_{v<w} ‖·‖² = P·N·K · w_mse.
     """
@@ -149,13 +149,13 @@ def test_vicreg_and_w_mse_are_the_relative_objective_where_features_are_white(V:
     H = centring(M)
     trace = (H @ view_graph(N, V, dtype=torch.float64) @ H).trace().item()
     relative = ridge_graph(z.flatten(0, 1), view_graph(N, V), ridge).total.item()
-    for apart in (w_mse(z, normalize=False).total.item(), vicreg(z).total.item() / 25):
-        expected = (trace - (V * s * K - P * N * K * apart) / (s + ridge * M)) / M
+    for distance in (w_mse(z, normalize=False).total.item(), vicreg(z).total.item() / 25):
+        expected = (trace - (V * s * K - P * N * K * distance) / (s + ridge * M)) / M
         assert relative == pytest.approx(expected, rel=1e-9)
 
 
-def test_vicreg_constraint_costs_nothing_beyond_it() -> None:
-    """σ ≥ 1 in Corollary 1: wider features of uncorrelated dimensions have no hinge and no covariance to pay."""
+def test_vicreg_has_no_cost_above_its_constraint() -> None:
+    """Corollary 1 with σ ≥ 1: for wider, uncorrelated features, the variance and covariance terms are 0."""
     z = whitened(randn(2, 20, 4)) * torch.tensor([1.0, 2.0, 5.0, 9.0], dtype=torch.float64)
     terms = vicreg(z).terms
     assert terms["variance"].item() == 0
@@ -163,20 +163,20 @@ def test_vicreg_constraint_costs_nothing_beyond_it() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_graph_vicreg_is_its_formula(shape: tuple[int, int]) -> None:
+def test_graph_vicreg_equals_its_formula(shape: tuple[int, int]) -> None:
     N, K = shape
     f, graph = randn(N, K) + 1, randn(N, N)
     H = centring(N)
     alignment = -torch.trace(H @ graph @ H @ f @ f.T) / N
-    apart = (f.T @ H @ f - torch.eye(K)).square().sum()
+    distance = (f.T @ H @ f - torch.eye(K)).square().sum()
     result = graph_vicreg(f, graph, 0.7)
-    assert result.total.item() == pytest.approx((alignment + 0.7 * apart).item(), rel=1e-9)
+    assert result.total.item() == pytest.approx((alignment + 0.7 * distance).item(), rel=1e-9)
     assert result.terms["alignment"].item() == pytest.approx(alignment.item(), rel=1e-9)
-    assert result.terms["orthogonality"].item() == pytest.approx(0.7 * apart.item(), rel=1e-9)
+    assert result.terms["orthogonality"].item() == pytest.approx(0.7 * distance.item(), rel=1e-9)
 
 
-def test_graph_vicreg_is_the_pairwise_form_where_features_are_orthonormal() -> None:
-    """Σ_ij G_ij ‖f_i − f_j‖² / 2N + weight ‖·‖² for a graph of constant degree V, less the constant V·K/N."""
+def test_graph_vicreg_equals_its_pairwise_form_for_orthonormal_features() -> None:
+    """Σ_ij G_ij ‖f_i − f_j‖² / 2N + weight ‖·‖² for a graph of constant degree V, minus the constant V·K/N."""
     N, V, K = 6, 2, 3
     f = torch.linalg.qr(centring(V * N) @ randn(V * N, K)).Q
     graph = view_graph(N, V, dtype=torch.float64)
@@ -186,10 +186,10 @@ def test_graph_vicreg_is_the_pairwise_form_where_features_are_orthonormal() -> N
 
 
 @pytest.mark.parametrize(("K", "C"), [(3, 3), (3, 5), (1, 4)])
-def test_orthogonal_head_is_the_best_of_all(K: int, C: int) -> None:
+def test_orthogonal_head_is_optimal(K: int, C: int) -> None:
     f, y = randn(8, K), randn(8, C)
     found = orthogonal_head(f, y).total.item()
-    # Procrustes wants square heads: features that are 0 fill up to C, and change nothing.
+    # Procrustes needs square heads: zero features pad K to C without changing the result.
     padded = np.pad(f.numpy(), ((0, 0), (0, C - K)))
     best, _ = scipy.linalg.orthogonal_procrustes(padded, y.numpy())
     assert found == pytest.approx(((padded @ best - y.numpy()) ** 2).sum() / 8, rel=1e-9)
@@ -198,7 +198,7 @@ def test_orthogonal_head_is_the_best_of_all(K: int, C: int) -> None:
         assert (f @ head - y).square().sum().item() / 8 > found
 
 
-def test_orthogonal_head_needs_the_graph_alone() -> None:
+def test_orthogonal_head_depends_on_the_labels_only_through_the_graph() -> None:
     """Appendix B, last line: tr √(FᵀGF)."""
     f, y = randn(9, 4), randn(9, 6)
     graph = y @ y.T
@@ -209,7 +209,7 @@ def test_orthogonal_head_needs_the_graph_alone() -> None:
 
 @pytest.mark.parametrize("case", ["repeated", "zero", "all zero"])
 def test_orthogonal_head_has_a_gradient_at_every_singular_value(case: str) -> None:
-    """2(F − YPᵀ)/N, P = UVᵀ over the singular values of FᵀY that are not 0; an SVD's own derivative is infinite."""
+    """The gradient is 2(F − YPᵀ)/N, P = UVᵀ over the nonzero singular values of FᵀY. That of an SVD is infinite."""
     y = torch.linalg.qr(randn(8, 5)).Q
     values = {"repeated": [2.0, 2.0, 2.0], "zero": [2.0, 1.0, 0.0], "all zero": [0.0, 0.0, 0.0]}[case]
     U = torch.linalg.qr(randn(3, 3)).Q
@@ -222,7 +222,7 @@ def test_orthogonal_head_has_a_gradient_at_every_singular_value(case: str) -> No
 
 @pytest.mark.parametrize("shape", [(3, 7), (7, 3), (5, 5)])
 @pytest.mark.parametrize("smallest", [1.0, 1e-3, 1e-7])
-def test_polar_factor_is_that_of_the_svd(shape: tuple[int, int], smallest: float) -> None:
+def test_polar_factor_equals_that_of_the_svd(shape: tuple[int, int], smallest: float) -> None:
     rank = min(shape)
     U, V = torch.linalg.qr(randn(shape[0], rank)).Q, torch.linalg.qr(randn(shape[1], rank)).Q
     a = U @ torch.logspace(0, np.log10(smallest), rank, dtype=torch.float64).diag() @ V.T * 1e5
@@ -250,7 +250,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], LossTerms]] = {
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("shape", [(8, 3), (4, 6), (5, 5)])
-def test_gradient_is_that_of_finite_differences(name: str, shape: tuple[int, int]) -> None:
+def test_gradient_equals_finite_differences(name: str, shape: tuple[int, int]) -> None:
     f, y = randn(*shape).requires_grad_(), randn(shape[0], 7)
     assert torch.autograd.gradcheck(lambda f: LOSSES[name](f, y).total, (f,))
 
@@ -264,7 +264,7 @@ def test_ridge_has_second_derivatives(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("shape", [(8, 3), (4, 6)])
-def test_invariances(name: str, shape: tuple[int, int]) -> None:
+def test_loss_is_invariant_to_permutations_rotations_and_shifts(name: str, shape: tuple[int, int]) -> None:
     f, y = randn(*shape), randn(shape[0], 7)
     loss = LOSSES[name]
     value = loss(f, y).total.item()
@@ -272,7 +272,7 @@ def test_invariances(name: str, shape: tuple[int, int]) -> None:
     assert loss(f[order], y[order]).total.item() == pytest.approx(value, rel=1e-9, abs=1e-12)
     rotation = torch.linalg.qr(randn(shape[1], shape[1])).Q
     assert loss(f @ rotation, y).total.item() == pytest.approx(value, rel=1e-9, abs=1e-12)
-    if name != "orthogonal_head":  # the only one whose head has no bias
+    if name != "orthogonal_head":  # the only objective whose head has no bias
         assert loss(f + randn(shape[1]), y).total.item() == pytest.approx(value, rel=1e-9, abs=1e-12)
 
 
@@ -288,7 +288,7 @@ def operations(result: Tensor) -> set[str]:
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("shape", [(8, 3), (4, 6)])
-def test_no_decomposition_in_the_backward_pass_divides_by_differences(name: str, shape: tuple[int, int]) -> None:
+def test_backward_pass_uses_no_decomposition_that_divides_by_differences(name: str, shape: tuple[int, int]) -> None:
     names = operations(LOSSES[name](randn(*shape).requires_grad_(), randn(shape[0], 7)).total)
     assert len(names) > 3
     assert not any(word in name for name in names for word in ("Svd", "Eigh", "Pinv", "Qr"))
@@ -296,7 +296,7 @@ def test_no_decomposition_in_the_backward_pass_divides_by_differences(name: str,
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if "without" not in name])
 @pytest.mark.parametrize("shape", [(8, 3), (4, 6)])
-def test_the_host_is_not_asked(name: str, shape: tuple[int, int]) -> None:
+def test_losses_do_not_synchronize_with_the_host(name: str, shape: tuple[int, int]) -> None:
     with FakeTensorMode():
         f = torch.randn(*shape, requires_grad=True)
         LOSSES[name](f, torch.randn(shape[0], 7)).total.backward()
@@ -307,16 +307,16 @@ def test_the_host_is_not_asked(name: str, shape: tuple[int, int]) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", [name for name in LOSSES if "without" not in name])
 @pytest.mark.parametrize("shape", [(96, 32), (32, 96)])
-def test_a_cuda_graph_can_capture_it(name: str, shape: tuple[int, int]) -> None:
+def test_losses_can_be_captured_in_a_cuda_graph(name: str, shape: tuple[int, int]) -> None:
     f, y = randn(*shape).float().cuda().requires_grad_(), randn(shape[0], 100).float().cuda()
 
     def step() -> Tensor:
         return torch.autograd.grad(LOSSES[name](f, y).total, f)[0]
 
-    assert_a_cuda_graph_gives(step)
+    assert_same_in_a_cuda_graph(step)
 
 
-def awkward(kind: str, f: Tensor) -> Tensor:
+def degenerate(kind: str, f: Tensor) -> Tensor:
     f = f.clone()
     if kind == "identical samples":
         f[:] = f[:1]
@@ -341,10 +341,10 @@ def awkward(kind: str, f: Tensor) -> Tensor:
     dtype=st.sampled_from([torch.bfloat16, torch.float32, torch.float64]),
     shape=st.sampled_from([(2, 1), (2, 3), (5, 1), (12, 7), (3, 7), (64, 7)]),
 )
-def test_nothing_awkward_is_infinite(
+def test_degenerate_inputs_give_finite_losses_and_gradients(
     name: str, kind: str, scale: float, dtype: torch.dtype, shape: tuple[int, int]
 ) -> None:
-    f = (awkward(kind, randn(*shape)) * scale).to(dtype).requires_grad_()
+    f = (degenerate(kind, randn(*shape)) * scale).to(dtype).requires_grad_()
     total = LOSSES[name](f, randn(shape[0], 7)).total
     total.backward()
     assert f.grad is not None
@@ -354,11 +354,11 @@ def test_nothing_awkward_is_infinite(
 
 @pytest.mark.parametrize("shape", [(256, 64), (64, 256)])
 @pytest.mark.parametrize("ridge", [1e-8, 1e-3])
-def test_ridge_of_one_strong_direction(shape: tuple[int, int], ridge: float) -> None:
-    """σ² from 1e8 to 1e-2: in float32 the Gram matrix would have lost all directions but one, and its Cholesky.
+def test_ridge_is_accurate_in_float32_with_one_strong_direction(shape: tuple[int, int], ridge: float) -> None:
+    """σ² ranges from 1e8 to 1e-2. In float32 a Gram matrix loses all directions but one, and its Cholesky fails.
 
-    By the SVD F_c = U diag(σ) Qᵀ: R = Y − UUᵀY + U diag(ridge·N/(σ² + ridge·N)) UᵀY is left over by the head
-    W = Q diag(σ/(σ² + ridge·N)) UᵀY; the loss is ‖R‖²/N + ridge‖W‖², its gradient −2RWᵀ/N.
+    With the SVD F_c = U diag(σ) Qᵀ and the head W = Q diag(σ/(σ² + ridge·N)) UᵀY, the residual is
+    R = Y − UUᵀY + U diag(ridge·N/(σ² + ridge·N)) UᵀY. The loss is ‖R‖²/N + ridge‖W‖², and its gradient −2RWᵀ/N.
     """
     N = shape[0]
     f = torch.randn(*shape) * 0.01 + 100 * torch.randn(N, 1) + 1000
@@ -378,7 +378,7 @@ def test_ridge_of_one_strong_direction(shape: tuple[int, int], ridge: float) -> 
         torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5 * expected.abs().max().item())
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     f = randn(5, 3)
     with pytest.raises(TwofoldError, match="two rows"):
         ridge_labels(f[:1], torch.zeros(1, dtype=torch.long), 0.1)
@@ -391,9 +391,9 @@ def test_mistakes_are_named() -> None:
             loss(f, torch.ones(5, 4), 0.1)
     with pytest.raises(TwofoldError, match="as many classes as features"):
         orthogonal_head(f, randn(5, 2))
-    whole = torch.arange(8).view(4, 2)
+    integers = torch.arange(8).view(4, 2)
     for loss in (ridge_labels, ridge_graph, graph_vicreg):
         with pytest.raises(TwofoldError, match=r"must be floats \[rows, dim\] .* not int64 \[4, 2\]"):
-            loss(whole, torch.eye(4), 0.1)
+            loss(integers, torch.eye(4), 0.1)
     with pytest.raises(TwofoldError, match="must be floats"):
-        orthogonal_head(whole, torch.eye(4))
+        orthogonal_head(integers, torch.eye(4))

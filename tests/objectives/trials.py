@@ -1,31 +1,31 @@
-"""What more than one file of tests puts objectives through."""
+"""Degenerate embeddings and a check of CUDA graphs, for the tests of several objectives."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-SPOILS = ["nothing", "identical", "zero row", "all zero", "flat view"]
+DEGENERATE = ["nothing", "identical", "zero row", "all zero", "flat view"]
 
 
-def spoiled(how: str, z_VND: Tensor) -> Tensor:
-    """Embeddings that divide by zero where nobody looked."""
+def degenerate(kind: str, z_VND: Tensor) -> Tensor:
+    """Embeddings that may cause a division by zero."""
     z = z_VND.clone()
-    if how == "identical":
+    if kind == "identical":
         z[:] = z[0, 0]
-    elif how == "zero row":
+    elif kind == "zero row":
         z[0, 0] = 0
-    elif how == "all zero":
+    elif kind == "all zero":
         z[:] = 0
-    elif how == "flat view":
+    elif kind == "flat view":
         z[1] = z[1, 0]
     return z
 
 
-def assert_a_cuda_graph_gives(step: Callable[[], Tensor]) -> None:
-    """What the step gives without one."""
-    aside = torch.cuda.Stream()
-    with torch.cuda.stream(aside):  # libraries allocate on first use
+def assert_same_in_a_cuda_graph(step: Callable[[], Tensor]) -> None:
+    """Assert that a CUDA graph of the step gives the same result as the step."""
+    side_stream = torch.cuda.Stream()
+    with torch.cuda.stream(side_stream):  # libraries allocate on first use
         expected = [step() for _ in range(3)][-1]
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -138,7 +138,7 @@ def test_only_keys_with_different_values_are_listed(runs: list[RunFolder]) -> No
     assert texts(listed, "td") == ["frossl", "simclr", "frossl", "", "0.2", ""]
 
 
-def test_curves_by_epoch_and_by_time(runs: list[RunFolder]) -> None:
+def test_curves_are_drawn_by_epoch_and_by_time(runs: list[RunFolder]) -> None:
     charts = blob(render_comparison(runs))
     by_epoch, by_time = charts["loss-epoch"], charts["loss-time"]
     for chart in (by_epoch, by_time):
@@ -239,7 +239,7 @@ document.body.dataset.orders = seen.join("; ");
 
 
 @in_browser
-def test_a_browser_draws_and_sorts_it(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_page_is_drawn_and_sorted_in_a_browser(runs: list[RunFolder], tmp_path: Path) -> None:
     page = write_comparison([runs[2], *runs[:2]], tmp_path / "page.html")
     seen = visit(page, SORT)
     assert seen.console == []

@@ -195,7 +195,7 @@ def test_long_runs_make_small_pages(tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 10, 11, 1000])
-def test_thin_keeps_both_ends_and_at_most_that_many(count):
+def test_thin_keeps_both_ends_and_at_most_n_points(count):
     kept = thin(count, 10)
     assert kept == sorted(set(kept))
     assert len(kept) == min(count, 10) or len(kept) >= 5
@@ -380,9 +380,9 @@ document.body.dataset.ends = ends.join(" ");
 
 
 @in_browser
-@pytest.mark.parametrize("width, beside", [(1200, 3), (800, 2), (500, 1)])
-def test_views_fill_their_rows(tmp_path, width, beside):
+@pytest.mark.parametrize("width, columns", [(1200, 3), (800, 2), (500, 1)])
+def test_views_fill_their_rows(tmp_path, width, columns):
     seen = visit(write_report(pictured_run(tmp_path / "run")), ROW_ENDS, f"--window-size={width},900")
     (body,) = [element for element in elements(seen.dom) if element.tag == "body"]
     count, last, edge = map(int, (body.attributes["data-ends"] or "").split())
-    assert (count, last) == (beside, edge)
+    assert (count, last) == (columns, edge)

@@ -1,4 +1,4 @@
-"""Rows that are loaded when they are used, against optimizers that move the whole head in every step."""
+"""Classifier rows that are updated lazily, compared with optimizers that update all rows in every step."""
 
 import math
 from pathlib import Path
@@ -22,7 +22,7 @@ def cosine(steps: int, peak: float = 0.01, warmup: int = 100) -> list[float]:
 
 
 def batches(steps: int, dtype: torch.dtype, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
-    """Random rows, the last two of which are never used, and gradients of very different sizes."""
+    """Random rows, but never the last two, with gradients of very different sizes."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for _ in range(steps):
@@ -54,15 +54,17 @@ def dense_sgd(start: Tensor, schedule: list[float], steps: list[tuple[Tensor, Te
 
 
 @pytest.fixture(autouse=True)
-def rows_reach_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for two batches only: else a short test would never write to the file."""
+def small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffer holds only two batches, so that short tests write to the file."""
     monkeypatch.setattr(row_store, "BUFFER_BYTES", 2 * BATCH * (8 + 3 * DIM * 8))
 
 
 @pytest.mark.parametrize(
     "dtype, tolerance, on_disk", [(torch.float64, 1e-6, True), (torch.float32, 1e-4, False)], ids=["disk", "memory"]
 )
-def test_is_adamw_on_the_whole_head(dtype: torch.dtype, tolerance: float, on_disk: bool, tmp_path: Path) -> None:
+def test_lazy_adamw_equals_adamw_on_all_rows(
+    dtype: torch.dtype, tolerance: float, on_disk: bool, tmp_path: Path
+) -> None:
     schedule, steps = cosine(2000), batches(2000, dtype)
     head = SampleHead(ROWS, DIM, path=tmp_path / "head" if on_disk else None, schedule=schedule, dtype=dtype)
     start = head.dense()
@@ -78,7 +80,7 @@ def test_is_adamw_on_the_whole_head(dtype: torch.dtype, tolerance: float, on_dis
 
 
 @pytest.mark.parametrize("on_disk", [True, False], ids=["disk", "memory"])
-def test_sgd_is_sgd_on_the_whole_head(on_disk: bool, tmp_path: Path) -> None:
+def test_lazy_sgd_equals_sgd_on_all_rows(on_disk: bool, tmp_path: Path) -> None:
     schedule, steps = cosine(300, peak=0.1), batches(300, torch.float64)
     head = SampleHead(
         ROWS, DIM, path=tmp_path if on_disk else None, schedule=schedule, optimizer="sgd", dtype=torch.float64
@@ -90,8 +92,8 @@ def test_sgd_is_sgd_on_the_whole_head(on_disk: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_multistep_is_the_listing(optimizer: str) -> None:
-    """A visit is one step with the gradient, then as many without as make up an epoch; in between nothing happens."""
+def test_multistep_equals_the_listing_of_the_paper(optimizer: str) -> None:
+    """Each use of a row is one step with its gradient and then steps without, as many as an epoch has."""
     epoch, steps = 7, batches(30, torch.float64)
     schedule = cosine(30, warmup=3)
     head = SampleHead(
@@ -115,7 +117,7 @@ def test_multistep_is_the_listing(optimizer: str) -> None:
     torch.testing.assert_close(head.dense(), theta, rtol=1e-12, atol=1e-12)
 
 
-def test_rows_begin_normal_and_as_the_seed_says() -> None:
+def test_initial_rows_are_normal_and_depend_on_the_seed() -> None:
     first, again, other = (SampleHead(3000, 64, schedule=[0.1], seed=seed).dense() for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert (first - other).abs().mean() > 0.1
@@ -125,8 +127,8 @@ def test_rows_begin_normal_and_as_the_seed_says() -> None:
     assert correlation.abs().max() < 5 / math.sqrt(1000)
 
 
-def test_images_that_come_twice_in_a_batch() -> None:
-    """Sampling with replacement: classes are the distinct ones; the reference has a full head and plain autograd."""
+def test_images_may_occur_twice_in_a_batch() -> None:
+    """Sampling with replacement: classes are the distinct images. The reference uses all rows and autograd."""
     head = SampleHead(ROWS, DIM, schedule=cosine(200), dtype=torch.float64)
     weight = nn.Parameter(head.dense().clone())
     optimizer = torch.optim.AdamW([weight], lr=1.0, weight_decay=DECAY)
@@ -152,7 +154,7 @@ def test_images_that_come_twice_in_a_batch() -> None:
     assert (head.dense() - weight.detach()).abs().max() < 1e-6
 
 
-def test_a_step_may_use_no_row(tmp_path: Path) -> None:
+def test_step_without_rows_only_decays(tmp_path: Path) -> None:
     for path in (None, tmp_path / "head"):
         head = SampleHead(4, 3, path=path, schedule=[0.1, 0.1], weight_decay=0.5, dtype=torch.float64)
         start = head.dense()
@@ -162,8 +164,8 @@ def test_a_step_may_use_no_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("on_disk", [True, False], ids=["disk", "memory"])
-def test_another_schedule_holds_from_the_next_step_on(on_disk: bool, tmp_path: Path) -> None:
-    """More epochs after a resume: rows that were not used for long have the old rates to catch up over."""
+def test_new_schedule_applies_from_the_next_step(on_disk: bool, tmp_path: Path) -> None:
+    """After resuming with more epochs, unused rows still catch up with the old learning rates of earlier steps."""
     before, after, steps = cosine(300), cosine(600, peak=0.03), batches(600, torch.float64)
     path = tmp_path / "head" if on_disk else None
     head = SampleHead(ROWS, DIM, path=path, schedule=before, dtype=torch.float64)
@@ -183,12 +185,12 @@ def test_another_schedule_holds_from_the_next_step_on(on_disk: bool, tmp_path: P
     assert (longer.dense() - expected).abs().max() < 1e-6
     longer.flush()
     longer.close()
-    if on_disk:  # the rates of the first steps are known also the third time
+    if on_disk:  # the first learning rates are still stored when the file is opened again
         last = SampleHead(ROWS, DIM, path=path, schedule=after, dtype=torch.float64)
         assert (last.dense() - expected).abs().max() < 1e-6
 
 
-def test_a_hundred_million_rows_begin_at_once(tmp_path: Path) -> None:
+def test_hundred_million_rows_are_created_without_writing_them(tmp_path: Path) -> None:
     head = SampleHead(100_000_000, 128, path=tmp_path / "head", schedule=[1e-3] * 3)
     index = torch.tensor([99_999_999, 0, 12_345_678])
     small = SampleHead(1, 128, schedule=[1e-3] * 3)
@@ -200,7 +202,7 @@ def test_a_hundred_million_rows_begin_at_once(tmp_path: Path) -> None:
     assert file.st_blocks * 512 < 2**20
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     head = SampleHead(10, 3, schedule=[0.1])
     for broken, message in (
         (lambda: head.take([1, 1]), "distinct"),
@@ -230,7 +232,7 @@ def test_what_cannot_be_is_refused() -> None:
             broken()
 
 
-def test_python_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_snippet_of_the_how_to_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "train-a-per-image-classifier.md").read_text()
     monkeypatch.chdir(tmp_path)
     scope: dict[str, SampleHead] = {}
@@ -239,7 +241,7 @@ def test_python_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert SampleHead(1_000_000, 128, path="rows-1M", schedule=[1e-3] * 10_000).steps == 1
 
 
-def test_a_process_forgets_its_own_marks_alone(tmp_path: Path) -> None:
+def test_process_forgets_only_its_own_marks(tmp_path: Path) -> None:
     def opened(share: tuple[int, int], step: int | None = None) -> DiskRows:
         return DiskRows(tmp_path / "head", 4096, 64, {"format": FORMAT}, step, share)
 

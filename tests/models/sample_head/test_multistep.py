@@ -1,4 +1,4 @@
-"""Many steps of zero gradient at once, against the steps one by one and against torch's own AdamW on every row."""
+"""Many steps without gradient at once, compared with single steps and with torch's AdamW on all rows."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from twofold.models import LazyAdamW, multistep_adamw, multistep_sgd
 STEPS = [0, 1, 2, 7, 195, 3000]
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
+def assert_all_close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
@@ -21,20 +21,20 @@ def randn(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
-# The last two have a = 1 − ηλ equal to μ, and nearly so; one before has μ above a.
+# In the last two cases a = 1 − ηλ is equal to μ, exactly and nearly. In the case before, μ is larger than a.
 @pytest.mark.parametrize(
     "lr, weight_decay, momentum",
     [(0.1, 5e-4, 0.9), (1e-3, 0.05, 0.0), (0.5, 0.4, 0.95), (0.1, 1.0, 0.9), (0.1, 1.0, 0.9 + 1e-13)],
 )
 @pytest.mark.parametrize("steps", STEPS)
-def test_sgd_is_its_steps(steps: int, lr: float, weight_decay: float, momentum: float) -> None:
+def test_multistep_sgd_equals_single_steps(steps: int, lr: float, weight_decay: float, momentum: float) -> None:
     theta, m = randn(5, 3), randn(5, 3)
     found = multistep_sgd(theta, m, steps, lr, weight_decay, momentum)
     for _ in range(steps):
         m = momentum * m
         theta = (1 - lr * weight_decay) * theta - lr * m
-    close(found[0], theta)
-    close(found[1], m)
+    assert_all_close(found[0], theta)
+    assert_all_close(found[1], m)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,9 @@ def test_sgd_is_its_steps(steps: int, lr: float, weight_decay: float, momentum: 
     [(1e-3, 0.05, (0.9, 0.999)), (0.02, 5.0, (0.9 * math.sqrt(0.98), 0.98)), (0.1, 0, (0, 0.9))],
 )
 @pytest.mark.parametrize("steps", STEPS)
-def test_adamw_is_its_steps(steps: int, lr: float, weight_decay: float, betas: tuple[float, float]) -> None:
+def test_multistep_adamw_equals_single_steps(
+    steps: int, lr: float, weight_decay: float, betas: tuple[float, float]
+) -> None:
     theta, m, v = randn(5, 3), randn(5, 3), randn(5, 3).square()
     found = multistep_adamw(theta, m, v, steps, lr, weight_decay, betas, eps=0.0)
     ratio = m / v.sqrt()  # m and √v themselves underflow after some thousand steps
@@ -51,24 +53,24 @@ def test_adamw_is_its_steps(steps: int, lr: float, weight_decay: float, betas: t
         ratio = ratio * betas[0] / math.sqrt(betas[1])
         theta = (1 - lr * weight_decay) * theta - lr * ratio
     for value, expected in zip(found, (theta, expected_m, expected_v), strict=True):
-        close(value, expected)
+        assert_all_close(value, expected)
 
 
-def test_eps_is_added_to_the_scale_that_is_given() -> None:
+def test_eps_is_added_to_the_given_scale() -> None:
     theta, m, v = randn(4, 3), randn(4, 3), randn(4, 3).square()
     near, _, _ = multistep_adamw(theta, m, v, 9, 1e-3, 0.05, eps=0.5)
-    close(near, multistep_adamw(theta, m, (v.sqrt() + 0.5).square(), 9, 1e-3, 0.05, eps=0.0)[0])
+    assert_all_close(near, multistep_adamw(theta, m, (v.sqrt() + 0.5).square(), 9, 1e-3, 0.05, eps=0.0)[0])
 
 
-def test_a_row_without_gradient_only_decays() -> None:
+def test_row_without_gradients_only_decays() -> None:
     theta, zero = randn(4, 3), torch.zeros(4, 3, dtype=torch.float64)
-    close(multistep_adamw(theta, zero, zero, 9, 1e-3, 0.05, eps=0.0)[0], (1 - 5e-5) ** 9 * theta)
+    assert_all_close(multistep_adamw(theta, zero, zero, 9, 1e-3, 0.05, eps=0.0)[0], (1 - 5e-5) ** 9 * theta)
     lazy = LazyAdamW([1e-3] * 9, 0.05, eps=0.0)
-    close(lazy.catch_up(theta, zero, zero, torch.zeros(4, dtype=torch.int64), 9)[0], (1 - 5e-5) ** 9 * theta)
+    assert_all_close(lazy.catch_up(theta, zero, zero, torch.zeros(4, dtype=torch.int64), 9)[0], (1 - 5e-5) ** 9 * theta)
 
 
-def trained_both_ways(eps: float, schedule: list[float], betas: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """A head of 12 rows, 3 of them in each step: caught up when used, and by torch.optim.AdamW on every row."""
+def trained_lazily_and_densely(eps: float, schedule: list[float], betas: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Train 12 rows, 3 in each step: with lazy updates, and with torch.optim.AdamW on all rows."""
     rows, weight_decay = 12, 0.05
     dense = torch.nn.Parameter(randn(rows, 4))
     optimizer = torch.optim.AdamW([dense], lr=1.0, weight_decay=weight_decay, betas=betas, eps=eps)
@@ -92,31 +94,31 @@ def trained_both_ways(eps: float, schedule: list[float], betas: tuple[float, flo
 
 
 def cosine(steps: int, peak: float = 0.05) -> list[float]:
-    """With a warm-up from 0, and down to 0."""
+    """A cosine schedule with a warm-up from 0."""
     down = [peak * (1 + math.cos(math.pi * j / steps)) / 2 for j in range(steps + 1)]
     return [peak * j / 10 for j in range(10)] + down
 
 
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.8, 0.9)])
 @pytest.mark.parametrize("steps", [5, 1500])
-def test_lazy_adamw_is_dense_adamw(steps: int, betas: tuple[float, float]) -> None:
-    lazy, dense = trained_both_ways(1e-30, cosine(steps), betas)
-    close(lazy, dense, 1e-12)
+def test_lazy_adamw_equals_dense_adamw(steps: int, betas: tuple[float, float]) -> None:
+    lazy, dense = trained_lazily_and_densely(1e-30, cosine(steps), betas)
+    assert_all_close(lazy, dense, 1e-12)
 
 
 @pytest.mark.parametrize("eps, tolerance", [(1e-8, 1e-10), (1e-3, 3e-4)])
-def test_lazy_adamw_follows_eps(eps: float, tolerance: float) -> None:
-    """Here √v is about 0.01, so the second tolerance is for an eps that is a tenth of it."""
+def test_lazy_adamw_accounts_for_eps(eps: float, tolerance: float) -> None:
+    """√v is about 0.01 here. In the second case, eps is a tenth of it."""
     torch.manual_seed(0)
-    lazy, dense = trained_both_ways(eps, cosine(400), (0.9, 0.999))
+    lazy, dense = trained_lazily_and_densely(eps, cosine(400), (0.9, 0.999))
     assert (lazy - dense).abs().max() < tolerance
     torch.manual_seed(0)
-    without, _ = trained_both_ways(1e-30, cosine(400), (0.9, 0.999))
+    without, _ = trained_lazily_and_densely(1e-30, cosine(400), (0.9, 0.999))
     assert (without - dense).abs().max() > 10 * tolerance
 
 
-def test_eps_is_followed_to_second_order() -> None:
-    """Halve eps and the error falls to an eighth."""
+def test_eps_is_accurate_to_second_order() -> None:
+    """Halving eps reduces the error to an eighth."""
     schedule, betas = cosine(60), (0.9, 0.95)
     theta, m, v = randn(6, 4), randn(6, 4), 1 + torch.rand(6, 4).double()
     since, errors = torch.full((6,), 20), []
@@ -132,16 +134,16 @@ def test_eps_is_followed_to_second_order() -> None:
     assert errors[1] < 1e-6
 
 
-def test_catching_up_in_two_stretches_is_one() -> None:
+def test_catching_up_in_two_parts_equals_one_part() -> None:
     lazy = LazyAdamW(cosine(300), 0.05, eps=0.0)
     state, since = (randn(5, 3), randn(5, 3), randn(5, 3).square()), torch.tensor([0, 3, 40, 99, 100])
     half = lazy.catch_up(*state, since, 100)
     twice = lazy.catch_up(*half, torch.full((5,), 100), 250)
     for found, expected in zip(twice, lazy.catch_up(*state, since, 250), strict=True):
-        close(found, expected)
+        assert_all_close(found, expected)
 
 
-def test_lazy_adamw_keeps_the_rows_dtype() -> None:
+def test_lazy_adamw_keeps_the_dtype_of_the_rows() -> None:
     lazy, since = LazyAdamW([1e-3] * 20, 0.05), torch.zeros(5, dtype=torch.int64)
     narrow = [torch.randn(5, 3), torch.randn(5, 3), torch.rand(5, 3)]
     found = lazy.catch_up(*narrow, since, 20)
@@ -150,7 +152,7 @@ def test_lazy_adamw_keeps_the_rows_dtype() -> None:
         torch.testing.assert_close(value.double(), wide, rtol=1e-6, atol=1e-6)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     x, since = randn(2, 3), torch.tensor([3, 5])
     for broken in (
         lambda: multistep_sgd(x, x, -1, 0.1, 0.1, 0.9),
@@ -168,7 +170,7 @@ def test_what_cannot_be_is_refused() -> None:
             broken()
 
 
-def test_no_overflow_in_long_stretches() -> None:
+def test_many_steps_do_not_overflow() -> None:
     x = randn(2, 3)
     for steps, momentum in itertools.product([10**4, 10**6], [0.5, 0.9999, 0.99999999]):
         theta, m = multistep_sgd(x, x, steps, 0.1, 0.01, momentum)
@@ -176,7 +178,7 @@ def test_no_overflow_in_long_stretches() -> None:
         assert torch.isfinite(m).all()
 
 
-def test_betas_for_which_rows_cannot_be_caught_up_are_refused() -> None:
+def test_betas_that_prevent_exact_updates_raise_an_error() -> None:
     LazyAdamW([0.1] * 3, 0.0, (0.99, 0.995))
     with pytest.raises(TwofoldError, match="caught up exactly only where"):
         LazyAdamW([0.1] * 3, 0.0, (0.995, 0.996))

@@ -1,4 +1,4 @@
-"""Rows on disk after a kill, a loss of power or a full disk: as they were at a mark, at whatever moment it happens."""
+"""Classifier rows on disk return to a mark after a kill, a power loss or a full disk at any moment."""
 
 import errno
 import itertools
@@ -24,19 +24,19 @@ SCHEDULE = [0.01] * 40
 
 
 class Stopped(BaseException):
-    """Nothing after this happens, as after a kill."""
+    """Stops all further work, like a kill."""
 
 
 class Disk:
-    """What reaches a file, call by call. It stops the process at the call of that number, or is full from then on.
+    """A disk that counts calls. It stops the process at a given call, or is full from a given call on.
 
-    On a loss of power any of the writes that were not synced may be missing, whatever their order; `lose` takes them
-    back. The creation and removal of files are taken as done, which is what syncing the folder is for.
+    After a power loss, any writes that were not synced may be missing, in any order; `lose` undoes them. Creating and
+    removing files always succeeds, because the folder is synced.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, stop_at: int | None = None, full_from: int | None = None):
         self.calls, self.stop_at, self.full_from = 0, stop_at, full_from
-        self.unsynced: dict[str, list[tuple[int, int, bytes]]] = {}  # of each file: offset, size, what was there before
+        self.unsynced: dict[str, list[tuple[int, int, bytes]]] = {}  # per file: offset, size, previous content
         self.real = {name: getattr(os, name) for name in ("pwrite", "write", "fdatasync")}
         for name in self.real:
             monkeypatch.setattr(row_store.os, name, getattr(self, name))
@@ -53,19 +53,19 @@ class Disk:
             half()
             raise Stopped
 
-    def noted(self, file: int, offset: int, data: memoryview) -> None:
+    def record_unsynced(self, file: int, offset: int, data: memoryview) -> None:
         before = os.pread(file, len(data), offset)
         self.unsynced.setdefault(self.name(file), []).append((offset, len(data), before))
 
     def pwrite(self, file: int, data: memoryview, offset: int) -> int:
         data = memoryview(data)
-        self.noted(file, offset, data)
+        self.record_unsynced(file, offset, data)
         self.call(lambda: self.real["pwrite"](file, data[: len(data) // 2], offset))
         return self.real["pwrite"](file, data, offset)
 
     def write(self, file: int, data: memoryview) -> int:
         data = memoryview(data)
-        self.noted(file, os.fstat(file).st_size, data)
+        self.record_unsynced(file, os.fstat(file).st_size, data)
         self.call(lambda: self.real["write"](file, data[: len(data) // 2]))
         return self.real["write"](file, data)
 
@@ -77,7 +77,7 @@ class Disk:
         for name, writes in self.unsynced.items():
             for offset, size, before in reversed(writes):
                 if os.path.exists(name) and chance.random() < 0.5:
-                    # What was appended is there in part, with zeros where pages are missing.
+                    # Appended data is there in part, with zeros in place of missing pages.
                     kept = 0 if before else chance.randrange(size)
                     with open(name, "r+b") as file:
                         file.seek(offset + kept)
@@ -88,8 +88,8 @@ def open_head(path: Path, **options: object) -> SampleHead:
     return SampleHead(ROWS, DIM, path=path, schedule=SCHEDULE, dtype=torch.float64, **options)
 
 
-def work(head: SampleHead, until: int, marks: tuple[int, ...]) -> None:
-    """Steps whose gradients follow from the rows and the step: the same whenever they are done."""
+def train(head: SampleHead, until: int, marks: tuple[int, ...]) -> None:
+    """Take steps whose gradients depend only on the rows and the step, so that repeated steps are the same."""
     while head.steps < until:
         index = torch.randperm(ROWS, generator=torch.Generator().manual_seed(head.steps))[:BATCH]
         head.step(index, head.take(index) + head.steps)
@@ -97,38 +97,39 @@ def work(head: SampleHead, until: int, marks: tuple[int, ...]) -> None:
             head.mark()
 
 
-def truth(steps: int) -> Tensor:
+def expected_rows(steps: int) -> Tensor:
     head = SampleHead(ROWS, DIM, schedule=SCHEDULE, dtype=torch.float64)
-    work(head, steps, ())
+    train(head, steps, ())
     return head.dense()
 
 
 @pytest.fixture(autouse=True)
-def rows_reach_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_store, "BUFFER_BYTES", 2 * BATCH * (8 + 3 * DIM * 8))
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power"])
-def test_stopped_at_every_moment(power: bool, tmp_path: Path) -> None:
-    """In the middle of every write; then both marks can be returned to, and the work ends as if nothing had happened.
+def test_process_stopped_at_any_write_returns_to_a_mark(power: bool, tmp_path: Path) -> None:
+    """The process stops in the middle of every write in turn. Then it can return to both marks, and continue to the
+    same result.
 
-    With power lost, also writes before it may be missing.
+    After a power loss, earlier writes may be missing, too.
     """
-    begun = tmp_path / "begun"
-    head = open_head(begun)
-    work(head, 8, marks=(3,))  # marks 0 and 3 are there, and rows written after the second
+    started = tmp_path / "started"
+    head = open_head(started)
+    train(head, 8, marks=(3,))  # there are marks 0 and 3, and rows written after mark 3
     head.forget_older()
     head.mark()
     head.close()
-    expected, finished = {step: truth(step) for step in (8, 13)}, truth(20)
+    expected, finished = {step: expected_rows(step) for step in (8, 13)}, expected_rows(20)
     for moment in itertools.count(1):
         path = tmp_path / str(moment)
-        shutil.copytree(begun, path)
+        shutil.copytree(started, path)
         head = open_head(path)
         with pytest.MonkeyPatch.context() as patch:
             disk = Disk(patch, stop_at=moment)
             try:
-                work(head, 20, marks=(13,))
+                train(head, 20, marks=(13,))
                 done = True
             except Stopped:
                 done = False
@@ -142,7 +143,7 @@ def test_stopped_at_every_moment(power: bool, tmp_path: Path) -> None:
         again = open_head(path)
         assert again.steps in (8, 13)
         assert torch.equal(again.dense(), expected[again.steps]), moment
-        work(again, 20, marks=(13,))
+        train(again, 20, marks=(13,))
         assert torch.equal(again.dense(), finished), moment
         again.close()
         older = open_head(copy, step=8)  # the checkpoint of step 13 was never written
@@ -152,11 +153,13 @@ def test_stopped_at_every_moment(power: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_returning_may_itself_be_stopped(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_returning_to_a_mark_may_be_stopped_at_any_write(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_store, "PAGE", 8)
     heads = open_shares(tmp_path / "head", count)
-    work_together(heads, 10, marks=(5,))
-    close(heads)
+    train_together(heads, 10, marks=(5,))
+    close_all(heads)
     for moment in itertools.count(1):
         path = tmp_path / str(moment)
         shutil.copytree(tmp_path / "head", path)
@@ -167,19 +170,19 @@ def test_returning_may_itself_be_stopped(count: int, tmp_path: Path, monkeypatch
                 break
             except Stopped:
                 pass
-        assert torch.equal(open_head(path, step=0).dense(), truth(0)), moment
+        assert torch.equal(open_head(path, step=0).dense(), expected_rows(0)), moment
     assert moment > 10
 
 
 def open_shares(path: Path, count: int, step: int | None = 0) -> list[SampleHead]:
-    """As several processes do it, but all in this one."""
+    """Open the shares of several processes in this process."""
     whole = open_head(path, step=step)
     whole.close()
     return [open_head(path, step=whole.steps, share=(number, count)) for number in range(count)]
 
 
-def work_together(heads: list[SampleHead], until: int, marks: tuple[int, ...]) -> None:
-    """As `work`, each with its own rows."""
+def train_together(heads: list[SampleHead], until: int, marks: tuple[int, ...]) -> None:
+    """Like `train`, but each head updates its own rows."""
     while heads[0].steps < until:
         index = torch.randperm(ROWS, generator=torch.Generator().manual_seed(heads[0].steps))[:BATCH]
         for head in heads:
@@ -190,38 +193,38 @@ def work_together(heads: list[SampleHead], until: int, marks: tuple[int, ...]) -
                 head.mark()
 
 
-def close(heads: list[SampleHead]) -> None:
+def close_all(heads: list[SampleHead]) -> None:
     for head in heads:
         head.close()
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power"])
-def test_several_processes_stopped_at_every_moment(
+def test_several_processes_stopped_at_any_write_return_to_a_mark(
     power: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then others, of another number, return to the mark of the checkpoint, whoever had made the one after it."""
+    """A different number of processes then returns to the mark of the checkpoint, even if some made a later mark."""
     monkeypatch.setattr(row_store, "PAGE", 8)
-    monkeypatch.setattr(row_store, "BUFFER_BYTES", 1)  # a batch
-    begun = tmp_path / "begun"
-    heads = open_shares(begun, 3)
+    monkeypatch.setattr(row_store, "BUFFER_BYTES", 1)  # one batch
+    started = tmp_path / "started"
+    heads = open_shares(started, 3)
     assert [len(head.own) for head in heads] == [ROWS // 3] * 3
-    work_together(heads, 8, marks=(3, 8))
-    for head in heads[1:]:  # the first was stopped before it forgot
+    train_together(heads, 8, marks=(3, 8))
+    for head in heads[1:]:  # the first process was stopped before this
         head.forget_older()
-    close(heads)
-    expected, finished, partly_marked = {step: truth(step) for step in (8, 13)}, truth(16), 0
+    close_all(heads)
+    expected, finished, partly_marked = {step: expected_rows(step) for step in (8, 13)}, expected_rows(16), 0
     for moment in itertools.count(1):
         path = tmp_path / str(moment)
-        shutil.copytree(begun, path)
+        shutil.copytree(started, path)
         heads = open_shares(path, 2, step=8)
         with pytest.MonkeyPatch.context() as patch:
             disk = Disk(patch, stop_at=moment)
             try:
-                work_together(heads, 16, marks=(13,))
+                train_together(heads, 16, marks=(13,))
                 done = True
             except Stopped:
                 done = False
-            close(heads)
+            close_all(heads)
         if done:
             break
         if power:
@@ -236,14 +239,14 @@ def test_several_processes_stopped_at_every_moment(
         newest.close()
         heads = open_shares(copy, 3, step=8)  # the checkpoint of step 13 was never written
         assert torch.equal(torch.cat([head.dense() for head in heads]), expected[8]), moment
-        work_together(heads, 16, marks=())
+        train_together(heads, 16, marks=())
         assert torch.equal(torch.cat([head.dense() for head in heads]), finished), moment
-        close(heads)
+        close_all(heads)
     assert moment > 40
     assert partly_marked > 1
 
 
-def test_no_two_processes_write_to_one_page() -> None:
+def test_processes_never_write_to_the_same_page() -> None:
     for rows, record, count in ((1_000_000, 6152, 8), (1438, 200, 3), (50_000, 4096, 7), (34, 104, 2), (1, 8, 4)):
         edges = row_store.edges(rows, record, count)
         assert (edges[0], edges[-1], len(edges)) == (0, rows, count + 1)
@@ -253,37 +256,37 @@ def test_no_two_processes_write_to_one_page() -> None:
         assert max(shares) - rows / count <= row_store.PAGE
 
 
-def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_full_disk_raises_an_error_and_loses_no_rows(tmp_path: Path) -> None:
     for moment in range(1, 40, 5):
         path = tmp_path / str(moment)
         head = open_head(path)
-        work(head, 5, marks=(5,))
+        train(head, 5, marks=(5,))
         with pytest.MonkeyPatch.context() as patch:
             Disk(patch, full_from=moment)
             with pytest.raises(TwofoldError, match=r"No space left on device.*make room"):
-                work(head, 40, marks=(13,))
+                train(head, 40, marks=(13,))
         stopped_at = head.steps
         copy = tmp_path / f"{moment}-copy"
         shutil.copytree(path, copy)
-        work(head, 20, marks=())  # there is room again
-        assert torch.equal(head.dense(), truth(20))
+        train(head, 20, marks=())  # there is room again
+        assert torch.equal(head.dense(), expected_rows(20))
         head.close()
-        for left in (path, copy):  # both as after a kill, one of them before there was room
+        for left in (path, copy):  # like after a kill, with free disk space again and before
             again = open_head(left)
             assert again.steps in (5, 13)
             assert again.steps <= stopped_at
-            assert torch.equal(again.dense(), truth(again.steps))
+            assert torch.equal(again.dense(), expected_rows(again.steps))
 
 
-def test_flush_is_where_rows_are_after_a_kill(tmp_path: Path) -> None:
+def test_killed_process_returns_to_the_last_flush(tmp_path: Path) -> None:
     head = open_head(tmp_path / "head")
-    work(head, 6, ())
+    train(head, 6, ())
     head.flush()
-    work(head, 11, ())
-    del head  # without a word, as a kill
+    train(head, 11, ())
+    del head  # without closing it, like a kill
     again = open_head(tmp_path / "head")
     assert again.steps == 6
-    assert torch.equal(again.dense(), truth(6))
+    assert torch.equal(again.dense(), expected_rows(6))
     again.close()
     with pytest.raises(TwofoldError, match="cannot return to step 3"):
         open_head(tmp_path / "head", step=3)
@@ -292,20 +295,20 @@ def test_flush_is_where_rows_are_after_a_kill(tmp_path: Path) -> None:
     assert not (tmp_path / "moved away").exists()
 
 
-def test_undo_holds_a_row_once_and_unused_rows_by_number(tmp_path: Path) -> None:
+def test_undo_file_has_rows_once_and_only_numbers_of_unused_rows(tmp_path: Path) -> None:
     head = open_head(tmp_path / "head")
     record = 8 + 3 * DIM * 8
-    work(head, 30, ())
+    train(head, 30, ())
     assert (tmp_path / "head" / "undo-0.bin").stat().st_size < ROWS * (8 + 32)
     head.flush()
-    work(head, 40, ())
+    train(head, 40, ())
     assert ROWS * record <= (tmp_path / "head" / "undo-30.bin").stat().st_size <= ROWS * (record + 8 + 32)
     assert sorted(path.name for path in (tmp_path / "head").iterdir()) == [
         "head.json", "rows.bin", "schedule.bin", "undo-30.bin",
     ]  # fmt: skip
 
 
-def test_rows_of_others_are_refused(tmp_path: Path) -> None:
+def test_rows_with_other_settings_or_damage_raise_an_error(tmp_path: Path) -> None:
     path = tmp_path / "head"
     open_head(path, run="mine").close()
     for options, message in (
@@ -332,14 +335,14 @@ def test_rows_of_others_are_refused(tmp_path: Path) -> None:
         open_head(path)
 
 
-def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+def test_folder_with_other_files_raises_an_error_and_is_unchanged(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("long")
     with pytest.raises(TwofoldError, match="contains other files"):
         open_head(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_head_that_another_process_uses_is_refused(tmp_path: Path) -> None:
+def test_rows_in_use_by_another_process_raise_an_error(tmp_path: Path) -> None:
     open_head(tmp_path / "head").close()
     hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True)"
     hold += "; input()"
@@ -353,13 +356,13 @@ def test_a_head_that_another_process_uses_is_refused(tmp_path: Path) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """As another process sees it."""
+    """Whether another process would find the rows locked."""
     ask = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     command = [sys.executable, "-c", ask, str(path / "rows.bin")]
     return subprocess.run(command, capture_output=True, check=False).returncode != 0
 
 
-def test_a_head_that_this_process_uses_is_refused_and_stays_locked(tmp_path: Path) -> None:
+def test_rows_in_use_in_this_process_raise_an_error_and_stay_locked(tmp_path: Path) -> None:
     path, link = tmp_path / "head", tmp_path / "link"
     link.symlink_to(path)
     head = open_head(path)
@@ -369,15 +372,15 @@ def test_a_head_that_this_process_uses_is_refused_and_stays_locked(tmp_path: Pat
     assert is_locked(path)
     head.close()
     again = open_head(link)
-    del head  # closed already: what it had is another's now
+    del head  # it is closed already and must not unlock the file of `again`
     with pytest.raises(TwofoldError, match="in this process"):
         open_head(path)
-    del again  # nobody closes it
+    del again  # without closing it
     open_head(path).close()
     assert not is_locked(path)
 
 
-def test_a_head_that_could_not_be_opened_is_not_in_use(tmp_path: Path) -> None:
+def test_failed_opening_does_not_keep_the_rows_in_use(tmp_path: Path) -> None:
     path = tmp_path / "head"
     open_head(path).close()
     with pytest.raises(TwofoldError, match="seed=0") as refused:
@@ -388,12 +391,12 @@ def test_a_head_that_could_not_be_opened_is_not_in_use(tmp_path: Path) -> None:
         open_head(path, step=5)
     (path / "undo-5.bin").rename(path / "undo-0.bin")
     open_head(path).close()
-    assert refused.tb  # which keeps what failed
+    assert refused.tb  # the traceback keeps the failed object alive
     assert unknown.tb
 
 
-def test_ranges_are_locked_each_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes of one run share a head; another run is refused as long as any of them lives."""
+def test_each_range_of_rows_is_locked_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of one run share the file. Another run cannot open it while any of them is alive."""
     monkeypatch.setattr(row_store, "PAGE", 8)
     path = tmp_path / "head"
     open_head(path).close()
@@ -410,25 +413,25 @@ def test_ranges_are_locked_each_for_itself(tmp_path: Path, monkeypatch: pytest.M
     open_head(path).close()
 
 
-def test_processes_that_do_not_see_one_disk_are_refused(tmp_path: Path) -> None:
+def test_processes_without_a_shared_disk_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(TwofoldError, match="a disk that all processes see"):
         open_head(tmp_path / "head", step=0, share=(1, 2))
     assert not (tmp_path / "head").exists()
 
 
-@pytest.mark.parametrize("ended", [False, True], ids=["cut short", "marked"])
-def test_rows_move_from_memory_to_disk(ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And do so again, if no checkpoint followed."""
+@pytest.mark.parametrize("has_mark", [False, True], ids=["stopped", "marked"])
+def test_rows_move_from_memory_to_disk(has_mark: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The move is repeated if no checkpoint followed."""
     monkeypatch.setattr(row_store, "PAGE", 8)
     memory = SampleHead(ROWS, DIM, schedule=SCHEDULE, dtype=torch.float64)
-    work(memory, 4, ())
+    train(memory, 4, ())
     for attempt in range(3):
         whole = open_head(tmp_path / "head", step=0)
         whole.load_state_dict(memory.state_dict())
-        assert torch.equal(whole.dense(), truth(4))
+        assert torch.equal(whole.dense(), expected_rows(4))
         whole.close()
         heads = [open_head(tmp_path / "head", step=4, share=(number, 3)) for number in range(3)]
-        work_together(heads, 9 + attempt, marks=(7,) if ended else ())
-        assert torch.equal(torch.cat([head.dense() for head in heads]), truth(9 + attempt))
-        close(heads)
-    assert torch.equal(open_head(tmp_path / "head", step=4).dense(), truth(4))
+        train_together(heads, 9 + attempt, marks=(7,) if has_mark else ())
+        assert torch.equal(torch.cat([head.dense() for head in heads]), expected_rows(9 + attempt))
+        close_all(heads)
+    assert torch.equal(open_head(tmp_path / "head", step=4).dense(), expected_rows(4))
