@@ -133,7 +133,7 @@ def test_the_fingerprint_depends_on_the_weights_and_not_on_the_file(first: twofo
     ]
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
     shutil.copy(files[2], files[1])
-    with pytest.raises(twofold.TwofoldError, match=f"have changed, their fingerprint is now {fingerprints[2]}"):
+    with pytest.raises(twofold.TwofoldError, match=f"have changed and now have the fingerprint {fingerprints[2]}"):
         initial_weights.read_weights(f"{files[1]}@{fingerprints[0]}", channels=1, image_size=8)
 
 

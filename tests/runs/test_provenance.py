@@ -158,7 +158,7 @@ def test_a_run_reports_exact_copies(tmp_path: Path) -> None:
     assert results["test_images_trained_on"] == 1
     assert "; 1 of these is a copy of a training image." in (tmp_path / "some" / "report.html").read_text()
     assert "of these" not in (tmp_path / "none" / "report.html").read_text()
-    assert "3 of 40 training images are exact copies of another one" in line
+    assert "3 of 40 training images are exact copies of other ones" in line
     assert "1 of 20 held-out images are copies of training images" in line
 
 

@@ -32,7 +32,7 @@ Checkpoint = tuple[int, dict[str, Any]]  # the step and the state after it
 
 
 class DamagedCheckpoint(TwofoldError):
-    """The files of a checkpoint cannot be read, or their content is incomplete."""
+    """A checkpoint cannot be read, or its content is incomplete."""
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
@@ -90,7 +90,7 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
     folder
         The run folder.
     step
-        The number of steps that are done.
+        The number of completed steps.
     state
         Nested dicts, lists and tuples of tensors, numbers and text.
     keep
@@ -106,8 +106,8 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
     try:
         root.mkdir(exist_ok=True)
         if latest_name(root) != final.name:
-            # A checkpoint of this step that `latest` does not name may be from an attempt with other results. It is
-            # replaced.
+            # A folder of this step exists already if a process was killed before it wrote `latest`. It is replaced,
+            # because the repeated steps may have given other results.
             shutil.rmtree(final, ignore_errors=True)
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
@@ -154,21 +154,28 @@ def list_checkpoints(root: Path) -> list[Path]:
 
 
 def prune(root: Path, keep: int, newest: str) -> None:
-    """Remove temporary folders, and all checkpoints except `newest` and the `keep - 1` before it."""
+    """Remove temporary folders, and all checkpoints except `newest` and the `keep - 1` checkpoints before it."""
     for leftover in root.glob(".*.part"):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
     newest_first = list_checkpoints(root)[::-1]
-    # A resumed run does not use the checkpoints of later steps: they were damaged, or `latest` never named them.
+    # Checkpoints of later steps than `newest` are left from before the run was resumed: they were damaged, or `latest`
+    # never named them.
     unused = [path for path in newest_first if step_of(path.name) > step_of(newest)]
     for path in unused + newest_first[len(unused) + keep :]:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def load_latest(folder: Path) -> Checkpoint | None:
-    """Load the latest checkpoint of a run folder, or return None if there is none yet. Fail if it is damaged."""
+    """Load the latest checkpoint of a run folder, or return None if there is none yet.
+
+    If it is damaged, this raises `DamagedCheckpoint`.
+    """
     newest = next(iter(latest_and_older(folder / "checkpoints")), None)
-    return None if newest is None else read_checkpoint(newest)
+    try:
+        return None if newest is None else read_checkpoint(newest)
+    except DamagedCheckpoint as error:
+        raise DamagedCheckpoint(f"{error}; restore it from a copy of the run folder") from None
 
 
 def load_newest_readable(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
@@ -196,8 +203,9 @@ def load_newest_readable(folder: Path, warn: Callable[[str], None]) -> Checkpoin
 def latest_and_older(root: Path) -> list[Path]:
     """Return the folders of the latest checkpoint and of all older ones, newest first.
 
-    A checkpoint that is newer than the latest is left out, because it may be from an attempt with other results. If the
-    file `latest` does not exist, all checkpoints are returned: the file was lost in a copy, or is not written yet.
+    Checkpoints of later steps are left out: either the run was resumed from an earlier step, or a process was killed
+    before it wrote `latest`. If the file `latest` does not exist, all checkpoints are returned: the file was lost in a
+    copy, or is not written yet.
     """
     name = latest_name(root)
     if name is None:
@@ -206,7 +214,7 @@ def latest_and_older(root: Path) -> list[Path]:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint from its folder, or raise `DamagedCheckpoint`."""
+    """Read the checkpoint in a folder. If its files are damaged, this raises `DamagedCheckpoint`."""
     try:
         packed = json.loads((path / "state.json").read_text())
         tensors = load_file(path / "state.safetensors")

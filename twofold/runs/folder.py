@@ -1,8 +1,8 @@
 """The run folder. All its files can be read without Twofold.
 
 - `config.json`: the configuration.
-- `metrics.jsonl`, `spectrum.jsonl`: the records. They depend only on the configuration and the data, so a resumed run
-  has the same records as a run that was never stopped, to the last bit.
+- `metrics.jsonl`, `spectrum.jsonl`: the records. They depend only on the configuration and the data. On a CPU, a
+  resumed run and a run that was never stopped have the same records, to the last bit.
 - `timing.jsonl`: times and speeds. They are in a separate file because they differ from run to run.
 - `log.txt`: the lines that the run printed.
 - `images.npz`: hashes of the training images.
@@ -139,7 +139,7 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Lock the run during the block, so that no other process trains it and writes to the same files.
 
-        A KeyboardInterrupt in the block is raised as `Stopped`, which names the run.
+        A KeyboardInterrupt in the block becomes `Stopped`, which names the run. `Interrupted` names it already.
         """
         with (self.path / "config.json").open() as file:
             if not try_lock(file):
@@ -156,11 +156,11 @@ class RunFolder:
         return (self.path / "config.json").read_text()
 
     def config_values(self) -> dict[str, Any]:
-        """Return the values in `config.json`, unchecked: the run's method may not exist in this process."""
+        """Return the values in `config.json` without checks, because this process may not know the run's method."""
         return json.loads(self.config_text())["values"]
 
     def append(self, name: str, record: dict[str, Any]) -> None:
-        """Append a record to a file, as a line of JSON. It is certain to be on disk only after the next checkpoint."""
+        """Append a record to a file, as a line of JSON. Only a checkpoint makes it safe against a power failure."""
         self._append(name, json.dumps(record))
 
     def log(self, line: str) -> None:
@@ -202,8 +202,8 @@ class RunFolder:
     def load_checkpoint(self, say: Callable[[str], None], *, allow_older: bool) -> "Checkpoint | None":
         """Load the latest checkpoint, or return None if there is none yet.
 
-        If it is damaged and `allow_older` is true, an older checkpoint is loaded instead. `say` and the log then
-        receive a text about the damaged ones.
+        If it is damaged and `allow_older` is true, an older checkpoint is loaded instead, and a warning is passed to
+        `say` and written to the log.
         """
         # Imported here because it imports torch, which reports of runs do not need.
         from twofold.runs.checkpoint import load_latest, load_newest_readable
@@ -215,14 +215,14 @@ class RunFolder:
         return load_newest_readable(self.path, warn) if allow_older else load_latest(self.path)
 
     def rewind(self, sizes: dict[str, int], step: int | None = None) -> None:
-        """Return to the checkpoint of a step. The resumed run then writes the later records again.
+        """Remove the records after a checkpoint. The resumed run writes them again.
 
         Parameters
         ----------
         sizes
-            The size of each record at the checkpoint, from `record_sizes`. A record without a size is emptied.
+            The sizes of the files at the checkpoint, from `record_sizes`. A file without a size is emptied.
         step
-            The step of the checkpoint, which becomes the latest. None returns to the start of the run.
+            The step of the checkpoint, which becomes the latest. None if the run starts from the beginning.
         """
         if step is not None:
             from twofold.runs.checkpoint import set_latest

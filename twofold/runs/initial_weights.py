@@ -1,7 +1,8 @@
 """Initial weights of a run (the key `init`): those of another run, of a safetensors file, or pretrained timm weights.
 
-Only the encoder starts from these weights. Its optimizer, its projector and its step count are new, in contrast to
-`resume`. The run folder has a copy of the weights, so that the run can be resumed without the original file.
+Only the encoder starts from these weights. The projector, the optimizer and the step count are new, which is the
+difference from `resume`. The run folder has a copy of the weights, so that the run can be resumed without the original
+file.
 
 In config.json, `init` is `SOURCE@FINGERPRINT`. The fingerprint is a hash of the weights with 16 hexadecimal digits.
 """
@@ -29,7 +30,7 @@ UNTRAINED_FILE = "untrained.safetensors"  # in the run folder: the weights of th
 CLASSIFIER_NAMES = ("fc", "head", "classifier")  # names that other libraries give to the layer after the features
 WITH_FINGERPRINT = re.compile(r"(?P<source>.+)@(?P<fingerprint>[0-9a-f]{16})")
 MAX_LISTED = 3  # names of weights in an error message
-OTHER_WEIGHTS = "use other weights, or the encoder that they were trained with"
+OTHER_WEIGHTS = "use the encoder that these weights were trained with, or other weights"
 
 
 def with_absolute_path(init: str) -> str:
@@ -47,14 +48,14 @@ def split_fingerprint(init: str) -> tuple[str, str | None]:
 
 
 def weights_file(source: str) -> Path:
-    """Return the .safetensors file of a run folder or a path, or raise an error if there is none."""
+    """Return the path of the .safetensors file that `source` names. `source` is this path or a run folder."""
     path = Path(source).expanduser()
     if not path.exists():
         raise TwofoldError(f"init={source}: there is no such run or file; pass the path of one, or {TIMM}NAME")
     if path.is_file() and path.suffix != ".safetensors":
         raise TwofoldError(
-            f"init={source} is not a .safetensors file, the only format that cannot run programs when it is read; "
-            "convert the weights with safetensors.torch.save_file(module.state_dict(), path)"
+            f"init={source} is not a .safetensors file, and other formats can run programs when they are read; convert "
+            "the weights with safetensors.torch.save_file(module.state_dict(), path)"
         )
     return encoder_file(path)
 
@@ -63,7 +64,7 @@ def encoder_settings(init: str) -> dict[str, Any]:
     """Return the settings that fit the weights, such as `encoder`, `stem`, `channels` and `image_size`.
 
     They come from the description that Twofold writes to its files, or from the name of the timm model. For files of
-    other libraries, the names and shapes of the weights show which ResNet it is. The result is empty if none fits.
+    other libraries, the names and shapes of the weights show which ResNet it is. If none fits, the result is empty.
     """
     source, _ = split_fingerprint(init)
     if source.startswith(TIMM):
@@ -140,14 +141,14 @@ def read_weights(init: str, *, channels: int, image_size: int) -> tuple[str, dic
     found = fingerprint(tensors)
     if expected is not None and expected != found:
         raise TwofoldError(
-            f"init={init}: the weights have changed, their fingerprint is now {found}; restore the earlier file, or "
+            f"init={init}: the weights have changed and now have the fingerprint {found}; restore the earlier file, or "
             f"leave out @{expected} to use the new weights"
         )
     return f"{source}@{found}", tensors
 
 
 def save_initial_weights(folder: Path, tensors: Mapping[str, Tensor] | None, own: nn.Module | None) -> None:
-    """Write the weights that a run cannot draw again from its seed to the run folder.
+    """Save copies of the initial weights that cannot be drawn again from the seed.
 
     Parameters
     ----------
@@ -209,8 +210,8 @@ def load_into(encoder: nn.Module, tensors: Mapping[str, Tensor], init: str) -> N
     init
         The value of `init`, for error messages.
     """
-    own_names = encoder.state_dict().keys()
-    tensors = {name: value for name, value in tensors.items() if name in own_names or not is_classifier(name)}
+    names = encoder.state_dict().keys()
+    tensors = {name: value for name, value in tensors.items() if name in names or not is_classifier(name)}
     problems = list_mismatches(encoder, {name: tuple(value.shape) for name, value in tensors.items()})
     if problems:
         raise TwofoldError(
@@ -249,7 +250,7 @@ def list_mismatches(encoder: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def suggest_settings(encoder: nn.Module, tensors: Mapping[str, Tensor]) -> str:
-    """Return what to do about weights that do not fit: the settings that correct the first layer, if it differs."""
+    """Return advice for weights that do not fit, such as the settings that give the encoder the same first layer."""
     current, given = encoder.state_dict().get("conv1.weight"), tensors.get("conv1.weight")
     if current is None or given is None or current.ndim != 4 or given.ndim != 4:
         return OTHER_WEIGHTS
@@ -264,4 +265,4 @@ def first_names(names: list[str]) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "a number"
+    return "x".join(map(str, shape)) or "a scalar"

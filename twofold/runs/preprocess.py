@@ -1,6 +1,6 @@
 """`Preprocess`, the module that converts images to the input of an encoder.
 
-`load_encoder` adds it to the encoder, and users call it as `encoder.preprocess`. The evaluation uses it too.
+`load_encoder` adds it to the encoder, and users call it as `encoder.preprocess`. `twofold.evaluate` calls it, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from twofold.errors import TwofoldError
 
 
 class Preprocess(nn.Module):
-    """Crop the central square of each image, resize it and normalise it, as during training without augmentation.
+    """Crop the central square of each image, resize it and normalise it. The evaluations of a run do the same.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Preprocess(nn.Module):
         return f"{self.image_size}, {self.channels}, mean={self.mean.tolist()}, std={self.std.tolist()}"
 
     def forward(self, images: Any) -> Tensor:
-        """Convert images.
+        """Convert images to the input of the encoder.
 
         Parameters
         ----------
@@ -52,7 +52,7 @@ class Preprocess(nn.Module):
         Returns
         -------
         Tensor
-            The input of the encoder, float32 `[N, C, image_size, image_size]`, on the device of this module.
+            The input, float32 `[N, C, image_size, image_size]`, on the device of this module.
         """
         if isinstance(images, Image.Image):
             images = [images]
@@ -89,7 +89,9 @@ class Preprocess(nn.Module):
         try:
             return np.stack([crop_and_resize(image, self.image_size, self.channels) for image in images])
         except Unreadable as error:
-            raise TwofoldError(f"preprocess received an image that cannot be used: {error}") from None
+            raise TwofoldError(
+                f"preprocess received an image that cannot be used: {error}; leave it out or convert it"
+            ) from None
 
     def _invalid_input(self, given: str) -> TwofoldError:
         return TwofoldError(

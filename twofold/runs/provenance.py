@@ -1,6 +1,6 @@
-"""The record of a run's training images: write it at the start of a run, and recognise the images later.
+"""Record which images a run is trained on, and recognise them later.
 
-The record is used for three purposes:
+The record has three purposes:
 
 - Evaluations hold out only images that were not used for training, even if files were added or the folder has moved.
 - `resume` accepts a copy of the images, although its files differ.
@@ -27,24 +27,28 @@ from twofold.errors import TwofoldError
 from twofold.files import atomic
 from twofold.runs.trained_images import IMAGES_FILE, read_trained_images
 
-MIN_SHARED_NAMES = 0.5  # the share of a run's file names that another folder must have to count as its copy
-MAX_HASHED_BYTES = 2**31  # hashing the pixels of more images would take too long
+MIN_SHARED_NAMES = 0.5  # a folder at another path is a copy of the run's images if it has this share of their names
+MAX_HASHED_BYTES = 2**31  # the pixels of larger sets are not hashed, because that would take too long
 
 
 @dataclass(frozen=True)
 class ImageHashes:
-    """Hashes of the decoded images of a run, in the size that it trains on."""
+    """Hashes of the decoded images of a run, at its image size."""
 
     train: np.ndarray  # uint64 [n], one for each training image
     test: np.ndarray  # uint64 [n], one for each held-out image
-    order: str  # one hash of all images, indices, labels and groups, in their order
+    order: str  # one hash of the images, indices, labels and groups of both sets in their order
 
 
 def record_trained_images(run: Path, source: Source, test_fraction: float, data: Data) -> str:
     """Write `images.npz`, the record of the images that a run is trained on.
 
-    The file contains the fingerprint of the source and, for each training image, a hash of its pixels and a hash of its
-    file name. Arrays have no file names, and the pixels of very large sets are not hashed.
+    The file contains these arrays:
+
+    - `fingerprint`: the fingerprint of the source.
+    - `trained`: the hashes of the file names of the training images. Arrays have no file names.
+    - `pixels`: the hashes of the pixels of the training images, unless there are too many.
+    - `order`: one hash of all images, indices, labels and groups in their order, unless there are too many.
 
     Parameters
     ----------
@@ -80,7 +84,7 @@ def record_trained_images(run: Path, source: Source, test_fraction: float, data:
 
 
 def open_run_source(run: Path, config: Config, say: Callable[[str], None], data: Any = None) -> Source:
-    """Open the images that a run was trained on, with the same held-out images as in the run.
+    """Open the images that a run was trained on, with the same images held out, or open other images.
 
     Parameters
     ----------
@@ -96,7 +100,7 @@ def open_run_source(run: Path, config: Config, say: Callable[[str], None], data:
     Returns
     -------
     Source
-        If `data` has all classes of the run's `class_list`, only these classes. Other images are returned unchanged.
+        The images. If `data` has all classes of the run's `class_list`, other classes are left out.
     """
     if data is None:
         return with_run_split(run, config, find_again(config), say)
@@ -107,7 +111,10 @@ def open_run_source(run: Path, config: Config, say: Callable[[str], None], data:
 
 
 def is_run_source(run: Path, source: Source) -> bool:
-    """Whether a source has the images that the run was trained on. It must come from `with_run_split`."""
+    """Whether a source has the images that the run was trained on.
+
+    Images that have changed or moved are recognised only if `with_run_split` returned the source.
+    """
     recorded = read_trained_images(run)
     return source.held_out is not None or (recorded is not None and str(recorded["fingerprint"]) == source.fingerprint)
 
@@ -115,7 +122,7 @@ def is_run_source(run: Path, source: Source) -> bool:
 def has_same_images(run: Path, data: Data) -> bool:
     """Whether the data have the same pixels, indices, labels and groups as those of the run, in the same order.
 
-    The files may differ. The result is false if the record has no hash of the pixels.
+    The files may differ. The result is false if there are no hashes of the pixels to compare.
     """
     recorded = read_trained_images(run)
     if recorded is None or "order" not in recorded or (hashes := _hash_data(data)) is None:
@@ -136,11 +143,12 @@ def count_trained_on(run: Path, images: ImageStore) -> int:
 
 
 def with_run_split(run: Path, config: Config, source: Source, say: Callable[[str], None]) -> Source:
-    """Split the images of a run as in the run, even if files were added or the folder has moved.
+    """Hold out all images that the run was not trained on, even if files were added or the folder has moved.
 
-    All images that the run was not trained on are held out, including new ones. If nothing has changed, the source is
-    returned as it is, because decoding splits it in the same way again. Images of another source are returned as they
-    are, too. A folder at another path counts as a copy of the run's images if it has at least half of the file names.
+    A folder at another path counts as a copy of the run's images if it has at least half of their file names.
+
+    The source is returned unchanged if it has other images, if it has its own test set, or if nothing has changed. In
+    the last case, decoding holds out the same images as in the run.
 
     Parameters
     ----------
@@ -156,7 +164,7 @@ def with_run_split(run: Path, config: Config, source: Source, say: Callable[[str
     Returns
     -------
     Source
-        The source, with `held_out` set if its images have changed or moved.
+        The source. If its images have changed or moved, `held_out` is set.
     """
     recorded = read_trained_images(run) if source.test is None and config.data not in (ARRAY, DATASET) else None
     if recorded is None or str(recorded["fingerprint"]) == source.fingerprint:
@@ -194,7 +202,7 @@ def _hash_data(data: Data) -> ImageHashes | None:
 def _describe_copies(hashes: ImageHashes) -> str:
     copies = len(hashes.train) - len(np.unique(hashes.train))
     leaked = int(np.isin(hashes.test, hashes.train).sum())
-    found = [f"{copies:,} of {len(hashes.train):,} training images are exact copies of another one"] if copies else []
+    found = [f"{copies:,} of {len(hashes.train):,} training images are exact copies of other ones"] if copies else []
     if leaked:
         found.append(
             f"{leaked:,} of {len(hashes.test):,} held-out images are copies of training images, so accuracies are too "

@@ -113,8 +113,8 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
     Returns
     -------
     nn.Module
-        The encoder, in evaluation mode. It maps images `[N, C, H, W]` to features `[N, K]`. Its module `preprocess`
-        turns Pillow images or uint8 pixels into such images.
+        The encoder, in evaluation mode. It maps preprocessed images `[N, C, S, S]` to features `[N, K]`. Its module
+        `preprocess` prepares Pillow images or uint8 pixels.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
     tensors, description = read_encoder(path)
     if encoder is not None and name_of(encoder) is encoder:
         raise TwofoldError(
-            f"encoder='{encoder}' is a name: pass the module that was trained; for an encoder of Twofold, leave it out"
+            f"encoder='{encoder}' is a name: pass the module that was trained, or leave encoder out if Twofold built it"
         )
     try:
         if encoder is None:
@@ -136,7 +136,7 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
                     f"{path} has the weights of your own {description['encoder']}: pass a module of that class as "
                     "encoder="
                 )
-            with seeded(0):  # keeps the global random state; the weights drawn here are replaced below
+            with seeded(0):  # leaves torch's random state unchanged; the drawn weights are replaced below
                 encoder = build_encoder(
                     description["encoder"],
                     channels=description["channels"],
