@@ -125,6 +125,10 @@ def check_own_method(scope: dict[str, Any]) -> None:
     assert scope["run"].config.parameters["weight"] == 20
 
 
+def check_folder(scope: dict[str, Any]) -> None:
+    assert len(Path("features.csv").read_text().splitlines()) == 1 + len(scope["digits"].images)
+
+
 def check_pipeline(scope: dict[str, Any]) -> None:
     assert scope["accuracy"] > 0.5
 
@@ -135,6 +139,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "docs/how-to/export-an-encoder.md": check_features,
     "docs/how-to/use-your-own-images.md": check_own_dataset,
     "docs/how-to/write-a-method.md": check_own_method,
+    "docs/tutorials/folder.md": check_folder,
     "docs/tutorials/python.md": check_pipeline,
 }
 
