@@ -196,17 +196,21 @@ def test_the_table_has_no_column_of_few_labels_where_they_are_all_labels() -> No
     assert columns == [["", "linear", "linear, 10 labels per class", "kNN"], ["", "linear", "kNN"]]
 
 
+BETTER = "better than untrained and raw pixels"
+PARTLY = "not better than raw pixels, not clearly better than untrained"
+
+
 @pytest.mark.parametrize(
     "linear, knn, said",
     [
-        (0.9, 0.9, "labels   better than untrained and raw pixels"),
-        (0.9, 0.55, "labels   kNN not better than raw pixels; not clearly better than untrained"),
-        (0.8, 0.9, "labels   linear not better than untrained"),
+        (0.9, 0.9, f"labels   {BETTER}"),
         (
-            0.5,
-            0.4,
-            "labels   linear not better than untrained and raw pixels; kNN not better than untrained and raw pixels",
+            0.9,
+            0.55,
+            f"labels   linear: {BETTER}\n         kNN: not better than raw pixels, not clearly better than untrained",
         ),
+        (0.8, 0.9, f"labels   linear: not better than untrained\n         kNN: {BETTER}"),
+        (0.5, 0.4, f"labels   linear: not {BETTER}\n         kNN: not {BETTER}"),
     ],
 )
 def test_labels_say_whether_it_helped(linear: float, knn: float, said: str) -> None:
@@ -224,7 +228,20 @@ def test_accuracies_of_few_images_show_little() -> None:
     table += [{"name": "untrained", "linear_accuracy": 5 / 6, "knn_accuracy": 5 / 6}]
     assert "better than untrained" in comparison({"table": table, "test_images": 60})
     few = comparison({"table": table, "test_images": 60, "test_labelled": 6})
-    assert few == "labels   linear not clearly better than untrained; kNN not clearly better than untrained"
+    unclear = "not clearly better than untrained"
+    assert few == f"labels   linear: {unclear}\n         kNN: {unclear}"
+
+
+def test_few_labels_are_compared_too() -> None:
+    """The difference counts if it exceeds both standard deviations over the choice of the labels."""
+    few = {"labels_per_class": 5, "linear_accuracy": 0.9, "knn_accuracy": 0.9}
+    trained = few | {"name": "trained", "few_labels_accuracy": 0.8, "few_labels_sd": 0.03}
+    untrained = few | {"name": "untrained", "few_labels_accuracy": 0.7, "few_labels_sd": 0.03}
+    found = comparison({"table": [trained, untrained], "test_images": 1000}).splitlines()
+    assert found[1].strip() == "linear, 5 labels per class: better than untrained"
+    close = untrained | {"few_labels_accuracy": 0.77}
+    found = comparison({"table": [trained, close], "test_images": 1000}).splitlines()
+    assert found[1].strip() == "linear, 5 labels per class: not clearly better than untrained"
 
 
 def test_a_folder_without_labels_with_a_broken_file(tmp_path: Path, photos: Path) -> None:

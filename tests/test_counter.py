@@ -1,4 +1,4 @@
-"""Draws against splitmix64 written with Python's unbounded integers, and against their distributions."""
+"""Random draws compared with splitmix64 in Python's unbounded integers, and with their distributions."""
 
 import hashlib
 import itertools
@@ -35,13 +35,13 @@ def unsigned(keys: torch.Tensor) -> list[int]:
     return [value % MODULUS for value in keys.flatten().tolist()]
 
 
-def test_finaliser_gives_the_published_stream_of_splitmix64() -> None:
+def test_mixing_function_gives_the_published_stream_of_splitmix64() -> None:
     stream = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
     states = torch.tensor([(k * 0x9E3779B97F4A7C15 + 2**63) % MODULUS - 2**63 for k in range(1, 5)])
     assert unsigned(counter._mix(states)) == stream
 
 
-def test_leading_zeros_count() -> None:
+def test_leading_zeros_change_the_key() -> None:
     keys = [counter.key(*[0] * zeros, "x").item() for zeros in range(5)]
     assert len(set(keys)) == 5
 
@@ -55,7 +55,7 @@ def test_key_equals_big_integer_arithmetic(parts: list[int | str]) -> None:
     assert unsigned(counter.key(*as_tensors)) == [expected]
 
 
-def test_keys_can_be_continued() -> None:
+def test_keys_can_be_extended() -> None:
     position, view = torch.arange(3), torch.arange(2)[:, None]
     shared = counter.key(3, position, view)
     before = shared.clone()
@@ -63,8 +63,9 @@ def test_keys_can_be_continued() -> None:
     assert torch.equal(counter.extend(shared), before)
 
 
-def test_purpose_is_the_same_everywhere() -> None:
-    # Python's own hash of a text differs from process to process; these numbers are part of what a seed means.
+def test_purpose_is_the_same_in_every_process() -> None:
+    # Python's hash of a string differs between processes. These numbers must not, because results of a seed depend on
+    # them.
     assert counter.purpose("augment.flip") == reference_purpose("augment.flip")
     assert counter.purpose("") == reference_purpose("")
     names = ["flip", "flip ", "Flip", "augment.flip", "augment.crop.top", "augment.crop.left"]
@@ -75,7 +76,7 @@ def reference_purpose(name: str) -> int:
     return int(np.frombuffer(hashlib.blake2b(name.encode(), digest_size=8).digest(), dtype="<i8")[0])
 
 
-def test_tensors_broadcast_to_the_key_of_each_place() -> None:
+def test_tensors_broadcast_to_one_key_per_element() -> None:
     position, view, purpose = (
         torch.tensor([0, 5, 2**40]),
         torch.arange(2)[:, None],
@@ -97,7 +98,7 @@ def test_keys_do_not_depend_on_the_split_or_order_of_the_batch() -> None:
     assert torch.equal(counter.normal(counter.key(0, 9, position[shuffled], "noise")), whole[shuffled])
 
 
-def test_every_part_and_its_place_matter() -> None:
+def test_keys_depend_on_every_part_and_its_position() -> None:
     places = list(itertools.product(range(4), repeat=4))
     assert len({int(counter.key(*place, "x")) for place in places}) == len(places)
 
@@ -108,11 +109,11 @@ def test_one_changed_bit_changes_half_of_the_bits() -> None:
     for bit in range(63):
         changed = counter.key(1, base ^ (1 << bit), 2) ^ plain
         ones = np.array([value.bit_count() for value in unsigned(changed)])
-        # 64 fair bits have mean 32 and standard deviation 4; the mean of 500 has one of 4/sqrt(500).
+        # The sum of 64 fair bits has mean 32 and standard deviation 4; the mean of 500 sums has 4/sqrt(500).
         assert abs(ones.mean() - 32) < 5 * 4 / math.sqrt(500)
 
 
-def test_uniform_is_the_24_highest_bits() -> None:
+def test_uniform_uses_the_24_highest_bits() -> None:
     keys = torch.tensor([0, -1, 1 << 40, (1 << 40) - 1, -(2**63)])
     assert counter.uniform(keys).dtype == torch.float32
     assert counter.uniform(keys).tolist() == [0.0, 1 - 2**-24, 2**-24, 0.0, 0.5]
@@ -137,10 +138,10 @@ def test_draws_along_an_axis_are_uniform_and_independent(axis: str) -> None:
         p_values["uniform"].append(stats.kstest(u, "uniform").pvalue)
         for lag in (1, 2, 100):
             assert abs(np.corrcoef(u[:-lag], u[lag:])[0, 1]) < 5 / math.sqrt(n)
-        # Pairs of neighbours fill the square evenly: correlation alone would not see a lattice.
+        # Pairs of neighbours must fill the square evenly. Correlation alone would not detect a lattice.
         cells = np.histogram2d(u[0::2], u[1::2], bins=16, range=[[0, 1], [0, 1]])[0]
         p_values["pairs"].append(stats.chisquare(cells.ravel()).pvalue)
-    # One p-value is small by chance now and then; of independent draws, many are spread evenly.
+    # A single p-value may be small by chance, but the p-values of independent draws are uniform.
     for values in p_values.values():
         assert stats.kstest(values, "uniform").pvalue > 1e-3
         assert min(values) > 1e-6
@@ -169,7 +170,7 @@ def test_normal_draws_are_normal(axis: str) -> None:
     assert abs(x.double().numpy().var() - 1) < 4 * math.sqrt(2 / n)
 
 
-def test_normal_is_box_muller_and_finite_at_the_ends() -> None:
+def test_normal_equals_box_muller_and_is_finite_for_extreme_keys() -> None:
     keys = torch.tensor([0, -1, 2**63 - 1, -(2**63), (3 << 40) + (5 << 16)])
     x = counter.normal(keys)
     assert torch.isfinite(x).all()
@@ -181,7 +182,7 @@ def test_normal_is_box_muller_and_finite_at_the_ends() -> None:
     np.testing.assert_allclose(x.numpy(), expected, atol=1e-5)
 
 
-def test_permutation_is_one_and_every_order_is_as_likely() -> None:
+def test_permutations_are_valid_and_uniformly_distributed() -> None:
     assert sorted(counter.permutation(counter.key(0, torch.arange(1000), "order")).tolist()) == list(range(1000))
     assert counter.permutation(torch.tensor([5, -1, 5, -1])).tolist() == [1, 3, 0, 2]
     orders = [

@@ -1,4 +1,4 @@
-"""What a person sees: a live line in a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress output: a live line in a terminal, plain lines elsewhere, and nothing if quiet."""
 
 import io
 import os
@@ -17,7 +17,7 @@ from twofold import display as display_module
 from twofold.display import Display, status_line
 
 
-def test_plain_lines_come_in_their_time_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_lines_are_printed_at_intervals_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(display_module.time, "monotonic", lambda: clock[0])
     out = io.StringIO()
@@ -35,7 +35,7 @@ def test_plain_lines_come_in_their_time_and_at_the_end(monkeypatch: pytest.Monke
     assert len(lines) == 10
 
 
-def test_work_of_unknown_length_shows_its_time() -> None:
+def test_work_of_unknown_length_shows_the_elapsed_time() -> None:
     out = io.StringIO()
     with Display(console=Console(file=out, width=120, force_terminal=True)).stage("map of 10 images", None):
         pass
@@ -45,7 +45,7 @@ def test_work_of_unknown_length_shows_its_time() -> None:
 
 
 @pytest.mark.parametrize("width, cut", [(80, True), (140, False)])
-def test_a_narrow_terminal_cuts_the_note_and_nothing_else(width: int, cut: bool) -> None:
+def test_narrow_terminal_truncates_only_the_note(width: int, cut: bool) -> None:
     out = io.StringIO()
     with Display(console=Console(file=out, width=width, force_terminal=True)).stage(
         "training", 1000, keep=True
@@ -57,7 +57,7 @@ def test_a_narrow_terminal_cuts_the_note_and_nothing_else(width: int, cut: bool)
     assert ("invariance" not in last) == cut
 
 
-def test_quiet_says_nothing() -> None:
+def test_quiet_prints_nothing() -> None:
     out = io.StringIO()
     display = Display(quiet=True, console=Console(file=out))
     display.say("hello")
@@ -66,7 +66,7 @@ def test_quiet_says_nothing() -> None:
     assert out.getvalue() == ""
 
 
-def test_sentence_begins_with_the_held_out_accuracy_and_ends_with_the_terms_of_the_loss() -> None:
+def test_status_line_starts_with_the_accuracy_and_ends_with_the_loss_terms() -> None:
     line = {"epoch": 1.0, "loss": 3.0, "loss/variance": 1.0, "loss/invariance": 2.0, "effective_rank": 12.34}
     assert status_line([line]) == "rank 12.3 · loss 3 (variance 1, invariance 2)"
     line = {"epoch": 1.0, "loss": 1.5, "loss/info_nce": 1.5, "online_train_accuracy": 0.5, "online_accuracy": 0.75}
@@ -75,7 +75,7 @@ def test_sentence_begins_with_the_held_out_accuracy_and_ends_with_the_terms_of_t
     assert status_line([line]) == "training views 50.0 % · loss 1.5"
 
 
-def test_sentence_keeps_what_was_measured_last_and_says_when() -> None:
+def test_status_line_shows_the_latest_value_of_each_measure_with_its_epoch() -> None:
     lines = [
         {"epoch": 2.0, "loss": 3.0, "online_accuracy": 0.4, "effective_rank": 9.0},
         {"epoch": 3.0, "loss": 2.0, "online_accuracy": 0.5},
@@ -84,7 +84,7 @@ def test_sentence_keeps_what_was_measured_last_and_says_when() -> None:
     assert status_line(lines) == "online 50.0 % (epoch 3) · rank 9.0 · loss 1"
 
 
-def test_a_terminal_gets_a_live_line(tmp_path: Path) -> None:
+def test_terminal_shows_a_live_line(tmp_path: Path) -> None:
     settings = [f"{key}={value}" for key, value in running.small("frossl", epochs=2).items()]
     leader, follower = pty.openpty()
     command = running.command("pretrain", "--out", str(tmp_path / "run"), *settings)
@@ -104,4 +104,4 @@ def test_a_terminal_gets_a_live_line(tmp_path: Path) -> None:
     for expected in ("frossl on digits", "22/22", "images/s", "raw pixels"):
         assert expected in text
     assert re.search(r"epoch 2/2 · online \d+\.\d % · rank \d+\.\d · loss ", text)
-    assert "\x1b[" in text, "a bar that moves needs control sequences"
+    assert "\x1b[" in text, "a live line needs control sequences"

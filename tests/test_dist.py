@@ -1,4 +1,4 @@
-"""What processes can do together, in three of them; and that one by itself does nothing of it."""
+"""Communication between three processes, and that a single process does not communicate."""
 
 import os
 import time
@@ -19,7 +19,7 @@ from twofold.models import share_statistics
 CPU = torch.device("cpu")
 
 
-def together(folder: Path) -> dict[str, Any]:
+def communicate(folder: Path) -> dict[str, Any]:
     own = dist.rank()
     shares = dist.Shares(7, CPU)  # 3 + 2 + 2
     rows = torch.arange(14.0).view(1, 7, 2).index_select(1, shares.own).requires_grad_()
@@ -29,8 +29,8 @@ def together(folder: Path) -> dict[str, Any]:
     with dist.one_before_the_others():
         if dist.is_first():
             time.sleep(0.3)
-            (folder / "left by the first").touch()
-        found = (folder / "left by the first").exists()
+            (folder / "written by the first").touch()
+        found = (folder / "written by the first").exists()
     try:
         dist.same_everywhere("images", "one" if own < 2 else "another")
         agreed = True
@@ -54,23 +54,23 @@ def together(folder: Path) -> dict[str, Any]:
     }
 
 
-def refused_then_trained(folder: Path) -> list[str]:
-    """A program that trains several times, of which one is refused; `dist.joined` of the caller is left first."""
+def fail_then_train(folder: Path) -> list[str]:
+    """Train three times in one program, where the first two calls fail. The caller has not joined the processes."""
     images = (np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8), np.arange(40) % 4)
     keys = {"method": "simclr", "epochs": 1, "encoder": "conv", "map_points": 0, "batch_size": 16}
-    said = []
+    outcomes = []
     for number, more in enumerate(({"batch_size": 41}, {"lrr": 1}, {})):
         try:
-            said.append(str(twofold.pretrain(images, out=folder / str(number), **keys | more).path.name))
+            outcomes.append(str(twofold.pretrain(images, out=folder / str(number), **keys | more).path.name))
         except TwofoldError as error:
-            said.append(type(error).__name__)
-    return said
+            outcomes.append(type(error).__name__)
+    return outcomes
 
 
-def test_after_a_run_that_was_refused_the_next_one_trains(tmp_path: Path) -> None:
-    said = in_processes(2, refused_then_trained, tmp_path, folder=tmp_path, joined=False)
-    assert [words[2] for words in said] == ["2", "2"]
-    assert sorted(name for words in said for name in words[:2]) == [
+def test_training_works_after_failed_runs_in_the_same_program(tmp_path: Path) -> None:
+    outcomes = in_processes(2, fail_then_train, tmp_path, folder=tmp_path, joined=False)
+    assert [words[2] for words in outcomes] == ["2", "2"]
+    assert sorted(name for words in outcomes for name in words[:2]) == [
         "Followed",
         "Followed",
         "TwofoldError",
@@ -78,7 +78,7 @@ def test_after_a_run_that_was_refused_the_next_one_trains(tmp_path: Path) -> Non
     ]
 
 
-def test_a_process_group_of_the_program_is_not_taken_for_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_process_group_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -86,8 +86,8 @@ def test_a_process_group_of_the_program_is_not_taken_for_a_failed_run(monkeypatc
         pass
 
 
-def test_what_three_processes_do_together(tmp_path: Path) -> None:
-    results = in_processes(3, together, tmp_path, folder=tmp_path)
+def test_three_processes_gather_sum_and_share_values(tmp_path: Path) -> None:
+    results = in_processes(3, communicate, tmp_path, folder=tmp_path)
     assert [result["own"].tolist() for result in results] == [[0, 1, 2], [3, 4], [5, 6]]
     assert [result["pieces"].tolist() for result in results] == [[0, 1, 4], [2, 5], [3, 6]]
     assert [result["agreed"] for result in results] == [True, True, False]
@@ -103,7 +103,7 @@ def test_what_three_processes_do_together(tmp_path: Path) -> None:
         assert result["runs"].tolist() == [[1], [1], [2], [2], [2], [2]]
 
 
-def test_one_process_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_process_does_not_communicate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "WORLD_SIZE", "8")  # left over from something else, without a rank
     with dist.joined():
         assert dist.count() == 1
@@ -121,6 +121,6 @@ class OwnNorm(nn.BatchNorm2d):
     pass
 
 
-def test_a_batch_norm_that_is_not_known_is_refused() -> None:
+def test_unknown_batch_norm_raises_an_error() -> None:
     with pytest.raises(TwofoldError, match="1 is a OwnNorm"):
         share_statistics(nn.Sequential(nn.Conv2d(1, 2, 3), OwnNorm(2)))

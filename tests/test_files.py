@@ -1,4 +1,4 @@
-"""Files are replaced as a whole or not at all, and synced in the order that survives a loss of power."""
+"""Files are replaced completely or not at all, and synced in an order that survives a power loss."""
 
 import os
 import signal
@@ -25,18 +25,18 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def mask() -> Iterator[None]:
+def umask_027() -> Iterator[None]:
     before = os.umask(0o027)
     yield
     os.umask(before)
 
 
 @each_kind
-def test_the_target_changes_when_the_block_ends(target: Path, kind: dict[str, bool]) -> None:
-    with atomic(target, **kind) as aside:
-        assert aside.parent == target.parent  # a rename is atomic within one file system only
-        assert is_temporary(aside)
-        aside.write_text("new")
+def test_target_changes_when_the_block_ends(target: Path, kind: dict[str, bool]) -> None:
+    with atomic(target, **kind) as temporary:
+        assert temporary.parent == target.parent  # a rename is atomic within one file system only
+        assert is_temporary(temporary)
+        temporary.write_text("new")
         assert target.read_text() == "old"
     assert target.read_text() == "new"
     assert list(target.parent.iterdir()) == [target]
@@ -44,12 +44,12 @@ def test_the_target_changes_when_the_block_ends(target: Path, kind: dict[str, bo
 
 @each_kind
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_after_an_error_the_old_file_is_there_and_nothing_else(
+def test_error_keeps_the_old_file_and_leaves_no_temporary_file(
     target: Path, kind: dict[str, bool], error: type[BaseException]
 ) -> None:
     def write_half() -> None:
-        with atomic(target, **kind) as aside:
-            aside.write_text("half")
+        with atomic(target, **kind) as temporary:
+            temporary.write_text("half")
             raise error
 
     with pytest.raises(error):
@@ -59,13 +59,13 @@ def test_after_an_error_the_old_file_is_there_and_nothing_else(
 
 
 @each_kind
-def test_after_a_kill_the_old_file_is_there(target: Path, kind: dict[str, bool]) -> None:
+def test_kill_keeps_the_old_file(target: Path, kind: dict[str, bool]) -> None:
     program = f"""
 import os, signal
 from pathlib import Path
 from twofold.files import atomic
-with atomic(Path({str(target)!r}), **{kind}) as aside:
-    aside.write_text("half")
+with atomic(Path({str(target)!r}), **{kind}) as temporary:
+    temporary.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -73,22 +73,22 @@ with atomic(Path({str(target)!r}), **{kind}) as aside:
     assert target.read_text() == "old"
     (left,) = [path for path in target.parent.iterdir() if path != target]
     assert is_temporary(left)
-    with atomic(target, **kind) as aside:
-        aside.write_text("new")
+    with atomic(target, **kind) as temporary:
+        temporary.write_text("new")
     assert target.read_text() == "new"
-    # The next attempt overwrites what is left, unless it may belong to a process that is still writing.
+    # The next write replaces the temporary file, unless it may belong to a process that is still writing.
     assert left.exists() == kind.get("concurrent", False)
 
 
-def test_a_rename_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_rename_leaves_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"), atomic(tmp_path / "folder", durable=True) as aside:
-        aside.write_text("a file cannot take the place of a folder")
+    with pytest.raises(OSError, match="folder"), atomic(tmp_path / "folder", durable=True) as temporary:
+        temporary.write_text("a file cannot take the place of a folder")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_durable_file_is_synced_before_the_rename_and_its_folder_after(
+def test_durable_file_is_synced_before_the_rename_and_its_folder_after(
     target: Path, durable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = []
@@ -98,12 +98,12 @@ def test_a_durable_file_is_synced_before_the_rename_and_its_folder_after(
         synced.append((path, target.read_text()))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with atomic(target, durable=durable) as aside:
-        aside.write_text("new")
-    assert synced == ([(aside, "old"), (target.parent, "new")] if durable else [])
+    with atomic(target, durable=durable) as temporary:
+        temporary.write_text("new")
+    assert synced == ([(temporary, "old"), (target.parent, "new")] if durable else [])
 
 
-def test_a_full_disk_leaves_the_old_file(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_keeps_the_old_file(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device")
 
@@ -114,15 +114,15 @@ def test_a_full_disk_leaves_the_old_file(target: Path, monkeypatch: pytest.Monke
     assert list(target.parent.iterdir()) == [target]
 
 
-@pytest.mark.usefixtures("mask")
-def test_permissions_follow_the_umask_but_only_the_owner_reads_what_processes_share(target: Path) -> None:
+@pytest.mark.usefixtures("umask_027")
+def test_permissions_follow_the_umask_except_for_concurrent_files(target: Path) -> None:
     for kind, expected in zip(KINDS, (0o640, 0o640, 0o600), strict=True):
-        with atomic(target, **kind) as aside:
-            aside.write_text("new")
+        with atomic(target, **kind) as temporary:
+            temporary.write_text("new")
         assert stat.S_IMODE(target.stat().st_mode) == expected
 
 
-def test_processes_that_write_the_same_file_do_not_meet(target: Path) -> None:
+def test_concurrent_writers_of_the_same_file_do_not_interfere(target: Path) -> None:
     with atomic(target, durable=False, concurrent=True) as first:
         first.write_text("first")
         with atomic(target, durable=False, concurrent=True) as second:
@@ -131,7 +131,7 @@ def test_processes_that_write_the_same_file_do_not_meet(target: Path) -> None:
     assert target.read_text() == "first"
 
 
-def test_text_may_hold_names_that_are_no_text(tmp_path: Path) -> None:
+def test_text_with_undecodable_file_names_is_written(tmp_path: Path) -> None:
     write_atomically(tmp_path / "skipped.txt", f"größe {os.fsdecode(b'bad' + bytes([255]))}.jpg\n")
     assert (tmp_path / "skipped.txt").read_text(encoding="utf-8") == "größe bad\\udcff.jpg\n"
     write_atomically(tmp_path / "rows.bin", b"\xff\x00")

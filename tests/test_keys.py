@@ -1,4 +1,4 @@
-"""Keys come from the annotations of keyword parameters, which may be types or text."""
+"""Keys are built from the annotations of keyword parameters, which may be types or strings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def wrapped(*arguments: Any, **values: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [textual, real, wrapped])
-def test_annotations_may_be_types_or_text(function: Callable[..., Any]) -> None:
+def test_annotations_may_be_types_or_strings(function: Callable[..., Any]) -> None:
     assert keyword_hints(function) == {"tau": Positive, "widths": Widths | None}
     assert {key.name: key.default for key in parameter_keys(function).values()} == {"tau": 0.5, "widths": (8, 4)}
 

@@ -1,4 +1,4 @@
-"""Norms of Gram matrices against loops over their entries, and their hand-written derivatives against differences."""
+"""Norms of Gram matrices compared with loops over entries, and their derivatives with finite differences."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ Norm = Callable[[Tensor], Tensor]
 SHAPES = [(5, 3), (3, 5), (4, 4), (2, 5, 3), (2, 3, 5), (1, 3), (3, 1)]
 
 
-def as_it_is(entry: float, same: bool) -> float:  # noqa: ARG001
+def unchanged(entry: float, same: bool) -> float:  # noqa: ARG001
     return entry
 
 
@@ -26,7 +26,7 @@ def from_identity(entry: float, same: bool) -> float:
 
 
 NORMS: dict[Norm, Callable[[float, bool], float]] = {
-    gram_norm_squared: as_it_is,
+    gram_norm_squared: unchanged,
     off_diagonal_norm_squared: off_diagonal,
     distance_from_orthonormal: from_identity,
 }
@@ -39,7 +39,7 @@ def naive(x: np.ndarray, entry: Callable[[float, bool], float]) -> float:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("norm", NORMS)
-def test_values_are_those_of_loops(norm: Norm, shape: tuple[int, ...]) -> None:
+def test_norms_equal_loops_over_entries(norm: Norm, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape, dtype=torch.float64)
     expected = [naive(matrix, NORMS[norm]) for matrix in x.reshape(-1, *shape[-2:]).numpy()]
     assert norm(x).shape == shape[:-2]
@@ -48,15 +48,15 @@ def test_values_are_those_of_loops(norm: Norm, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("norm", NORMS)
-def test_first_and_second_derivatives(norm: Norm, shape: tuple[int, ...]) -> None:
+def test_first_and_second_derivatives_equal_finite_differences(norm: Norm, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(norm, x)
     assert torch.autograd.gradgradcheck(norm, x)
 
 
-def test_off_diagonal_entries_keep_their_digits_beside_a_large_diagonal() -> None:
+def test_off_diagonal_norm_is_accurate_next_to_a_large_diagonal() -> None:
     x = torch.eye(6, 3) * 1000
-    x[:, 1] += 1e-3 * x[:, 0]  # float32: 1e6 on the diagonal, 1e3 beside it
+    x[:, 1] += 1e-3 * x[:, 0]  # float32: 1e6 on the diagonal, 1e3 next to it
     x[3:, 2] = 1e-4
     exact = naive(x.double().numpy(), off_diagonal)
     assert off_diagonal_norm_squared(x).item() == pytest.approx(exact, rel=1e-6)

@@ -1,4 +1,4 @@
-"""The program's first and last words: Ctrl-C before, during and after the imports."""
+"""Start and end of the program: Ctrl-C before, during and after the imports."""
 
 import signal
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ def _handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_until_there_is_something_to_say_ctrl_c_just_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An import cut short by KeyboardInterrupt leaves modules in halves, whose errors nobody can read."""
+def test_ctrl_c_during_imports_ends_the_program_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KeyboardInterrupt during an import would leave half-initialized modules, which cause confusing errors."""
     seen = []
 
     def run() -> None:
@@ -31,29 +31,29 @@ def test_until_there_is_something_to_say_ctrl_c_just_ends_the_program(monkeypatc
     signal.signal(signal.SIGINT, signal.default_int_handler)
     twofold.__main__.main()
     assert seen == [signal.SIG_DFL, signal.default_int_handler]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as of jobs in the background
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as for background jobs
     twofold.__main__.main()
     assert seen[2:] == [signal.SIG_IGN, signal.SIG_IGN]
 
 
-def test_a_handler_of_the_callers_is_left_alone() -> None:
+def test_signal_handler_of_the_caller_is_kept() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with handle_interrupts():
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
 @pytest.mark.parametrize(
-    "stop, code, said",
+    "stop, code, message",
     [
         (Interrupted("runs/a b", 15), 143, "stopped and saved; resume with: twofold resume 'runs/a b' new/photos"),
         (Stopped("runs/1"), 130, "stopped; resume from the last checkpoint with: twofold resume runs/1 new/photos"),
         (KeyboardInterrupt(), 130, "stopped; nothing was written"),
     ],
 )
-def test_how_to_go_on_is_said_where_there_is_a_run(
-    stop: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+def test_interrupted_run_prints_how_to_resume(
+    stop: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended, handle_interrupts("new/photos"):
         raise stop
     assert ended.value.code == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

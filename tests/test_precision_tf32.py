@@ -1,4 +1,4 @@
-"""Beside a network in bfloat16, products of objectives may have TF32's eleven bits: emulated, what that costs."""
+"""Objectives may use TF32 matrix products next to a network in bfloat16: the loss of accuracy, emulated."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ OBJECTIVES: dict[str, Callable[[Tensor], LossTerms]] = {
 
 
 def rounded(x: Tensor) -> Tensor:
-    """To the nearest number with ten bits after the first."""
+    """Round float32 to TF32, which has 10 mantissa bits."""
     if x.dtype != torch.float32:
         return x
     bits = x.contiguous().view(torch.int32)
@@ -36,7 +36,7 @@ def rounded(x: Tensor) -> Tensor:
 
 
 class Tf32(TorchDispatchMode):
-    """Float32 matrix products as on the matrix units: factors are rounded, sums are not."""
+    """Emulate float32 matrix products in TF32: factors are rounded, sums are not."""
 
     count = 0
 
@@ -56,7 +56,7 @@ def gradient(objective: Callable[[Tensor], LossTerms], z: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("mean", [0.0, 3.0, 30.0])
-def test_tf32_adds_little_to_what_bfloat16_embeddings_have_lost(name: str, mean: float) -> None:
+def test_error_of_tf32_is_small_compared_with_that_of_bfloat16_embeddings(name: str, mean: float) -> None:
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""A run of an encoder of one's own knows what it began with, whatever the module has been trained to since."""
+"""Runs with a user-defined encoder: the run keeps the initial weights, even if the module is trained further."""
 
 from pathlib import Path
 
@@ -16,51 +16,51 @@ DATA = (np.rint(DIGITS.images[:300] * 15).astype(np.uint8), DIGITS.target[:300])
 KEYS = small("frossl", batch_size=64, epochs=4, seed=3)
 
 
-def own() -> Own:
+def new_encoder() -> Own:
     torch.manual_seed(0)
     return Own()
 
 
-def untrained_of(rows: list[dict[str, object]]) -> object:
+def accuracy_of_untrained(rows: list[dict[str, object]]) -> object:
     (row,) = (row for row in rows if row["name"] == "untrained")
     return row["linear_accuracy"] if "linear_accuracy" in row else row["top1"]
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[twofold.Run, Own]:
-    module = own()
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[twofold.Run, Own]:
+    module = new_encoder()
     return twofold.pretrain(DATA, encoder=module, out=tmp_path_factory.mktemp("own") / "run", **KEYS), module
 
 
-def test_what_it_began_with_is_kept(straight: tuple[twofold.Run, Own]) -> None:
-    run, module = straight
+def test_initial_weights_are_saved(uninterrupted: tuple[twofold.Run, Own]) -> None:
+    run, module = uninterrupted
     kept = load_file(run.path / "untrained.safetensors")
-    assert torch.equal(kept["linear.weight"], own().linear.weight)
-    assert not torch.equal(kept["linear.weight"], module.linear.weight.cpu())  # the module itself is trained
+    assert torch.equal(kept["linear.weight"], new_encoder().linear.weight)
+    assert not torch.equal(kept["linear.weight"], module.linear.weight.cpu())  # training changed the module itself
 
 
-def test_probes_of_the_trained_module_have_the_untrained_one_beside_them(straight: tuple[twofold.Run, Own]) -> None:
-    run, module = straight
+def test_probe_compares_the_trained_module_with_its_initial_weights(uninterrupted: tuple[twofold.Run, Own]) -> None:
+    run, module = uninterrupted
     before = module.linear.weight.clone()
     found = twofold.probe(run, DATA, encoder=module)
-    assert untrained_of(found["rows"]) == pytest.approx(untrained_of(run.results["table"]))
-    assert torch.equal(module.linear.weight, before)  # looking at it changes nothing
-    fresh = Own()  # whose weights are of no matter
+    assert accuracy_of_untrained(found["rows"]) == pytest.approx(accuracy_of_untrained(run.results["table"]))
+    assert torch.equal(module.linear.weight, before)  # probing does not change the module
+    fresh = Own()  # its own weights are not used
     assert twofold.probe(run, DATA, encoder=fresh)["rows"] == found["rows"]
 
 
-def test_a_run_resumed_with_the_module_as_it_is_now_ends_as_if_it_had_not_stopped(
-    straight: tuple[twofold.Run, Own], tmp_path: Path
+def test_run_resumed_with_the_partly_trained_module_equals_the_uninterrupted_run(
+    uninterrupted: tuple[twofold.Run, Own], tmp_path: Path
 ) -> None:
-    module = own()
+    module = new_encoder()
     with stopped_at(7), pytest.raises(KeyboardInterrupt):
         twofold.pretrain(DATA, encoder=module, out=tmp_path / "run", **KEYS)
     run = twofold.resume(tmp_path / "run", data=DATA, encoder=module)
-    assert run.metrics == straight[0].metrics
-    assert run.results["table"] == straight[0].results["table"]
+    assert run.metrics == uninterrupted[0].metrics
+    assert run.results["table"] == uninterrupted[0].results["table"]
 
 
-def test_another_module_is_refused(straight: tuple[twofold.Run, Own]) -> None:
+def test_probe_with_a_different_module_raises_an_error(uninterrupted: tuple[twofold.Run, Own]) -> None:
     other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 20))
     with pytest.raises(twofold.TwofoldError, match="trained another Sequential than the one given"):
-        twofold.probe(straight[0], DATA, encoder=other)
+        twofold.probe(uninterrupted[0], DATA, encoder=other)

@@ -1,4 +1,4 @@
-"""A run that was killed ends as one that was not, bit by bit. Real processes, real kills."""
+"""A killed and resumed run is bit-identical to an uninterrupted one. Uses real processes and real kills."""
 
 import json
 import os
@@ -67,19 +67,21 @@ def check_kills(method: str, reference: dict[str, Path], tmp_path: Path, seed: i
     assert_same_run(whole, folder)
 
 
-def test_killed_at_random_moments(reference: dict[str, Path], tmp_path: Path) -> None:
+def test_run_killed_at_random_times_resumes_bit_identically(reference: dict[str, Path], tmp_path: Path) -> None:
     check_kills("byol", reference, tmp_path, seed=1, kills=3)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("method", sorted(CATALOG))
-def test_killed_at_many_moments(method: str, seed: int, reference: dict[str, Path], tmp_path: Path) -> None:
+def test_every_method_killed_at_random_times_resumes_bit_identically(
+    method: str, seed: int, reference: dict[str, Path], tmp_path: Path
+) -> None:
     check_kills(method, reference, tmp_path, seed, kills=4)
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_asked_to_stop_saves_first_and_says_how_to_go_on(
+def test_run_saves_after_a_signal_and_prints_how_to_resume(
     number: signal.Signals, code: int, reference: dict[str, Path], tmp_path: Path
 ) -> None:
     whole, folder = uninterrupted("frossl", reference), tmp_path / "stopped"
@@ -94,11 +96,11 @@ def test_asked_to_stop_saves_first_and_says_how_to_go_on(
     assert 0 < step < LAST_STEP
     finished = run("resume", str(folder))
     assert finished.returncode == 0, finished.stderr
-    # The configurations differ in checkpoint.seconds alone, which must not change a bit of the result.
+    # The runs differ in checkpoint.seconds only, which must not change the result.
     assert_same_run(whole, folder)
 
 
-def test_damaged_checkpoints_are_passed_over_for_an_older_one(reference: dict[str, Path], tmp_path: Path) -> None:
+def test_resume_skips_damaged_checkpoints(reference: dict[str, Path], tmp_path: Path) -> None:
     whole, folder = uninterrupted("frossl", reference), tmp_path / "damaged"
     assert run(*words("frossl", folder, **{"checkpoint.keep": 12})).returncode == 0
     for name in ("results.json", "report.html", "encoder.safetensors"):

@@ -94,5 +94,5 @@ def test_a_baseline_that_training_does_not_beat_is_named(untrained, test_images,
 def test_all_baselines_that_training_does_not_beat_are_named():
     trained = {"name": "trained", "linear_accuracy": 0.60}
     others = [{"name": str(value), "linear_accuracy": value} for value in (0.55, 0.6, 0.65)]
-    expected = "not better than 0.6 and 0.65; not clearly better than 0.55"
+    expected = "not better than 0.6 and 0.65, not clearly better than 0.55"
     assert shortfall(trained, others, "linear_accuracy", 50) == expected

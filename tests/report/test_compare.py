@@ -197,7 +197,7 @@ def test_a_single_run_and_a_missing_output_folder_are_refused(runs: list[RunFold
     with pytest.raises(TwofoldError, match="two runs or more"):
         write_comparison([runs[0], RunFolder(runs[0].path / ".." / "first")], tmp_path / "page.html")
     for out in (tmp_path / "nowhere" / "page.html", tmp_path):
-        with pytest.raises(TwofoldError, match="folder that exists"):
+        with pytest.raises(TwofoldError, match="does not exist; create it"):
             write_comparison(runs, out)
 
 

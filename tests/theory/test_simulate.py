@@ -1,4 +1,4 @@
-"""The laboratory against a descent written out in numpy's way, against theory, and with every objective there is."""
+"""`simulate` compared with an explicit gradient descent and with theory, and used with every objective."""
 
 import math
 import re
@@ -33,7 +33,7 @@ def orthonormal(z: Tensor) -> Tensor:
     return sum(((a.T @ a / N - torch.eye(D, dtype=a.dtype)).square().sum() for a in z), torch.zeros(()))
 
 
-def test_is_gradient_descent() -> None:
+def test_simulate_equals_explicit_gradient_descent() -> None:
     x, network, lr = data(), linear(), 0.03
     w = network.weight.detach().clone()
     seen = simulate(orthonormal, network, x, 7, lr=lr)
@@ -50,7 +50,7 @@ def test_is_gradient_descent() -> None:
     assert seen.predictor_eigenvalues is None
 
 
-def test_the_network_and_the_callers_gradients_are_left_alone() -> None:
+def test_simulate_does_not_change_the_network_or_its_gradients() -> None:
     network = linear()
     before = network.weight.detach().clone()
     first, second = (simulate(orthonormal, network, data(), 3, lr=0.03) for _ in range(2))
@@ -59,7 +59,7 @@ def test_the_network_and_the_callers_gradients_are_left_alone() -> None:
     assert torch.equal(first.eigenvalues, second.eigenvalues)
 
 
-def test_records_some_steps_and_always_the_last() -> None:
+def test_every_selects_the_recorded_steps_and_the_last_is_always_recorded() -> None:
     network, x = linear(), data()
     everything = simulate(orthonormal, network, x, 10, lr=0.03)
     some = simulate(orthonormal, network, x, 10, lr=0.03, every=4)
@@ -81,8 +81,8 @@ def test_data_may_change_with_the_step() -> None:
     torch.testing.assert_close(seen.eigenvalues[3], 16 * seen.eigenvalues[0])
 
 
-def test_euclidean_eigenvalues_follow_the_paper() -> None:
-    """IsoLoss eq 9 with λ = s^α, and inputs of exactly unit covariance: s' = 2 s λ(1 − λ), in units of the lr."""
+def test_eigenvalues_with_euclidean_distance_follow_the_paper() -> None:
+    """IsoLoss eq 9 with λ = s^α and inputs of unit covariance: s' = 2 s λ(1 − λ), in units of the learning rate."""
     x = torch.linalg.qr(torch.randn(40, 1 + M, dtype=torch.float64) + torch.eye(40, 1 + M)).Q
     x = torch.linalg.qr((x - x.mean(dim=0))[:, :M]).Q * math.sqrt(40)
     network = nn.Linear(M, M, bias=False, dtype=torch.float64)
@@ -96,12 +96,12 @@ def test_euclidean_eigenvalues_follow_the_paper() -> None:
     for _ in range(steps):
         power = s**alpha
         s = s + 2 * lr * s * power * (1 - power)
-    # Two discretisations of one law: they part by the order of the lr.
+    # Two discretizations of the same equation differ by the order of the learning rate.
     torch.testing.assert_close(seen.eigenvalues[-1], s.flip(0), rtol=0, atol=lr)
     torch.testing.assert_close(seen.predictor_eigenvalues[-1], seen.eigenvalues[-1].sqrt(), rtol=1e-6, atol=0)
 
 
-def test_before_step_changes_the_predictor_that_is_used() -> None:
+def test_before_step_can_change_the_predictor() -> None:
     predictor = DirectPredictor(D, 1.0, momentum=0.0, normalize=False)
 
     def before_step(step: int) -> None:
@@ -124,7 +124,7 @@ def test_each_view_predicts_the_next() -> None:
     simulate(objective, network, x, 1, predictor=DirectPredictor(D))
 
 
-def test_a_trained_predictor_is_trained() -> None:
+def test_trainable_predictor_is_trained() -> None:
     predictor = nn.Linear(D, D, dtype=torch.float64)
     before = predictor.weight.detach().clone()
     seen = simulate(objectives.asymmetric, linear(), data(), 30, predictor=predictor)
@@ -156,7 +156,7 @@ OBJECTIVES: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_objective_goes_down(name: str) -> None:
+def test_every_objective_decreases(name: str) -> None:
     network = nn.Sequential(nn.Linear(M, 16), nn.Tanh(), nn.Linear(16, D)).double()
     seen = simulate(OBJECTIVES[name], network, data(), 30, lr=0.003)
     assert seen.losses[-1] < seen.losses[0]
@@ -165,7 +165,7 @@ def test_every_objective_goes_down(name: str) -> None:
 
 
 @pytest.mark.parametrize("objective", [objectives.asymmetric, objectives.isoloss])
-def test_predictive_objectives_with_batch_norm(objective: Callable[..., Any]) -> None:
+def test_predictive_objectives_decrease_with_batch_norm(objective: Callable[..., Any]) -> None:
     predictor = DirectPredictor(D, epsilon=0.1)
     seen = simulate(
         objective, mlp(M, (16, D)), data().float(), 20, lr=1e-2, optimizer=torch.optim.Adam, predictor=predictor
@@ -185,7 +185,7 @@ def test_predictive_objectives_with_batch_norm(objective: Callable[..., Any]) ->
         ({"lr": 1e6}, "an lr below 1e\\+06"),
     ],
 )
-def test_refuses(change: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_raise_errors(change: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"objective": orthonormal, "network": linear(), "data": data(), "steps": 50}
     with pytest.raises(TwofoldError, match=message):
         simulate(**(given | change))
@@ -194,7 +194,7 @@ def test_refuses(change: dict[str, Any], message: str) -> None:
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_the_pages_run_and_print_the_numbers_they_show(capsys: pytest.CaptureFixture[str]) -> None:
+def test_snippets_of_the_docs_print_the_numbers_in_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
     docs = Path(__file__).parents[2] / "docs"
     page = (docs / "theory.md").read_text(encoding="utf-8")
     (first,) = SNIPPET.findall((docs / "how-to" / "watch-a-loss.md").read_text(encoding="utf-8"))
@@ -205,9 +205,9 @@ def test_the_pages_run_and_print_the_numbers_they_show(capsys: pytest.CaptureFix
     capsys.readouterr()
     exec(compile(second, "docs/theory.md", "exec"), scope)
     printed = [line.rsplit(maxsplit=7) for line in capsys.readouterr().out.splitlines()]
-    told = [re.split(r" *\| *", row)[1:-1] for row in re.findall(r"^\| (?:α =|schedule).*$", page, re.MULTILINE)]
-    assert [name for name, *_ in printed] == [name for name, *_ in told] == list(scope["runs"])
-    for (_, *values), (_, *expected) in zip(printed, told, strict=True):
+    in_page = [re.split(r" *\| *", row)[1:-1] for row in re.findall(r"^\| (?:α =|schedule).*$", page, re.MULTILINE)]
+    assert [name for name, *_ in printed] == [name for name, *_ in in_page] == list(scope["runs"])
+    for (_, *values), (_, *expected) in zip(printed, in_page, strict=True):
         assert [float(value) for value in values] == pytest.approx([float(value) for value in expected], rel=0.06)
 
     scope["euclidean"] = partial(objectives.isoloss, distance="euclidean")

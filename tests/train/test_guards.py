@@ -1,4 +1,4 @@
-"""What surrounds the loop: what is refused before it, and signals."""
+"""Checks before training, errors during training, and signals."""
 
 import os
 import signal
@@ -12,13 +12,13 @@ from twofold.train import guards, objective_check, setup
 from twofold.types import LossTerms
 
 
-def test_one_blank_channel_of_several_is_no_reason_to_refuse() -> None:
+def test_images_raise_an_error_only_if_all_channels_are_blank() -> None:
     setup.refuse_blank(torch.tensor([1 / 255, 0.2, 0.3]))
     with pytest.raises(TwofoldError, match="are equal"):
         setup.refuse_blank(torch.full((3,), 1 / 255))
 
 
-def test_too_little_memory_is_said_on_a_cpu_too() -> None:
+def test_out_of_memory_on_a_cpu_raises_a_clear_error() -> None:
     with (
         pytest.raises(TwofoldError, match="too little memory: lower batch_size, image_size or widths"),
         guards.memory_errors(),
@@ -29,13 +29,13 @@ def test_too_little_memory_is_said_on_a_cpu_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["total", "part"])
-def test_a_loss_of_shape_1_is_refused(name: str) -> None:
+def test_loss_of_shape_1_raises_an_error(name: str) -> None:
     values = {"total": torch.zeros(()), "part": torch.zeros(())} | {name: torch.zeros(1)}
     with pytest.raises(TwofoldError, match=f"'{name}' that is not a scalar tensor"):
         objective_check.check_loss("mine", LossTerms(values["total"], {"part": values["part"]}))
 
 
-def test_what_nohup_ignores_stays_ignored() -> None:
+def test_signals_ignored_by_nohup_stay_ignored() -> None:
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with guards.stop_signals() as received:
@@ -46,7 +46,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_is_remembered_and_the_second_is_the_callers(number: signal.Signals) -> None:
+def test_first_signal_is_recorded_and_the_second_goes_to_the_caller(number: signal.Signals) -> None:
     class Second(Exception):
         pass
 
@@ -67,7 +67,7 @@ def test_the_first_signal_is_remembered_and_the_second_is_the_callers(number: si
         signal.signal(number, former)
 
 
-def test_compiled_code_stays_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folders_set_by_the_user_are_kept_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     compilation.keep_compiled_code()

@@ -1,4 +1,4 @@
-"""Metrics sent elsewhere: the same values at the same steps, refused before a run begins, continued after a stop."""
+"""Loggers get the recorded metrics, report errors before a run starts, and continue when it is resumed."""
 
 import json
 import sys
@@ -18,17 +18,17 @@ from twofold.verbs import pretrain
 
 
 class FakeWandb(types.ModuleType):
-    """What of wandb is used, written down."""
+    """Records the calls of the part of wandb that is used."""
 
     def __init__(self) -> None:
         super().__init__("wandb")
-        self.begun: list[dict[str, Any]] = []
+        self.started: list[dict[str, Any]] = []
         self.logged: dict[int, dict[str, float]] = {}
         self.finished = 0
         self.id = "abc123"
 
     def init(self, **options: Any) -> "FakeWandb":
-        self.begun.append(options)
+        self.started.append(options)
         return self
 
     def log(self, values: dict[str, float], step: int) -> None:
@@ -45,7 +45,7 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
     return fake
 
 
-def test_a_run_is_logged_as_it_is_recorded(wandb: FakeWandb, tmp_path: Path) -> None:
+def test_logger_gets_the_recorded_metrics(wandb: FakeWandb, tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 255, (32, 8, 8), dtype=np.uint8)
     keys = running.small("frossl", epochs=2, batch_size=8)
     run = twofold.pretrain(images, out=tmp_path / "run", encoder=running.SmallEncoder(), log="wandb", **keys)
@@ -54,26 +54,26 @@ def test_a_run_is_logged_as_it_is_recorded(wandb: FakeWandb, tmp_path: Path) -> 
     for step, values in recorded.items():
         assert wandb.logged[step].pop("images_per_second") > 0
         assert wandb.logged[step] == values
-    (options,) = wandb.begun
+    (options,) = wandb.started
     assert options["name"] == "run"
     assert options["config"]["epochs"] == 2
     assert wandb.finished == 1
     assert run.config.log == ("wandb",)
 
 
-def test_a_resumed_run_goes_on_in_its_own_place(wandb: FakeWandb, tmp_path: Path) -> None:
+def test_resumed_run_continues_the_same_wandb_run(wandb: FakeWandb, tmp_path: Path) -> None:
     config, _ = pretrain.configure("digits", "frossl", {"log": "wandb"})
     folder = RunFolder.create(tmp_path / "run", "{}")
     for step in (0, 5):
         with logging_to(config, folder, step) as write:
             write(step + 1, {"loss": 1.0})
-    first, second = wandb.begun
+    first, second = wandb.started
     assert "id" not in first
     assert (second["id"], second["resume"]) == ("abc123", "allow")
     assert wandb.finished == 2
 
 
-def test_a_logger_that_cannot_begin_is_named(wandb: FakeWandb, tmp_path: Path) -> None:
+def test_logger_that_fails_to_start_raises_an_error(wandb: FakeWandb, tmp_path: Path) -> None:
     def refuse(**_: Any) -> None:
         raise RuntimeError("no API key")
 
@@ -85,7 +85,7 @@ def test_a_logger_that_cannot_begin_is_named(wandb: FakeWandb, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
-def test_a_missing_package_is_refused_before_anything_is_written(
+def test_missing_package_raises_an_error_before_anything_is_written(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)  # importing it fails
@@ -94,12 +94,12 @@ def test_a_missing_package_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unknown_logger_is_refused() -> None:
+def test_unknown_logger_raises_an_error() -> None:
     with pytest.raises(TwofoldError, match="log=tensorbord is not a list of tensorboard or wandb"):
         pretrain.configure("digits", "frossl", {"log": "tensorbord"})
 
 
-def test_tensorboard_is_told_what_was_logged_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_purges_steps_that_are_logged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
 
     class Writer:
@@ -130,7 +130,7 @@ def test_tensorboard_is_told_what_was_logged_twice(tmp_path: Path, monkeypatch: 
     assert calls == [("open", place, None), ("close",)]
 
 
-def test_tensorboard_itself_reads_what_was_written(tmp_path: Path) -> None:
+def test_tensorboard_reads_the_written_events(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -1,4 +1,4 @@
-"""How images and weights lie in memory: faster with the channels innermost, and nobody's network breaks of it."""
+"""Memory format: channels-last where an encoder supports it, otherwise contiguous."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 class Viewing(nn.Module):
-    """What many write: it asks for activations as they usually lie."""
+    """Common code that needs contiguous activations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Flattening(Viewing):
 
 
 class Gradient(torch.autograd.Function):
-    """Fine forwards; backwards it asks for the usual layout."""
+    """Its backward pass needs a contiguous gradient; its forward pass does not."""
 
     @staticmethod
     def forward(_: object, x: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class ViewingBackwards(Viewing):
 
 
 class Striding(Viewing):
-    """It reads memory without asking what lies there: no error, other numbers."""
+    """It ignores strides: channels-last activations give no error but wrong numbers."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv(x)
@@ -55,25 +55,25 @@ class Striding(Viewing):
 
 
 @pytest.mark.parametrize(
-    "network, borne", [(Viewing, False), (Flattening, True), (ViewingBackwards, False), (Striding, False)]
+    "network, is_supported", [(Viewing, False), (Flattening, True), (ViewingBackwards, False), (Striding, False)]
 )
-def test_what_a_network_bears_is_tried_on_a_copy(network: type[nn.Module], borne: bool) -> None:
-    network()(torch.rand(2, 1, 9, 9)).sum().backward()  # as images usually lie, all of them work
+def test_support_of_channels_last_is_tested_on_a_copy(network: type[nn.Module], is_supported: bool) -> None:
+    network()(torch.rand(2, 1, 9, 9)).sum().backward()  # with contiguous images, all networks work
     encoder = network()
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     random = torch.get_rng_state()
-    assert supports_channels_last(encoder, 1, 9) == borne
+    assert supports_channels_last(encoder, 1, 9) == is_supported
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
     assert all(value.grad is None and value.is_contiguous() for value in encoder.parameters())
-    expected = torch.channels_last if borne else torch.contiguous_format
+    expected = torch.channels_last if is_supported else torch.contiguous_format
     assert choose_memory_format(encoder, 1, 9, CPU, ours=False) == expected
     assert choose_memory_format(encoder, 1, 9, CPU, ours=True) == torch.channels_last
     assert choose_memory_format(encoder, 1, 9, torch.device("mps"), ours=True) == torch.contiguous_format
 
 
 @pytest.mark.parametrize("shape", [(5, 3, 4, 6), (2, 5, 3, 4, 6)])
-def test_arranging_moves_images_and_changes_none(shape: tuple[int, ...]) -> None:
+def test_to_memory_format_changes_strides_and_not_values(shape: tuple[int, ...]) -> None:
     images = torch.randn(shape)
     moved = to_memory_format(images, torch.channels_last)
     assert torch.equal(moved, images)
@@ -81,14 +81,14 @@ def test_arranging_moves_images_and_changes_none(shape: tuple[int, ...]) -> None
     assert to_memory_format(images, torch.contiguous_format).is_contiguous()
 
 
-def test_our_encoders_are_trained_with_the_channels_innermost() -> None:
+def test_encoders_of_twofold_are_trained_channels_last() -> None:
     trainer = running.trainer("simclr")
     weights = [weight for weight in trainer.method.encoder.parameters() if weight.ndim == 4 and weight.shape[1] > 1]
     assert weights
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
 
 
-def test_a_network_that_views_its_activations_is_trained(tmp_path: Path) -> None:
+def test_network_that_needs_contiguous_activations_is_trained(tmp_path: Path) -> None:
     keys = running.small("simclr", epochs=1)
     run = twofold.pretrain("digits", method="simclr", out=tmp_path / "run", encoder=Viewing(), **keys)
     assert run.results is not None

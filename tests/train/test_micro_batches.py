@@ -1,4 +1,4 @@
-"""A batch in pieces has the loss and the gradients of the whole."""
+"""Micro-batches give the loss and the gradients of the whole batch."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ from twofold.types import Batch, Embeddings
 from twofold.verbs import pretrain
 
 
-class Alone(nn.Module):
-    """Every sample by itself, and with dropout, so that both passes must draw alike."""
+class IndependentSamples(nn.Module):
+    """An encoder in which samples do not interact. With dropout, both passes must use the same draws."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ def trainer(method: str, encoder: nn.Module | None = None, **overrides: Any) -> 
 
 
 def without_norms(made: Trainer) -> Trainer:
-    """In float64, with heads that couple no samples."""
+    """Convert to float64 and replace BatchNorm, so that samples do not interact."""
 
     def replaced(module: nn.Module) -> None:
         for name, child in module.named_children():
@@ -65,9 +65,9 @@ def views_of(made: Trainer, batch: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("method", twofold.methods())
-def test_gradients_are_those_of_the_whole_batch(method: str) -> None:
-    """For every method, where the networks keep samples apart: to rounding."""
-    made = [without_norms(trainer(method, Alone(), pieces=pieces)) for pieces in (1, 4)]
+def test_gradients_equal_those_of_the_whole_batch(method: str) -> None:
+    """For every method, up to rounding, if samples do not interact."""
+    made = [without_norms(trainer(method, IndependentSamples(), pieces=pieces)) for pieces in (1, 4)]
     (whole, terms), (parts, same_terms) = (one_step(each) for each in made)
     assert whole.keys() == parts.keys()
     for name, slope in whole.items():
@@ -77,11 +77,11 @@ def test_gradients_are_those_of_the_whole_batch(method: str) -> None:
         torch.testing.assert_close(after, before, rtol=1e-6, atol=1e-8)
 
 
-def test_what_a_network_draws_is_drawn_alike_in_both_passes() -> None:
-    """Against one graph over all pieces, with the same draws."""
-    made = without_norms(trainer("simclr", Alone(dropout=0.5), pieces=4))
+def test_dropout_is_the_same_in_both_passes() -> None:
+    """Compared with one graph over all micro-batches, with the same draws."""
+    made = without_norms(trainer("simclr", IndependentSamples(dropout=0.5), pieces=4))
     slopes, _ = one_step(made)
-    reference = without_norms(trainer("simclr", Alone(dropout=0.5)))
+    reference = without_norms(trainer("simclr", IndependentSamples(dropout=0.5)))
     torch.manual_seed(5)
     batch = reference.loader.batch(0)
     outputs = []
@@ -96,8 +96,8 @@ def test_what_a_network_draws_is_drawn_alike_in_both_passes() -> None:
 
 
 @pytest.mark.parametrize("method", ["frossl", "byol"])
-def test_batch_norm_sees_a_piece_and_moves_once(method: str) -> None:
-    """The reference runs the pieces one after another, in one graph."""
+def test_batch_norm_uses_one_micro_batch_and_updates_once(method: str) -> None:
+    """The reference processes the micro-batches one after another, in one graph."""
     made, reference = trainer(method, pieces=2), trainer(method)
     slopes, _ = one_step(made)
     batch = reference.loader.batch(0)
@@ -116,14 +116,14 @@ def test_batch_norm_sees_a_piece_and_moves_once(method: str) -> None:
             torch.testing.assert_close(made.method.get_buffer(name), buffer, rtol=1e-4, atol=1e-5)
 
 
-def test_uneven_pieces_are_refused() -> None:
+def test_uneven_micro_batches_raise_an_error() -> None:
     with pytest.raises(TwofoldError, match="pieces=3 does not divide batch_size=128"):
         trainer("frossl", pieces=3)
     with pytest.raises(TwofoldError, match="two images or more"):
         trainer("frossl", pieces=128)
 
 
-def test_a_gradient_of_the_features_goes_through_the_pieces_too() -> None:
+def test_gradients_of_features_pass_through_micro_batches() -> None:
     torch.manual_seed(0)
     encoder, projector = nn.Linear(4, 3), nn.Linear(3, 2)
 

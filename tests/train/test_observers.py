@@ -1,4 +1,4 @@
-"""The online probe against SGD on the cross entropy, by autograd in float64; what else is watched, against numpy."""
+"""The online probe compared with SGD in float64, and other observed measures with NumPy."""
 
 import math
 from pathlib import Path
@@ -29,7 +29,7 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(V, N, K, generator=generator), torch.randint(0, C, (N,), generator=generator)
 
 
-def test_probe_is_sgd_with_momentum_on_the_cross_entropy() -> None:
+def test_probe_equals_sgd_with_momentum_on_the_cross_entropy() -> None:
     online = probe()
     classifier = torch.nn.Linear(K, C).double()
     torch.nn.init.zeros_(classifier.weight)
@@ -51,13 +51,13 @@ def test_probe_is_sgd_with_momentum_on_the_cross_entropy() -> None:
         torch.testing.assert_close(online.logits(features[0]).double(), classifier(rows[:N]), rtol=1e-4, atol=1e-5)
 
 
-def test_a_probe_that_knows_nothing_says_the_first_class() -> None:
+def test_untrained_probe_predicts_the_first_class() -> None:
     features, _ = batch(0)
     labels = torch.tensor([0, 0, 1, 2, 1, 2, 0])
     assert probe().observe(features, labels, torch.tensor(1.0))["online_train_accuracy"] == torch.tensor(3 / 7)
 
 
-def observed(
+def observe_step(
     observers: Observers, step: int, labels: torch.Tensor, terms: dict[str, torch.Tensor] | None = None
 ) -> None:
     features, _ = batch(step)
@@ -70,48 +70,48 @@ def observed(
     )
 
 
-def test_the_probes_averages_are_over_labelled_images_alone() -> None:
-    """With a learning rate of 0 it says class 0 of all: right for two labels of five, in batches of 4, 1 and 0."""
+def test_probe_averages_are_over_labelled_images_only() -> None:
+    """With a learning rate of 0 it predicts class 0: correct for 2 of 5 labels, in batches with 4, 1 and 0 labels."""
     observers = Observers(K, K, C, 0.0, CPU)
     unknown = torch.full((N,), -1)
     for step, known in enumerate(([0, 1, 2, 0], [1], [])):
         labels = unknown.clone()
         labels[: len(known)] = torch.tensor(known, dtype=labels.dtype)
-        observed(observers, step, labels)
+        observe_step(observers, step, labels)
     values = observers.read()
     assert values["online_train_accuracy"] == pytest.approx(2 / 5)
     assert values["online_loss"] == pytest.approx(math.log(C))
     assert "labelled" not in values
-    observed(observers, 3, unknown)
+    observe_step(observers, 3, unknown)
     assert not {"online_train_accuracy", "online_loss", "labelled"} & observers.read().keys()
 
 
-def test_terms_of_the_loss_are_known_by_their_names() -> None:
+def test_loss_terms_are_identified_by_name() -> None:
     observers = Observers(K, K, None, 0.0, CPU)
     a, b = torch.tensor(1.0), torch.tensor(2.0)
     labels = torch.zeros(N, dtype=torch.int64)
-    observed(observers, 0, labels, {"a": a, "b": b})
-    observed(observers, 1, labels, {"b": b, "a": a})
+    observe_step(observers, 0, labels, {"a": a, "b": b})
+    observe_step(observers, 1, labels, {"b": b, "a": a})
     values = observers.read()
     assert (values["loss/a"], values["loss/b"]) == (1, 2)
     with pytest.raises(TwofoldError, match="loss/b ended, loss/c began"):
-        observed(observers, 2, labels, {"a": a, "c": b})
+        observe_step(observers, 2, labels, {"a": a, "c": b})
 
 
-def test_probe_goes_on_from_its_state() -> None:
+def test_probe_continues_from_its_state() -> None:
     whole, halves, rest = probe(), probe(), probe()
     for step in range(4):
         whole.observe(*batch(step), torch.tensor(1.0))
         (halves if step < 2 else rest).observe(*batch(step), torch.tensor(1.0))
         if step == 1:
             state = {name: value.contiguous() for name, value in halves.state_dict().items()}
-            assert state["weight"].shape == (K + 1, C)  # what checkpoints hold, whichever way it lies in memory
+            assert state["weight"].shape == (K + 1, C)  # the shape in checkpoints, for any memory format
             rest.load_state_dict(state)
     assert torch.equal(whole.weight, rest.weight)
     assert torch.equal(whole.velocity, rest.velocity)
 
 
-def test_means_know_in_which_step_a_value_broke() -> None:
+def test_means_record_the_step_of_the_first_nonfinite_value() -> None:
     means = Means()
     for step in range(1, 7):
         a = torch.tensor(torch.nan if step == 3 else 1.0)
@@ -125,7 +125,7 @@ def test_means_know_in_which_step_a_value_broke() -> None:
 
 
 @pytest.mark.parametrize("views", [1, 2])
-def test_geometry_of_a_batch(views: int) -> None:
+def test_geometry_of_a_batch_equals_numpy(views: int) -> None:
     features, z = torch.randn(views, 9, 4), 3 * torch.randn(views, 9, 6) + 1
     found = geometry(Embeddings(features, z, torch.arange(9)), torch.arange(9))
     x, u = z.numpy().astype(float), F.normalize(z.double(), dim=2).numpy()
@@ -139,7 +139,7 @@ def test_geometry_of_a_batch(views: int) -> None:
         assert found["alignment"].item() == pytest.approx(((u[0] - u[1]) ** 2).sum(1).mean(), rel=1e-4)
 
 
-def test_a_trained_predictor_is_watched_by_its_outputs() -> None:
+def test_spectrum_of_a_trained_predictor_comes_from_its_outputs() -> None:
     trainer = running.trainer("byol")
     outputs: list[tuple[torch.Tensor, torch.Tensor]] = []
     forward = trainer.method.forward
@@ -171,7 +171,7 @@ def test_a_trained_predictor_is_watched_by_its_outputs() -> None:
     assert values["predictor_alignment"] == pytest.approx((cosines * s).sum() / s.sum(), rel=1e-3)
 
 
-def test_a_predictor_in_closed_form_is_watched_by_its_matrix() -> None:
+def test_spectrum_of_a_closed_form_predictor_comes_from_its_matrix() -> None:
     trainer = running.trainer("isoloss")
     trainer.method.train()
     for step in range(4):
@@ -183,7 +183,7 @@ def test_a_predictor_in_closed_form_is_watched_by_its_matrix() -> None:
     assert 0.5 < values["predictor_alignment"] <= 1
 
 
-def test_without_a_predictor_there_is_none_to_watch() -> None:
+def test_method_without_predictor_has_no_predictor_spectrum() -> None:
     trainer = running.trainer("frossl")
     trainer.method.train()
     trainer.take_step(0)
@@ -192,7 +192,7 @@ def test_without_a_predictor_there_is_none_to_watch() -> None:
     assert "predictor_alignment" not in values
 
 
-def test_images_without_a_label_do_not_move_the_probe() -> None:
+def test_images_without_a_label_do_not_change_the_probe() -> None:
     features, labels = batch(0)
     some, alone = probe(), probe()
     known = torch.arange(len(labels)) % 3 != 0
@@ -208,13 +208,13 @@ def test_images_without_a_label_do_not_move_the_probe() -> None:
     assert all(float(value) == 0 for value in nothing.values())
 
 
-def test_a_bad_verdict_is_told_once_and_not_after_one_look(tmp_path: Path) -> None:
+def test_bad_verdict_is_reported_once_and_only_after_three_evaluations(tmp_path: Path) -> None:
     watch = Watch(method="mine")
     lines = [{"step": step, "embedding_norm": 1.0, "loss": 1.0} for step in range(1, 6)]
-    told = [watch.note(line, [0.0] * 8) for line in lines[:4]]
-    assert [found is not None for found in told] == [False, False, True, False]
-    assert told[2] is not None
-    assert told[2].kind == "complete collapse"
+    reported = [watch.note(line, [0.0] * 8) for line in lines[:4]]
+    assert [found is not None for found in reported] == [False, False, True, False]
+    assert reported[2] is not None
+    assert reported[2].kind == "complete collapse"
     folder = RunFolder.create(tmp_path / "run", "{}")
     for line in lines[:4]:
         folder.append("metrics.jsonl", line)
@@ -224,13 +224,13 @@ def test_a_bad_verdict_is_told_once_and_not_after_one_look(tmp_path: Path) -> No
     assert resumed.note(lines[4], [0.0] * 8) is None
 
 
-def test_the_step_that_is_named_is_the_one_in_which_it_broke(tmp_path: Path) -> None:
+def test_error_names_the_step_of_the_first_nonfinite_value(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
     with pytest.raises(Diverged, match=r"^loss/b is not finite from step 7 on"):
         refuse_nonfinite(folder, 10, {"loss": 3, "loss/a": 1, "loss/b": 3, "alignment": 0}, 0.1)
 
 
-def test_ranks_are_each_of_their_own_spectrum() -> None:
+def test_each_rank_is_computed_from_its_own_spectrum() -> None:
     trainer = running.trainer()
     trainer.method.train()
     trainer.take_step(0)

@@ -1,4 +1,4 @@
-"""Optimizers against step-by-step formulas; schedules against their definition."""
+"""Optimizers compared with step-by-step formulas, and schedules with their definitions."""
 
 import math
 
@@ -28,7 +28,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3)).double()
 
 
-def test_lars_against_a_loop_in_plain_numbers() -> None:
+def test_lars_equals_a_loop_over_its_formulas() -> None:
     torch.manual_seed(0)
     weight, bias = torch.randn(4, 3).double(), torch.randn(4).double()
     parameters = [nn.Parameter(weight.clone()), nn.Parameter(bias.clone())]
@@ -54,7 +54,7 @@ def test_lars_against_a_loop_in_plain_numbers() -> None:
         torch.testing.assert_close(parameter.detach(), value, rtol=1e-10, atol=1e-12)
 
 
-def test_lars_takes_the_plain_step_where_the_bound_is_not_reached() -> None:
+def test_lars_takes_a_plain_step_if_the_trust_ratio_is_large() -> None:
     weight = nn.Parameter(torch.full((2, 2), 100.0))
     optimizer = LARS([{"params": [weight]}], lr=0.1, momentum=0.0, eta=0.02)
     weight.grad = torch.full((2, 2), 1e-3)
@@ -63,7 +63,7 @@ def test_lars_takes_the_plain_step_where_the_bound_is_not_reached() -> None:
 
 
 @pytest.mark.parametrize("which", ["weight", "gradient"])
-def test_lars_moves_a_weight_or_gradient_of_zero_without_nan(which: str) -> None:
+def test_lars_gives_no_nan_for_zero_weights_or_gradients(which: str) -> None:
     weight = nn.Parameter(torch.zeros(2, 2) if which == "weight" else torch.ones(2, 2))
     optimizer = LARS([{"params": [weight]}], lr=0.1, momentum=0.9, eta=0.02)
     weight.grad = torch.zeros(2, 2) if which == "gradient" else torch.ones(2, 2)
@@ -72,7 +72,7 @@ def test_lars_moves_a_weight_or_gradient_of_zero_without_nan(which: str) -> None
 
 
 @pytest.mark.parametrize("decay_all", [False, True])
-def test_biases_and_norms_are_apart(decay_all: bool) -> None:
+def test_biases_and_norms_are_in_a_separate_parameter_group(decay_all: bool) -> None:
     module = network()
     config = configured(optimizer="lars", weight_decay=0.1, decay_all=decay_all)
     weights, vectors = parameter_groups(config, module.named_parameters())
@@ -84,8 +84,8 @@ def test_biases_and_norms_are_apart(decay_all: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])
-def test_a_steady_network_keeps_its_learning_rate_and_the_others_do_not(name: str) -> None:
-    """As two optimizers would: one with the rates of the steps, one with a rate that stays."""
+def test_steady_network_has_a_constant_learning_rate(name: str) -> None:
+    """The result equals that of two optimizers: one with the schedule, and one with a constant learning rate."""
     config = configured(optimizer=name, lr=0.05, weight_decay=0.1)
     rates = [0.05, 0.02, 0.0]
 
@@ -97,14 +97,14 @@ def test_a_steady_network_keeps_its_learning_rate_and_the_others_do_not(name: st
     torch.manual_seed(1)
     one, two = network(), network()
     two.load_state_dict(one.state_dict())
-    together = build_optimizer(config, one.named_parameters(), CPU, one[2])
-    apart = [build_optimizer(config, [pair], CPU) for pair in two.named_parameters()]
-    steady = [name.startswith("2.") for name, _ in two.named_parameters()]
+    combined = build_optimizer(config, one.named_parameters(), CPU, one[2])
+    separate = [build_optimizer(config, [pair], CPU) for pair in two.named_parameters()]
+    is_constant = [name.startswith("2.") for name, _ in two.named_parameters()]
     for step, rate in enumerate(rates):
         gradients(one, step), gradients(two, step)
-        set_learning_rate(together, torch.tensor(rate))
-        together.step()
-        for optimizer, kept in zip(apart, steady, strict=True):
+        set_learning_rate(combined, torch.tensor(rate))
+        combined.step()
+        for optimizer, kept in zip(separate, is_constant, strict=True):
             set_learning_rate(optimizer, torch.tensor(0.05 if kept else rate))
             optimizer.step()
     for a, b in zip(one.parameters(), two.parameters(), strict=True):
@@ -112,7 +112,7 @@ def test_a_steady_network_keeps_its_learning_rate_and_the_others_do_not(name: st
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])
-def test_state_survives_and_the_next_step_is_the_same(name: str) -> None:
+def test_restored_optimizer_continues_bit_identically(name: str) -> None:
     config = configured(optimizer=name, lr=0.05, weight_decay=0.1)
     rates = learning_rates(configured(epochs=1, lr=0.05, warmup_epochs=0), 6)
 
@@ -138,7 +138,7 @@ def test_state_survives_and_the_next_step_is_the_same(name: str) -> None:
         assert torch.equal(a, b)
 
 
-def test_cosine_with_warmup() -> None:
+def test_cosine_schedule_with_warmup() -> None:
     rates = learning_rates(configured(epochs=10, warmup_epochs=2, lr=0.4, batch_size=512), 5)
     assert rates.shape == (50,)
     for step in range(50):
@@ -146,7 +146,7 @@ def test_cosine_with_warmup() -> None:
         assert rates[step].item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_restarts_and_constant() -> None:
+def test_restarts_and_constant_schedules() -> None:
     rates = learning_rates(configured(epochs=9, warmup_epochs=0, schedule="restarts", restart_epochs=3, lr=1.0), 4)
     assert torch.equal(rates[:12], rates[12:24])
     assert rates[0] == rates[12] == 1.0
@@ -162,8 +162,8 @@ def test_warmup_longer_than_the_run_only_warms_up() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
-def test_state_lies_in_memory_as_its_weight_does(kind: type[torch.optim.Optimizer]) -> None:
-    """Fused optimizers walk through memory: a channels-last weight with plain state would mix its elements."""
+def test_optimizer_state_has_the_memory_format_of_its_weight(kind: type[torch.optim.Optimizer]) -> None:
+    """Fused optimizers process memory linearly: contiguous state would mix up elements of a channels-last weight."""
     options = {"lr": 0.1, "fused": True} | ({"momentum": 0.9} if kind is torch.optim.SGD else {})
     gradients = [torch.randn(4, 3, 3, 3).contiguous(memory_format=torch.channels_last) for _ in range(4)]
 
@@ -185,8 +185,8 @@ def test_state_lies_in_memory_as_its_weight_does(kind: type[torch.optim.Optimize
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-def test_optimizers_against_loops_in_plain_numbers(name: str) -> None:
-    """On images with the channels innermost: gradients come in that order, the weight lies in another."""
+def test_optimizers_equal_loops_over_their_formulas(name: str) -> None:
+    """With channels-last images, gradients are channels-last while the weight is contiguous."""
     decay, rates, (beta, beta2), momentum = 0.1, (0.05, 0.04, 0.02), (0.8, 0.95), 0.7
     config = configured(optimizer=name, weight_decay=decay, betas=(beta, beta2), momentum=momentum)
     torch.manual_seed(2)
@@ -196,8 +196,8 @@ def test_optimizers_against_loops_in_plain_numbers(name: str) -> None:
     first, second = torch.zeros_like(expected), torch.zeros_like(expected)
     optimizer = build_optimizer(config, convolution.named_parameters(), CPU)
     for step, rate in enumerate(rates, start=1):
-        trial = expected.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(nn.functional.conv2d(images, trial).square().mean(), trial)
+        parameter_copy = expected.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(nn.functional.conv2d(images, parameter_copy).square().mean(), parameter_copy)
         if name == "adamw":
             expected = expected - rate * decay * expected
         else:
@@ -218,7 +218,7 @@ def test_optimizers_against_loops_in_plain_numbers(name: str) -> None:
         torch.testing.assert_close(convolution.weight.detach(), expected, rtol=1e-6, atol=1e-8)
 
 
-def test_warmup_of_a_part_of_an_epoch() -> None:
+def test_warmup_may_end_within_an_epoch() -> None:
     rates = learning_rates(configured(epochs=2, warmup_epochs=0.5, lr=1.0, batch_size=256), 8)
     assert rates[:4].tolist() == pytest.approx([0.25, 0.5, 0.75, 1.0])
     assert rates[4] == 1
@@ -232,13 +232,13 @@ def test_restarts_count_from_the_end_of_the_warmup() -> None:
         assert rates[step].item() == pytest.approx((1 + math.cos(math.pi * ((step - 4) % 12) / 12)) / 2)
 
 
-def test_lars_gets_the_trust_coefficient_that_was_asked_for() -> None:
+def test_lars_uses_the_configured_trust_coefficient() -> None:
     weight = nn.Parameter(torch.ones(2, 2))
     optimizer = build_optimizer(configured(optimizer="lars", lars_eta=0.5), [("w", weight)], torch.device("cpu"))
     assert optimizer.param_groups[0]["eta"] == 0.5
 
 
-def test_lars_decays_a_weight_without_gradient_by_the_plain_step() -> None:
+def test_lars_decays_a_weight_with_zero_gradient_by_a_plain_step() -> None:
     weight = nn.Parameter(torch.ones(2, 2))
     optimizer = LARS([{"params": [weight], "weight_decay": 1.0}], lr=0.1, momentum=0.0, eta=0.02)
     weight.grad = torch.zeros(2, 2)

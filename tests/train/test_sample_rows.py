@@ -1,4 +1,4 @@
-"""A head outside the network, in the training loop: never stale, of one moment with the checkpoint, off the way."""
+"""Per-image classifier rows in training: never stale, consistent with checkpoints, loaded in the background."""
 
 import errno
 import os
@@ -30,11 +30,11 @@ from twofold.train.sample_rows import SampleRows
 from twofold.train.trainer import Trainer
 from twofold.verbs import pretrain
 
-DISK, OFTEN = "head.path", "checkpoint.seconds"
+PATH, SECONDS = "head.path", "checkpoint.seconds"
 
 
 class FixedOrder:
-    """Batches as they are given."""
+    """A batch order that returns given batches."""
 
     def __init__(self, batches: list[Tensor]):
         self.batches, self.steps_per_epoch = batches, len(batches)
@@ -47,22 +47,22 @@ def gradient_of(rows: Tensor, step: int) -> Tensor:
     return 0.1 * rows + torch.sin(rows * step)
 
 
-def feeding(batches: list[Tensor]) -> SampleRows:
+def rows_for(batches: list[Tensor]) -> SampleRows:
     config, _ = pretrain.configure("digits", "s-diet", {"epochs": 1, "batch_size": 5})
     return SampleRows(config, BatchRows(30, 4, Head()), FixedOrder(batches))
 
 
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("slow", [None, "read", "write"])
-def test_no_row_is_stale(on_device: bool, slow: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches that share rows with the next one, with the next but one, with both, and with none; and a short one."""
+def test_rows_are_never_stale(on_device: bool, slow: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches share rows with the next one, the one after it, both, or none. The last batch is short."""
     if on_device:
         monkeypatch.setattr(sample_rows, "make_slots", device_slots)
     generator = torch.Generator().manual_seed(0)
     batches = [torch.randperm(30, generator=generator)[:5] for _ in range(20)]
     batches += [torch.arange(5), torch.arange(5), torch.arange(5, 10), torch.arange(3, 8), torch.arange(20, 25)]
     batches += [torch.tensor([22, 1])]
-    plain, rows = feeding(batches).head, feeding(batches)
+    plain, rows = rows_for(batches).head, rows_for(batches)
     if slow is not None:
         quick = getattr(rows.head, slow)
         monkeypatch.setattr(rows.head, slow, lambda *args: (time.sleep(0.01), quick(*args))[1])
@@ -78,9 +78,9 @@ def test_no_row_is_stale(on_device: bool, slow: str | None, monkeypatch: pytest.
     assert torch.equal(rows.head.dense(), plain.dense())
 
 
-def test_rows_of_the_next_step_are_read_while_this_one_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And those of the last one are written: nothing of it is done in the training's own thread."""
-    rows = feeding(list(torch.arange(30).split(5)))
+def test_rows_are_read_and_written_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a step computes, rows of the next step are read and those of the previous step are written."""
+    rows = rows_for(list(torch.arange(30).split(5)))
     done: list[tuple[str, int]] = []
     load, apply = rows.head.load, rows.head.apply
     monkeypatch.setattr(rows.head, "load", lambda index, step: (done.append(("read", step)), load(index, step))[1])
@@ -90,7 +90,7 @@ def test_rows_of_the_next_step_are_read_while_this_one_computes(monkeypatch: pyt
         rows._slots[(step + 1) % sample_rows.SLOTS].read.result()
         assert ("read", step + 1) in done
         rows.receive(step)
-    assert [step for what, step in done if what == "moved"] == [0, 1]  # that of step 2 waits for the device
+    assert [step for what, step in done if what == "moved"] == [0, 1]  # the update of step 2 waits for the device
     rows.save()
     assert [step for what, step in done if what == "moved"] == [0, 1, 2, 3]
 
@@ -99,26 +99,26 @@ def small(**overrides: Any) -> dict[str, Any]:
     return running.small("s-diet", lr=0.01, **overrides)
 
 
-def prepared(config: Config) -> Trainer:
+def trainer_for(config: Config) -> Trainer:
     source = pretrain.open_source("digits")
     return Trainer(config, pretrain.read_data(config, source, Display(quiet=True)), Display(quiet=True))
 
 
 def train(out: Path, **overrides: Any) -> Path:
-    """A new run, or the rest of one that was begun; without the evaluation that follows a run."""
+    """Train a new run or the rest of a started run, without the evaluation at the end."""
     if (out / "config.json").exists():
-        trainer, folder = prepared(twofold.Run(out).config), RunFolder.open(out)
+        trainer, folder = trainer_for(twofold.Run(out).config), RunFolder.open(out)
         trainer.restore(folder)
     else:
         config, _ = pretrain.configure("digits", "s-diet", small(**overrides))
-        trainer, folder = prepared(config), RunFolder.create(out, dump(config))
+        trainer, folder = trainer_for(config), RunFolder.create(out, dump(config))
     trainer.train(folder)
     return out
 
 
 def rows_of(run: Path) -> Tensor:
-    """The whole head as a run's last checkpoint has it."""
-    trainer = prepared(twofold.Run(run).config)
+    """All classifier rows of the last checkpoint of a run."""
+    trainer = trainer_for(twofold.Run(run).config)
     trainer.restore(RunFolder.open(run))
     with trainer.rows.opened(run):
         return trainer.rows.head.dense()
@@ -131,27 +131,29 @@ def assert_same(a: Path, b: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("whole") / "run")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("uninterrupted") / "run")
 
 
-def test_on_disk_is_in_memory(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the last bit; and rows that would not fit into memory go to the run folder by themselves."""
+def test_rows_on_disk_train_bit_identically_to_rows_in_memory(
+    uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that do not fit into memory are stored in the run folder automatically."""
     monkeypatch.setattr(row_store, "BUFFER_BYTES", 2**14)
-    assert not (whole / "head").exists()
-    asked = train(tmp_path / "asked", **{DISK: str(tmp_path / "rows"), OFTEN: 0})
+    assert not (uninterrupted / "head").exists()
+    asked = train(tmp_path / "asked", **{PATH: str(tmp_path / "rows"), SECONDS: 0})
     assert (tmp_path / "rows" / "rows.bin").exists()
-    assert_same(whole, asked)
+    assert_same(uninterrupted, asked)
     monkeypatch.setattr(sample_rows, "MOST_MEMORY", 1000)
     chosen = train(tmp_path / "chosen")
     assert (chosen / "head" / "rows.bin").exists()
-    assert_same(whole, chosen)
+    assert_same(uninterrupted, chosen)
 
 
-def test_is_training_with_a_dense_head() -> None:
-    """AdamW on all rows, cross entropy over the batch's alone; with a short last batch.
+def test_training_equals_that_of_a_dense_classifier() -> None:
+    """The reference uses AdamW on all rows, and cross entropy over the rows of the batch. The last batch is short.
 
-    The network stands still: AdamW makes much of what rounding leaves of a gradient of 0, and paths would part.
+    The network is not trained, because AdamW amplifies the rounding errors of zero gradients and results would diverge.
     """
     trainer, reference = (
         running.trainer("s-diet", **small(drop_last=False, batch_size=100, epochs=3, weight_decay=0.05))
@@ -178,14 +180,14 @@ def test_is_training_with_a_dense_head() -> None:
         optimizer.step()
         assert trainer.observers.means.read()["loss"] == pytest.approx(loss.item(), rel=1e-6)
     trainer.rows.save()
-    apart = (trainer.rows.head.dense() - weight.detach()).abs().flatten()
-    # Of rows too: where a gradient happens to be next to nothing, Adam's division leaves what rounding made of it.
-    assert apart.quantile(0.999) < 1e-6
-    assert apart.max() < 1e-4
+    difference = (trainer.rows.head.dense() - weight.detach()).abs().flatten()
+    # Rows with gradients near 0 are affected, too: Adam's division amplifies their rounding errors.
+    assert difference.quantile(0.999) < 1e-6
+    assert difference.max() < 1e-4
 
 
-def test_a_recorded_step_finds_every_batch_in_one_place() -> None:
-    """What a CUDA graph needs, on a CPU: the tensors that the step reads and writes stay where they are."""
+def test_recorded_step_uses_the_same_tensors_for_every_batch() -> None:
+    """A CUDA graph needs tensors at fixed addresses. This is tested on a CPU."""
 
     class Recording:
         def side_stream(self) -> Any:
@@ -220,8 +222,8 @@ def test_a_recorded_step_finds_every_batch_in_one_place() -> None:
     assert torch.equal(plain.rows.head.dense(), recorded.rows.head.dense())
 
 
-def test_a_full_disk_stops_the_run_which_can_be_resumed(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_run_stopped_by_a_full_disk_can_be_resumed(
+    uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_store, "BUFFER_BYTES", 2**14)
     write, calls = os.write, 0
@@ -236,17 +238,18 @@ def test_a_full_disk_stops_the_run_which_can_be_resumed(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_store.os, "write", full)
         with pytest.raises(TwofoldError, match=r"No space left on device.*make room"):
-            train(tmp_path / "run", **{DISK: str(tmp_path / "rows"), OFTEN: 0})
+            train(tmp_path / "run", **{PATH: str(tmp_path / "rows"), SECONDS: 0})
     step, _ = checkpoint.load_latest(tmp_path / "run")
     assert 0 < step < 22
     train(tmp_path / "run")
-    assert_same(whole, tmp_path / "run")
+    assert_same(uninterrupted, tmp_path / "run")
 
 
-def test_rows_on_disk_are_of_the_newest_checkpoint_alone(whole: Path, tmp_path: Path) -> None:
-    """Where it is damaged nothing is lost beside it; rows in memory are in the older one too."""
-    rows = {DISK: str(tmp_path / "rows"), OFTEN: 0}
-    for run in (train(tmp_path / "disk", **rows), train(tmp_path / "memory", **{OFTEN: 0})):
+def test_rows_on_disk_belong_to_the_newest_checkpoint_only(uninterrupted: Path, tmp_path: Path) -> None:
+    """If that checkpoint is damaged, resuming raises an error and changes no files. Rows in memory are saved in older
+    ones, too."""
+    rows = {PATH: str(tmp_path / "rows"), SECONDS: 0}
+    for run in (train(tmp_path / "disk", **rows), train(tmp_path / "memory", **{SECONDS: 0})):
         os.truncate(run / "checkpoints" / "step-22" / "state.json", 100)
     records = {name: (tmp_path / "disk" / name).read_bytes() for name in ("metrics.jsonl", "checkpoints/latest")}
     with pytest.raises(TwofoldError, match=r"step-22 cannot be read"):
@@ -254,22 +257,22 @@ def test_rows_on_disk_are_of_the_newest_checkpoint_alone(whole: Path, tmp_path: 
     for name, content in records.items():
         assert (tmp_path / "disk" / name).read_bytes() == content
     train(tmp_path / "memory")
-    assert_same(whole, tmp_path / "memory")
+    assert_same(uninterrupted, tmp_path / "memory")
 
 
-def test_another_runs_rows_are_not_taken(tmp_path: Path) -> None:
-    rows = {DISK: str(tmp_path / "rows")}
+def test_rows_of_another_run_raise_an_error(tmp_path: Path) -> None:
+    rows = {PATH: str(tmp_path / "rows")}
     first = train(tmp_path / "first", epochs=1, **rows)
     with pytest.raises(TwofoldError, match="another run"):
         twofold.pretrain({"data": "digits", **small(**rows)}, method="s-diet", out=tmp_path / "second")
     assert not (tmp_path / "second").exists()
-    (first / "head.json").write_text('{"run": "other"}')  # a folder that was put in the place of this run's
+    (first / "head.json").write_text('{"run": "other"}')  # as if another run's folder had replaced it
     with pytest.raises(TwofoldError, match="of another run"):
         train(first)
 
 
 @pytest.mark.parametrize("optimizer", ["lars", "adam"])
-def test_optimizers_that_rows_cannot_follow_are_refused(optimizer: str) -> None:
+def test_unsupported_optimizers_raise_an_error(optimizer: str) -> None:
     with pytest.raises(TwofoldError, match="adamw or sgd"):
         running.trainer("s-diet", **small(optimizer=optimizer))
 
@@ -285,7 +288,7 @@ def test_optimizers_that_rows_cannot_follow_are_refused(optimizer: str) -> None:
     ],
     ids=str,
 )
-def test_every_switch_moves_the_rows_that_are_used(overrides: dict[str, Any]) -> None:
+def test_every_option_changes_exactly_the_used_rows(overrides: dict[str, Any]) -> None:
     trainer = running.trainer("s-diet", **small(weight_decay=0.0) | overrides)
     trainer.method.train()
     before = trainer.rows.head.dense()
@@ -300,34 +303,36 @@ def test_every_switch_moves_the_rows_that_are_used(overrides: dict[str, Any]) ->
 
 
 def start(run: Path, rows: Path) -> subprocess.Popen[str]:
-    program = "import sys, test_sample_rows as t; t.train(t.Path(sys.argv[1]), **{t.DISK: sys.argv[2], t.OFTEN: 0.05})"
+    program = (
+        "import sys, test_sample_rows as t; t.train(t.Path(sys.argv[1]), **{t.PATH: sys.argv[2], t.SECONDS: 0.05})"
+    )
     places = [str(Path(__file__).parent), *sys.path]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(places)}
     command = [sys.executable, "-c", program, str(run), str(rows)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
-def check_kills(whole: Path, tmp_path: Path, seed: int, kills: int) -> None:
+def check_kills(uninterrupted: Path, tmp_path: Path, seed: int, kills: int) -> None:
     run, rows = tmp_path / "run", tmp_path / "rows"
     running.kill_and_resume(lambda: start(run, rows), run, random.Random(seed), kills, last_step=22, pause=0.05)
-    assert_same(whole, run)
+    assert_same(uninterrupted, run)
 
 
-def test_killed_and_resumed_ends_bit_by_bit_as_if_not(whole: Path, tmp_path: Path) -> None:
-    check_kills(whole, tmp_path, seed=0, kills=1)
+def test_killed_run_resumes_bit_identically(uninterrupted: Path, tmp_path: Path) -> None:
+    check_kills(uninterrupted, tmp_path, seed=0, kills=1)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(10))
-def test_killed_at_many_moments(seed: int, whole: Path, tmp_path: Path) -> None:
-    check_kills(whole, tmp_path, seed, kills=4)
+def test_run_killed_at_random_times_resumes_bit_identically(seed: int, uninterrupted: Path, tmp_path: Path) -> None:
+    check_kills(uninterrupted, tmp_path, seed, kills=4)
 
 
-def test_rows_move_by_the_runs_own_settings() -> None:
+def test_rows_use_the_betas_and_weight_decay_of_the_run() -> None:
     adamw = running.trainer("s-diet", optimizer="adamw", betas=(0.8, 0.95), weight_decay=0.02)
     assert adamw.rows.head.optimizer.settings[:2] == (0.02, (0.8, 0.95))
 
 
-def test_rows_move_by_the_runs_own_momentum() -> None:
+def test_rows_use_the_momentum_and_weight_decay_of_the_run() -> None:
     sgd = running.trainer("s-diet", optimizer="sgd", momentum=0.7, weight_decay=0.02)
     assert sgd.rows.head.optimizer.settings == (0.02, 0.7)

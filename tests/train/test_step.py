@@ -1,4 +1,4 @@
-"""The training step keeps nothing alive: a timing run or an estimator must not hold the memory of networks gone by."""
+"""The training step keeps no references: timing runs and estimators must free the memory of earlier networks."""
 
 import gc
 import weakref
@@ -9,8 +9,8 @@ import running
 
 
 @pytest.mark.parametrize("method", ["byol", "s-diet"])
-def test_a_trainer_that_is_no_longer_used_is_freed_at_once(method: str) -> None:
-    running.trainer(method)  # the first one of a process imports parts of torch, which keep its frames
+def test_unused_trainer_is_freed_immediately(method: str) -> None:
+    running.trainer(method)  # the first trainer imports parts of torch, which keep references to its frames
     gc.collect()
     gc.disable()
     try:

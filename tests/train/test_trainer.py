@@ -1,4 +1,4 @@
-"""The loop: what a step changes and what it must not."""
+"""The training loop: what a step changes, what is recorded, and resuming."""
 
 import dataclasses
 import json
@@ -30,13 +30,13 @@ def changed(before: dict[str, torch.Tensor], trainer: Trainer) -> set[str]:
     return {name for name, value in trainer.method.state_dict().items() if not torch.equal(before[name], value)}
 
 
-def test_same_seed_same_weights_other_seed_others() -> None:
+def test_seed_determines_the_initial_weights() -> None:
     one, same, other = running.trainer(seed=3), running.trainer(seed=3), running.trainer(seed=4)
     assert all(torch.equal(a, b) for a, b in zip(one.method.parameters(), same.method.parameters(), strict=True))
     assert not torch.equal(next(one.method.parameters()), next(other.method.parameters()))
 
 
-def test_building_leaves_the_global_generator_alone() -> None:
+def test_building_a_trainer_keeps_the_global_random_state() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -45,13 +45,13 @@ def test_building_leaves_the_global_generator_alone() -> None:
 
 
 @pytest.mark.parametrize("method", ["simclr", "frossl", "byol"])
-def test_a_step_moves_every_trained_weight(method: str) -> None:
+def test_step_changes_every_trained_weight(method: str) -> None:
     trainer = running.trainer(method)
     trainer.method.train()
     before = snapshot(trainer)
     trainer.take_step(0)
-    moved = changed(before, trainer)
-    assert {name for name, _ in trainer.method.trained_parameters()} <= moved
+    changed_names = changed(before, trainer)
+    assert {name for name, _ in trainer.method.trained_parameters()} <= changed_names
 
 
 def test_evaluation_changes_nothing() -> None:
@@ -65,7 +65,7 @@ def test_evaluation_changes_nothing() -> None:
     assert trainer.method.encoder.training
 
 
-def test_the_online_probe_sends_no_gradient_to_the_encoder() -> None:
+def test_online_probe_sends_no_gradient_to_the_encoder() -> None:
     with_labels, without = running.trainer(), running.trainer()
     without.observers.probe = None
     for trainer in (with_labels, without):
@@ -76,7 +76,7 @@ def test_the_online_probe_sends_no_gradient_to_the_encoder() -> None:
         assert torch.equal(a, b)
 
 
-def test_spectrum_is_the_windowed_covariance() -> None:
+def test_spectrum_is_that_of_an_exponentially_weighted_covariance() -> None:
     trainer = running.trainer()
     seen: list[torch.Tensor] = []
     forward = trainer.method.forward
@@ -95,7 +95,7 @@ def test_spectrum_is_the_windowed_covariance() -> None:
     torch.testing.assert_close(trainer.observers.spectra["embeddings"].read(), expected, rtol=1e-4, atol=1e-7)
 
 
-def test_records_of_a_run(tmp_path: Path) -> None:
+def test_run_records_metrics_and_spectra(tmp_path: Path) -> None:
     trainer = running.trainer()
     folder = RunFolder.create(tmp_path / "run", "{}")
     trainer.train(folder)
@@ -111,14 +111,14 @@ def test_records_of_a_run(tmp_path: Path) -> None:
         assert len(line["eigenvalues"]) == {"features": 256, "embeddings": 16}[line["of"]]
 
 
-def test_a_loss_that_is_not_finite_is_named_with_a_remedy(tmp_path: Path) -> None:
+def test_nonfinite_loss_raises_an_error_with_a_suggestion(tmp_path: Path) -> None:
     trainer = running.trainer(lr=1e30, optimizer="sgd", epochs=1, warmup_epochs=0)
     with pytest.raises(Diverged, match=r"^loss/\w+.* not finite from step [2-4] on\. Lower lr"):
         trainer.train(RunFolder.create(tmp_path / "run", "{}"))
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_changed_data_cannot_be_resumed(tmp_path: Path) -> None:
+def test_resume_with_changed_data_raises_an_error(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
     trainer = running.trainer(epochs=1)
     trainer.train(folder)
@@ -127,7 +127,7 @@ def test_changed_data_cannot_be_resumed(tmp_path: Path) -> None:
         other.restore(folder)
 
 
-def test_asked_to_stop_while_the_last_step_is_saved_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_stops_if_asked_while_saving_the_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save = Trainer.save
 
     def save_and_ask(self: Trainer) -> None:
@@ -149,13 +149,13 @@ def test_clipping_bounds_the_gradient() -> None:
     assert norm <= 1e-3 * 1.001
 
 
-def test_unknown_device_is_refused() -> None:
+def test_unknown_device_raises_an_error() -> None:
     with pytest.raises(TwofoldError, match="device=warp"):
         choose_device("warp")
 
 
-def test_a_gpu_that_is_named_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams and Triton's kernels go to that one, wherever the tensors are."""
+def test_named_gpu_becomes_the_current_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams and Triton kernels use the current device, wherever the tensors are."""
     current: list[torch.device] = []
     monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
     monkeypatch.setattr(torch.cuda, "set_device", current.append)
@@ -165,13 +165,13 @@ def test_a_gpu_that_is_named_becomes_the_current_one(monkeypatch: pytest.MonkeyP
     assert current == [torch.device("cuda:1")]
 
 
-def test_online_epochs() -> None:
+def test_epochs_of_the_online_evaluation() -> None:
     chosen = [epoch for epoch in range(1, 121) if is_online_epoch(epoch, 117)]
     assert chosen == [1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 117]
     assert not is_online_epoch(1.5, 10)
 
 
-def test_timing_is_kept_apart(tmp_path: Path) -> None:
+def test_timing_is_recorded_in_a_separate_file(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
     running.trainer(epochs=1).train(folder)
     timing = [json.loads(line) for line in (folder.path / "timing.jsonl").read_text().splitlines()]
@@ -179,7 +179,7 @@ def test_timing_is_kept_apart(tmp_path: Path) -> None:
 
 
 def stopped_between_log_points(folder: RunFolder, stop: int) -> None:
-    """A run that is saved at a step which is no log point, goes on for a while, and dies."""
+    """Save a run at a step that is not a log point, train on for a while, and stop without saving."""
     first = running.trainer()
     first.spectrum_points, first.folder = {22}, folder
     first.started, first.started_at = 0.0, 0
@@ -194,13 +194,13 @@ def stopped_between_log_points(folder: RunFolder, stop: int) -> None:
             first.log(stage)
 
 
-def test_averages_and_records_go_on_from_between_two_log_points(tmp_path: Path) -> None:
+def test_run_resumed_between_log_points_has_bit_identical_records(tmp_path: Path) -> None:
     whole, parts = RunFolder.create(tmp_path / "whole", "{}"), RunFolder.create(tmp_path / "parts", "{}")
     reference = running.trainer()
     reference.spectrum_points = {22}
     reference.train(whole)
     stopped_between_log_points(parts, stop=5)
-    assert len(parts.read("metrics.jsonl")) == 1, "a line was written after the checkpoint"
+    assert len(parts.read("metrics.jsonl")) == 1, "there must be a line after the checkpoint"
     second = running.trainer()
     second.spectrum_points = {22}
     second.restore(parts)
@@ -210,8 +210,8 @@ def test_averages_and_records_go_on_from_between_two_log_points(tmp_path: Path) 
         assert (whole.path / name).read_bytes() == (parts.path / name).read_bytes()
 
 
-def test_every_step_has_randomness_of_its_own_and_the_caller_keeps_his(tmp_path: Path) -> None:
-    """Dropout in a user's encoder is a function of seed and step, so it does not depend on what was drawn before."""
+def test_dropout_depends_on_seed_and_step_and_the_random_state_is_kept(tmp_path: Path) -> None:
+    """Dropout in a user's encoder is a function of seed and step, so it does not depend on earlier draws."""
     weights = []
     for noise in (0, 1):
         torch.manual_seed(noise)
@@ -224,7 +224,7 @@ def test_every_step_has_randomness_of_its_own_and_the_caller_keeps_his(tmp_path:
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
-def test_images_without_a_label_do_not_count_in_the_online_accuracy() -> None:
+def test_online_accuracy_ignores_unlabelled_images() -> None:
     trainer = running.trainer()
     trainer.method.train()
     trainer.take_step(0)
@@ -236,7 +236,7 @@ def test_images_without_a_label_do_not_count_in_the_online_accuracy() -> None:
     assert trainer.online_accuracy(gaps) == trainer.online_accuracy(alone)
 
 
-def test_the_online_probe_follows_the_schedule_and_not_the_scaling_with_the_batch() -> None:
+def test_online_probe_follows_the_schedule_but_not_the_batch_scaling() -> None:
     trainer = running.trainer(schedule="constant", warmup_epochs=0)  # batch 128: scaled_lr is half of lr
     assert trainer.config.scaled_lr != trainer.config.lr
     factors, observe = [], trainer.observers.observe
@@ -251,7 +251,7 @@ def test_the_online_probe_follows_the_schedule_and_not_the_scaling_with_the_batc
     assert factors == pytest.approx([1.0])
 
 
-def test_every_epochs_end_is_logged_and_some_meet_held_out_images(tmp_path: Path) -> None:
+def test_every_epoch_is_logged_and_some_are_evaluated_online(tmp_path: Path) -> None:
     trainer = running.trainer(epochs=6, batch_size=512)
     trainer.spectrum_points = {1}
     folder = RunFolder.create(tmp_path / "run", "{}")
@@ -262,7 +262,7 @@ def test_every_epochs_end_is_logged_and_some_meet_held_out_images(tmp_path: Path
     assert [line["epoch"] for line in lines if "online_accuracy" in line] == [1, 2, 3, 5, 6]
 
 
-def test_every_step_of_every_process_draws_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_of_every_process_has_its_own_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = running.trainer()
     seeds = []
     monkeypatch.setattr(trainer_module, "seed_all", lambda seed, _: seeds.append(seed))
@@ -274,7 +274,7 @@ def test_every_step_of_every_process_draws_apart(monkeypatch: pytest.MonkeyPatch
     assert len(set(seeds)) == 15
 
 
-def test_speed_is_that_since_the_last_log_point(tmp_path: Path) -> None:
+def test_speed_is_measured_since_the_last_log_point(tmp_path: Path) -> None:
     trainer = running.trainer()
     trainer.folder = RunFolder.create(tmp_path / "run", "{}")
     trainer.method.train()
@@ -285,7 +285,7 @@ def test_speed_is_that_since_the_last_log_point(tmp_path: Path) -> None:
     assert trainer.folder.read("timing.jsonl")[-1]["images_per_second"] == pytest.approx(1.28, rel=0.05)
 
 
-def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+def test_nonfinite_weights_are_not_saved(tmp_path: Path) -> None:
     trainer = running.trainer()
     trainer.folder = RunFolder.create(tmp_path / "run", "{}")
     next(trainer.method.parameters()).data.flatten()[0] = torch.nan
@@ -303,7 +303,7 @@ def test_time_to_save_is_counted_from_the_last_save(tmp_path: Path) -> None:
     assert not trainer.is_time_to_save(None)
 
 
-def test_a_resumed_run_is_judged_by_all_of_its_spectra(tmp_path: Path) -> None:
+def test_verdict_of_a_resumed_run_uses_all_its_spectra(tmp_path: Path) -> None:
     first, folder = running.trainer(epochs=1), RunFolder.create(tmp_path / "run", "{}")
     first.train(folder)
     second = running.trainer(epochs=1)

@@ -1,4 +1,4 @@
-"""Runs on a folder of two classes and on digits, shared by what is done with runs."""
+"""Runs on a folder of two classes and on digits, shared by the tests of functions that use runs."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ BYOL = {"epochs": 2, "lr": 0.01, "batch_size": 64}
 
 
 @pytest.fixture(scope="session")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """photos/ with two classes, and a run on them that held some out."""
-    here = tmp_path_factory.mktemp("desk")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with photos/ of two classes, and a run on them with held-out images."""
+    here = tmp_path_factory.mktemp("workspace")
     generator = np.random.default_rng(0)
     for name in CLASSES:
         (here / "photos" / name).mkdir(parents=True)

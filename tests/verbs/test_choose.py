@@ -1,4 +1,4 @@
-"""What is chosen from the data, and what a run is said to cost before it begins."""
+"""Settings that are chosen from the data, and the estimated cost of a run."""
 
 import math
 import shutil
@@ -34,7 +34,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "photos"
 
 
-def test_a_sample_is_in_memory_and_spread_over_the_images(photos: Path, tmp_path: Path) -> None:
+def test_sample_is_spread_over_the_images_and_not_cached(photos: Path, tmp_path: Path) -> None:
     (photos / "cat/01.png").write_bytes(b"no image")
     source = open_source(photos)
     data = load_sample(source, 5, image_size=12, channels=3)
@@ -48,7 +48,7 @@ def test_a_sample_is_in_memory_and_spread_over_the_images(photos: Path, tmp_path
 
 
 @pytest.mark.parametrize("side, blurred", [(64, 0.0), (100, 0.5)])
-def test_large_images_are_blurred_unless_somebody_says_otherwise(side: int, blurred: float) -> None:
+def test_large_images_are_blurred_by_default(side: int, blurred: float) -> None:
     images = RNG.integers(0, 256, (8, side, side, 3), dtype=np.uint8)
     config, _ = pretrain.configure(images, "frossl", {"batch_size": 4})
     assert config.augment.blur == blurred
@@ -56,7 +56,7 @@ def test_large_images_are_blurred_unless_somebody_says_otherwise(side: int, blur
     assert pretrain.configure(images, "frossl", {"batch_size": 4, "augment.blur": 0.1})[0].augment.blur == 0.1
 
 
-def test_the_batch_is_halved_until_it_fits() -> None:
+def test_batch_is_halved_until_it_fits() -> None:
     memory = Memory(fixed=100, per_image=10)
     assert memory.bytes(16) == timing_run.SPARE * 260
     assert choose.halved_to_fit(256, memory, timing_run.SPARE * 1000) == 64
@@ -64,7 +64,7 @@ def test_the_batch_is_halved_until_it_fits() -> None:
     assert choose.halved_to_fit(256, memory, 1) == 8
 
 
-def test_too_little_memory_makes_the_batch_smaller_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_size_is_reduced_to_fit_into_memory_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = measure_memory(running_config(), open_source("digits")).bytes(128)
     monkeypatch.setattr(choose, "available_memory", lambda *_: 1.01 * needed / choose.MEMORY_SHARE)
     config, source = pretrain.configure("digits", "frossl")
@@ -78,10 +78,10 @@ def running_config(**overrides: object) -> pretrain.Config:
     return pretrain.configure("digits", "frossl", overrides)[0]
 
 
-def test_memory_for_the_backward_pass_is_what_the_layers_keep() -> None:
+def test_measured_memory_equals_that_counted_by_hand() -> None:
     """A network whose activations can be counted by hand: y = relu(x W), twice."""
 
-    class Two(torch.nn.Module):
+    class TwoLayers(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.second = torch.nn.Linear(64, 1000, bias=False), torch.nn.Linear(1000, 1000, bias=False)
@@ -92,7 +92,7 @@ def test_memory_for_the_backward_pass_is_what_the_layers_keep() -> None:
     config = running_config(projector="8,8", optimizer="sgd")
     source = open_source("digits")
     original = timing_run.Trainer
-    network = Two()
+    network = TwoLayers()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing_run, "Trainer", lambda config, data, display: original(config, data, display, network))
         memory = measure_memory(config, source)
@@ -102,7 +102,7 @@ def test_memory_for_the_backward_pass_is_what_the_layers_keep() -> None:
     assert views < memory.per_image < 1.2 * views
 
 
-def test_the_step_is_timed_and_the_callers_random_numbers_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timing_a_step_keeps_the_random_state_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
     now = [0.0]
 
@@ -125,7 +125,7 @@ def test_the_step_is_timed_and_the_callers_random_numbers_are_left_alone(monkeyp
     assert max(steps) == 16
 
 
-def test_minutes_become_epochs_and_are_then_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minutes_choose_the_number_of_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "measure_step", lambda *_: 0.5)
     config, source = pretrain.configure("digits", "simclr", {"batch_size": 128, "seed": 4}, minutes=2)
     steps = 1438 // 128
@@ -138,7 +138,7 @@ def test_minutes_become_epochs_and_are_then_fixed(monkeypatch: pytest.MonkeyPatc
             pretrain.configure("digits", "simclr", options, minutes=minutes)
 
 
-def test_every_value_that_is_no_default_has_an_origin_and_a_reason(photos: Path) -> None:
+def test_every_value_that_is_not_a_default_has_an_origin_and_a_reason(photos: Path) -> None:
     config, source = pretrain.configure(photos, "byol", {"epochs": 7})
     rows = {row.key: row for row in explain.explained(config, source)}
     different = {
@@ -152,43 +152,43 @@ def test_every_value_that_is_no_default_has_an_origin_and_a_reason(photos: Path)
     assert all(row.why for row in rows.values())
 
 
-def test_a_dry_run_says_everything_and_writes_nothing(photos: Path, tmp_path: Path) -> None:
-    desk = tmp_path / "desk"
-    desk.mkdir()
-    result = running.run("pretrain", str(photos), "--dry-run", "epochs=3", "projector=16,8", cwd=desk)
+def test_dry_run_prints_settings_and_cost_and_writes_nothing(photos: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    result = running.run("pretrain", str(photos), "--dry-run", "epochs=3", "projector=16,8", cwd=workspace)
     assert result.returncode == 0, result.stderr
-    said = ("40 images, 2 classes", "about", "6 steps", "MB", "image_size", "you set it", "dry run")
-    for words in said:
+    message = ("40 images, 2 classes", "about", "6 steps", "MB", "image_size", "you set it", "dry run")
+    for words in message:
         assert words in result.stdout
-    assert list(desk.iterdir()) == []
+    assert list(workspace.iterdir()) == []
     assert not list((tmp_path / "cache").rglob("*.u8"))
 
 
-def test_images_that_cannot_be_read_are_not_among_those_that_are_counted(photos: Path) -> None:
+def test_unreadable_images_are_counted_separately(photos: Path) -> None:
     for name in ("train/cat/a.png", "train/dog/b.png", "test/cat/c.png", "test/dog/d.png"):
         (photos.parent / "split" / name).parent.mkdir(parents=True)
         shutil.copy(photos / "cat/01.png", photos.parent / "split" / name)
     for broken in (photos / "cat/01.png", photos / "dog/02.png", photos.parent / "split/test/cat/e.png"):
         broken.write_bytes(b"no image")
     costs = explain.Estimate(1.0, 1, 1.0, 1.0, 1.0, (0.5,), (0.5,))
-    for folder, said in ((photos, "38 images, 2 classes"), (photos.parent / "split", "4 images, 2 classes")):
+    for folder, message in ((photos, "38 images, 2 classes"), (photos.parent / "split", "4 images, 2 classes")):
         config, source = pretrain.configure(folder, "frossl", {"batch_size": 2})
         text = explain.described(config, source, costs)["data"]
-        assert said in text
+        assert message in text
         assert text.endswith(f"; {2 if folder == photos else 1} more could not be read")
 
 
 @pytest.mark.parametrize(
-    "seconds, asked, said",
+    "seconds, asked, message",
     [
         ((3.0, 1.5), {}, "about 2.5 hours with precision=bf16 on this CPU"),
-        ((3.0, 2.9), {}, None),  # measured, and not worth a word
+        ((3.0, 2.9), {}, None),  # measured, but not much faster
         ((3.0, 1.5), {"precision": "float32"}, None),
-        ((0.001, 0.0005), {}, None),  # a run of seconds
+        ((0.001, 0.0005), {}, None),  # a run of a few seconds
     ],
 )
-def test_a_long_run_on_a_cpu_is_told_of_fewer_bits_where_they_are_quicker(
-    seconds: tuple[float, float], asked: dict[str, str], said: str | None, monkeypatch: pytest.MonkeyPatch
+def test_bf16_is_suggested_for_long_runs_on_a_cpu_if_it_is_faster(
+    seconds: tuple[float, float], asked: dict[str, str], message: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = []
 
@@ -199,12 +199,12 @@ def test_a_long_run_on_a_cpu_is_told_of_fewer_bits_where_they_are_quicker(
     monkeypatch.setattr(explain, "measure_step", measure_step)
     monkeypatch.setattr(explain, "computes_bf16", lambda device: device.type == "cpu")
     config, source = pretrain.configure("digits", "frossl", {"device": "cpu", "epochs": 1200} | asked)
-    assert explain.described(config, source, explain.estimate(config, source)).get("faster") == said
+    assert explain.described(config, source, explain.estimate(config, source)).get("faster") == message
     long_and_free = seconds[0] > 1 and not asked
     assert measured == [asked.get("precision", "auto"), *["bf16"] * long_and_free]
 
 
-def test_few_images_get_what_suits_them_unless_they_were_asked_otherwise(photos: Path) -> None:
+def test_projector_is_adapted_to_few_images_unless_it_is_given(photos: Path) -> None:
     config, source = pretrain.configure(photos, "frossl", {})
     assert (config.parameters["projector"], config.origin["projector"]) == ((512, 512, 64), "chosen")
     (why,) = [row.why for row in explain.explained(config, source) if row.key == "projector"]
@@ -217,7 +217,7 @@ def test_few_images_get_what_suits_them_unless_they_were_asked_otherwise(photos:
     assert many.origin["projector"] == "data"
 
 
-def test_frossl_is_as_wide_as_its_batch_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_projector_of_frossl_is_adapted_to_the_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.zeros((700, 32, 32, 3), np.uint8)
     for size, widths in ((64, (2048, 2048, 128)), (128, (2048, 2048, 256))):
         config, source = pretrain.configure(images, "frossl", {"batch_size": size})
@@ -237,7 +237,7 @@ def test_frossl_is_as_wide_as_its_batch_allows(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    "method, settings, said",
+    "method, settings, message",
     [
         ("frossl", {}, "2 classes (for evaluation only)"),
         ("supervised", {}, "2 classes (trained on)"),
@@ -245,13 +245,13 @@ def test_frossl_is_as_wide_as_its_batch_allows(monkeypatch: pytest.MonkeyPatch) 
         ("ridge-graph", {}, "2 classes (for evaluation only)"),
     ],
 )
-def test_what_labels_are_for(method: str, settings: dict[str, str], said: str, photos: Path) -> None:
+def test_use_of_labels_is_described(method: str, settings: dict[str, str], message: str, photos: Path) -> None:
     config, source = pretrain.configure(photos, method, settings | {"batch_size": 2})
-    assert explain.labels_in_words(config, source.classes) == said
+    assert explain.labels_in_words(config, source.classes) == message
     assert explain.labels_in_words(config, None) == "no labels"
 
 
-def test_a_dry_run_makes_no_head_on_disk(tmp_path: Path) -> None:
+def test_measuring_creates_no_classifier_file(tmp_path: Path) -> None:
     head = tmp_path / "head"
     config, source = pretrain.configure("digits", "s-diet", {"head.path": head, "epochs": 1, "device": "cpu"})
     assert timing_run.measure_step(config, source) > 0
@@ -259,14 +259,14 @@ def test_a_dry_run_makes_no_head_on_disk(tmp_path: Path) -> None:
     assert not head.exists()
 
 
-def test_durations_and_sizes_in_words() -> None:
+def test_durations_and_sizes_are_written_in_words() -> None:
     assert [text.rough_duration(seconds) for seconds in (0.1, 75, 100, 5000, 10000)] == [
         "about 1 seconds", "about 75 seconds", "about 2 minutes", "about 83 minutes", "about 2.8 hours",
     ]  # fmt: skip
     assert [text.bytes_in_words(count) for count in (10, 2.5e6, 3.04e9)] == ["under 1 MB", "2.5 MB", "3.0 GB"]
 
 
-def test_what_is_free_on_an_accelerator_is_free_beside_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_gpu_memory_excludes_images_that_move_to_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing_run, "free_memory", lambda _: 100.0)
     device = torch.device("meta")
     assert [timing_run.available_memory(device, images) for images in (10, 60, 61)] == [90, 40, 100]

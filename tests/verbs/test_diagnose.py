@@ -1,4 +1,4 @@
-"""diagnose: independent measures of files, runs and encoders."""
+"""diagnose: measures of files, runs and encoders, compared with independent computations."""
 
 import errno
 import json
@@ -28,7 +28,7 @@ def rows_of_rank(rank: int, dimension: int = 64) -> np.ndarray:
     return (spread + generator.normal(size=dimension)).astype(np.float32)
 
 
-def test_numbers_that_a_full_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -57,7 +57,7 @@ def test_diagnose_measures_a_file(tmp_path: Path) -> None:
     json.dumps(found, allow_nan=False)
 
 
-def test_diagnose_takes_a_run_and_an_array(run: twofold.Run, tmp_path: Path) -> None:
+def test_diagnose_accepts_runs_and_arrays(run: twofold.Run, tmp_path: Path) -> None:
     assert twofold.diagnose(run)["measures"] == twofold.diagnose(run.path)["measures"]
     rows = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     np.save(tmp_path / "rows.npy", rows)
@@ -74,7 +74,7 @@ def test_diagnose_takes_a_run_and_an_array(run: twofold.Run, tmp_path: Path) -> 
         twofold.diagnose([[1.0, 2.0]])
 
 
-def test_diagnose_takes_an_encoder_and_a_run_of_ones_own(run: twofold.Run, images: Path, tmp_path: Path) -> None:
+def test_diagnose_accepts_modules_and_runs_of_own_encoders(run: twofold.Run, images: Path, tmp_path: Path) -> None:
     of_run = twofold.diagnose(run)["measures"]["effective_rank"]
     assert twofold.diagnose(twofold.load_encoder(run), images)["measures"]["effective_rank"] == pytest.approx(of_run)
     own = twofold.pretrain(images, encoder=running.Own(), out=tmp_path / "own", **running.small("frossl", epochs=1))
@@ -84,8 +84,8 @@ def test_diagnose_takes_an_encoder_and_a_run_of_ones_own(run: twofold.Run, image
     assert twofold.diagnose(module, images)["measures"] == trained["measures"]
     module.train()
     twofold.diagnose(module, images)
-    assert module.training  # the caller's stays as it was
-    del module.preprocess  # then images are normalised by themselves, as training did
+    assert module.training  # the module of the caller is unchanged
+    del module.preprocess  # then images are normalized by their own statistics, as in training
     again = twofold.diagnose(module, images)
     assert again["of"] == "Own"
     assert again["measures"]["effective_rank"] == pytest.approx(trained["measures"]["effective_rank"], rel=0.02)
@@ -103,7 +103,7 @@ def test_diagnose_finds_copies(tmp_path: Path) -> None:
     assert "2 groups of near-duplicate rows; the largest has 3 rows: 7, 30, 200" in " ".join(result.stdout.split())
 
 
-def test_diagnose_looks_for_no_copies_among_rows_that_are_all_nearly_the_same() -> None:
+def test_diagnose_skips_the_search_for_copies_after_a_complete_collapse() -> None:
     noise = np.random.default_rng(0).normal(size=(500, 64))
     found = diagnose((1 + 1e-4 * noise).astype(np.float32))
     assert found["verdict"]["kind"] == "complete collapse"
@@ -112,19 +112,19 @@ def test_diagnose_looks_for_no_copies_among_rows_that_are_all_nearly_the_same() 
 
 
 @pytest.mark.parametrize("rows, rank, dimension", [(600, 5, 512), (600, 7, 512), (30, 2, 512)])
-def test_diagnose_sees_a_low_rank_of_equal_directions(rows: int, rank: int, dimension: int) -> None:
+def test_diagnose_detects_low_rank_with_equal_eigenvalues(rows: int, rank: int, dimension: int) -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(rows, rank)) @ generator.normal(size=(rank, dimension))
     assert diagnose(x.astype(np.float32))["verdict"]["kind"] == "dimensional collapse"
 
 
-def test_diagnose_says_which_eigenvalues_a_condition_number_is_of(tmp_path: Path) -> None:
+def test_diagnose_names_the_eigenvalues_of_the_condition_number(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", rows_of_rank(6, 6))
     result = CliRunner().invoke(app, ["diagnose", str(tmp_path / "z.npy")], catch_exceptions=False)
     assert "first eigenvalue divided by the 14th" in " ".join(result.stdout.split())
 
 
-def test_diagnose_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+def test_diagnose_gives_verdicts_for_degenerate_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "few.npz", embeddings=rows_of_rank(2))
     assert diagnose(tmp_path / "few.npz")["verdict"]["kind"] == "dimensional collapse"
     np.save(tmp_path / "same.npy", np.ones((50, 16), np.float32))
@@ -137,12 +137,12 @@ def test_diagnose_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     broken[7, 3], broken[9] = np.nan, np.inf
     np.save(tmp_path / "broken.npy", broken)
     assert "2 of 400 rows" in diagnose(tmp_path / "broken.npy")["verdict"]["sentence"]
-    few = rows_of_rank(40)[:10]  # ten rows have nine directions, whatever they are
+    few = rows_of_rank(40)[:10]  # ten centred rows span at most nine directions
     np.save(tmp_path / "short.npy", few)
     assert len(diagnose(tmp_path / "short.npy")["eigenvalues"]) == 9
 
 
-def test_diagnose_an_encoder(run: twofold.Run, images: Path, tmp_path: Path) -> None:
+def test_diagnose_measures_encoders_of_runs_and_files(run: twofold.Run, images: Path, tmp_path: Path) -> None:
     found = diagnose(run.path)
     features = twofold.embed(run, images, tmp_path / "digits.npz")
     assert found["rows"] == 400
@@ -150,7 +150,7 @@ def test_diagnose_an_encoder(run: twofold.Run, images: Path, tmp_path: Path) -> 
     np.testing.assert_allclose(found["eigenvalues"], by_file["eigenvalues"], rtol=1e-3, atol=1e-6)
     assert found["training"]["kind"] == run.results["verdict"]["kind"]
 
-    # As another program would save them: without our header, and with a classifier.
+    # A file of another program: without Twofold's header, and with a classifier.
     foreign = tmp_path / "foreign.safetensors"
     save_file(load_file(run.path / "encoder.safetensors") | {"fc.weight": torch.zeros(3, 256)}, foreign)
     with pytest.raises(TwofoldError, match="--encoder"):
@@ -161,8 +161,9 @@ def test_diagnose_an_encoder(run: twofold.Run, images: Path, tmp_path: Path) -> 
     assert again["measures"]["effective_rank"] == pytest.approx(found["measures"]["effective_rank"], rel=0.02)
 
 
-def test_diagnose_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """timm itself is not needed for the test: what is asked of it, and that it is used as it says."""
+def test_diagnose_measures_models_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake timm replaces timm. The test checks the arguments of `create_model` and the use of its data
+    configuration."""
     asked = []
 
     def create_model(name: str, **options: object) -> nn.Module:
@@ -200,7 +201,7 @@ def test_diagnose_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
         (["one.csv"], "embeddings must be floats of shape [rows, dimensions] with at least two rows"),
     ],
 )
-def test_refusals(
+def test_invalid_arguments_print_an_error(
     run: twofold.Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -222,14 +223,14 @@ def test_refusals(
 
 
 def test_diagnose_uses_the_images_that_a_run_decoded(
-    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And still sees all of them in the order of their files, which decides the last digits."""
+    """It reads all images in the order of their files, because the order affects the last digits."""
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
-    twofold.probe(desk / "run")  # decodes them as training did
+    twofold.probe(workspace / "run")  # decodes images as in training
     decoded = sorted(tmp_path.glob("*.u8"))
-    assert len(decoded) == 2  # those that were trained on, and those that were held out
-    found = diagnose(desk / "run")
+    assert len(decoded) == 2  # training images and held-out images
+    found = diagnose(workspace / "run")
     assert sorted(tmp_path.glob("*.u8")) == decoded
-    of_all = diagnose(twofold.load_encoder(desk / "run"), desk / "photos")
+    of_all = diagnose(twofold.load_encoder(workspace / "run"), workspace / "photos")
     assert (found["rows"], found["eigenvalues"], found["measures"]) == (30, of_all["eigenvalues"], of_all["measures"])

@@ -1,4 +1,4 @@
-"""duplicates: found again where they were planted, and as files."""
+"""duplicates: planted duplicates are found and written to files."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> twofold.Run:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """400 digits, and of five of them a copy of the file, a JPEG, a larger and a darker version."""
+    """400 digits. Five of them also have a copy of the file, a JPEG, a larger and a darker version."""
     here = tmp_path_factory.mktemp("digits")
     for number, pixels in enumerate(load_digits().images[:400]):
         image = Image.fromarray(np.rint(pixels * 255 / 16).astype(np.uint8)).resize((32, 32), Image.Resampling.NEAREST)
@@ -51,12 +51,12 @@ def test_planted_duplicates_are_found_and_nothing_else(run: twofold.Run, folder:
         assert {image.file: image.similarity for image in group}[group[0].file] == pytest.approx(1, abs=1e-3)
 
 
-def test_there_are_no_duplicates_among_the_digits(run: twofold.Run) -> None:
+def test_digits_have_no_duplicates(run: twofold.Run) -> None:
     assert find_duplicates(run) == []
 
 
-def test_copies_across_what_a_run_held_out_are_seen_as_such(tmp_path: Path) -> None:
-    """Of a run's own images the split is the run's, also where they are named."""
+def test_duplicates_of_images_of_a_run_show_its_split(tmp_path: Path) -> None:
+    """Images of the run have its split, also if they are passed as data."""
     for number, pixels in enumerate(load_digits().images[:40]):
         for name in ("a", "b"):
             path = tmp_path / "photos" / name / f"{number}.png"
@@ -75,7 +75,7 @@ def test_copies_across_what_a_run_held_out_are_seen_as_such(tmp_path: Path) -> N
         assert any(len({image.split for image in group}) == 2 for group in groups)
 
 
-def test_what_is_written(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
+def test_duplicates_are_written_as_csv_json_and_text(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
     groups = find_duplicates(run, folder)
     rows = list(csv.DictReader(write_duplicates(tmp_path / "a.csv", groups).open()))
     assert [row["file"] for row in rows] == [image.file for group in groups for image in group]
@@ -93,7 +93,7 @@ def test_what_is_written(run: twofold.Run, folder: Path, tmp_path: Path) -> None
         write_duplicates(tmp_path / "a.xlsx", groups)
 
 
-def test_the_command(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
+def test_command_prints_and_writes_duplicates(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
     done = running.run("duplicates", str(run.path), str(folder), "--out", str(tmp_path / "groups.csv"))
     assert done.returncode == 0, done.stderr
     assert "5 groups of duplicates; 20 images could be removed" in done.stdout

@@ -1,4 +1,4 @@
-"""Twofold among scikit-learn's estimators: its contract, checked by scikit-learn itself, and the features it gives."""
+"""The estimator `Twofold`: scikit-learn's own checks, its features and its errors."""
 
 import copy
 import os
@@ -27,7 +27,7 @@ DIGITS = load_digits()
 IMAGES = (DIGITS.images[:120] / 16).astype(np.float32)
 SMALL = {"batch_size": 16, "projector": (16, 8)}
 
-# Checks of scikit-learn that make tables of their own, which are no images.
+# Checks of scikit-learn that use their own tables, which are not images.
 NO_IMAGE = "its rows have 1, 2, 3, 5 or 10 numbers, and no image has so many pixels, unless image_shape says so"
 TOO_BRIGHT = "its numbers go beyond 1, the brightest pixel"
 NOT_IMAGES = dict.fromkeys(
@@ -58,7 +58,7 @@ NOT_IMAGES = dict.fromkeys(
 
 
 class OnTables(twofold.Twofold):
-    """Makes images of any table: numbers squeezed between 0 and 1, columns as the first pixels of 8 x 8."""
+    """Accepts any table: numbers are mapped to 0 to 1, and columns become the first pixels of 8 × 8 images."""
 
     def _images(self, X: np.ndarray) -> np.ndarray:
         pixels = np.zeros((len(X), 64))
@@ -67,7 +67,7 @@ class OnTables(twofold.Twofold):
 
 
 def outcomes(estimator: twofold.Twofold, expected: dict[str, str]) -> dict[str, set[str]]:
-    """What came of each check, by its name."""
+    """The names of the checks by their outcome."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of checks that are skipped, and of those that are expected to fail
         results = check_estimator(estimator, expected_failed_checks=expected, on_skip=None)
@@ -77,7 +77,7 @@ def outcomes(estimator: twofold.Twofold, expected: dict[str, str]) -> dict[str, 
     return found
 
 
-def test_scikit_learns_checks_pass_where_their_tables_are_images() -> None:
+def test_scikit_learn_checks_pass_for_tables_that_are_images() -> None:
     found = outcomes(twofold.Twofold(epochs=1, overrides=SMALL), NOT_IMAGES)
     assert found["xfail"] == set(NOT_IMAGES)
     assert set(found) <= {"passed", "skipped", "xfail"}
@@ -85,7 +85,7 @@ def test_scikit_learns_checks_pass_where_their_tables_are_images() -> None:
 
 
 @pytest.mark.full
-def test_scikit_learns_checks_pass_once_their_tables_are_made_images() -> None:
+def test_scikit_learn_checks_pass_if_tables_are_converted_to_images() -> None:
     found = outcomes(OnTables(epochs=1, overrides=SMALL | {"batch_size": 8}), {})
     assert set(found) <= {"passed", "skipped"}
     assert found["passed"] >= set(NOT_IMAGES)
@@ -96,7 +96,7 @@ def fitted() -> twofold.Twofold:
     return twofold.Twofold(epochs=1, overrides=SMALL, random_state=3).fit(IMAGES)
 
 
-def test_features_are_those_of_the_run_with_the_same_settings(fitted: twofold.Twofold, tmp_path: Path) -> None:
+def test_features_equal_those_of_a_run_with_the_same_settings(fitted: twofold.Twofold, tmp_path: Path) -> None:
     run = twofold.pretrain(IMAGES, method="frossl", epochs=1, seed=3, out=tmp_path / "run", **SMALL)
     encoder = twofold.load_encoder(run)
     pixels = np.rint(IMAGES * 255).astype(np.uint8)[:, None]
@@ -126,7 +126,7 @@ def test_every_layout_of_the_same_images_gives_the_same_features(fitted: twofold
         np.testing.assert_array_equal(other, expected, err_msg=name)
 
 
-def test_colour_in_rows_needs_its_shape() -> None:
+def test_rows_of_colour_images_need_image_shape() -> None:
     pixels = np.random.default_rng(0).random((20, 12, 12, 3))
     rows = pixels.reshape(20, -1)
     for shape, given in (((12, 12, 3), rows), ((3, 12, 12), pixels.transpose(0, 3, 1, 2).reshape(20, -1))):
@@ -141,7 +141,7 @@ def test_colour_in_rows_needs_its_shape() -> None:
         twofold.Twofold(image_shape=(5, 5)).fit(rows)
 
 
-def test_a_pipeline_is_the_classifier_on_the_features() -> None:
+def test_pipeline_equals_the_classifier_on_the_features() -> None:
     labels = DIGITS.target[:120]
     step = twofold.Twofold(epochs=1, overrides=SMALL)
     pipeline = make_pipeline(step, LogisticRegression(max_iter=200)).fit(IMAGES[:100], labels[:100])
@@ -154,14 +154,14 @@ def test_a_pipeline_is_the_classifier_on_the_features() -> None:
     assert clone(pipeline)[0].epochs == 2
 
 
-def test_one_image_can_be_transformed_and_a_pickle_gives_the_same(fitted: twofold.Twofold) -> None:
+def test_pickled_estimator_gives_the_same_features_for_one_image(fitted: twofold.Twofold) -> None:
     again = pickle.loads(pickle.dumps(fitted))
     one = fitted.transform(IMAGES[7:8])
     assert one.shape == (1, 256)
     assert np.array_equal(again.transform(IMAGES[7:8]), one)
 
 
-def test_the_random_state_decides() -> None:
+def test_features_depend_on_random_state() -> None:
     def features(random_state: Any) -> np.ndarray:
         return twofold.Twofold(epochs=1, overrides=SMALL, random_state=random_state).fit_transform(IMAGES[:40])
 
@@ -170,7 +170,7 @@ def test_the_random_state_decides() -> None:
     assert np.array_equal(features(np.random.RandomState(5)), features(np.random.RandomState(5)))
 
 
-def test_nothing_is_left_behind_unless_asked_for(
+def test_fit_leaves_no_files_unless_out_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "temporary").mkdir()
@@ -184,10 +184,10 @@ def test_nothing_is_left_behind_unless_asked_for(
     estimator.set_params(out=tmp_path / "runs").fit(IMAGES[:40]).fit(IMAGES[:40])
     assert sorted(os.listdir(tmp_path / "runs")) == ["frossl-1", "frossl-2"]
     assert estimator.run_.report.exists()
-    assert not hasattr(estimator.set_params(out=None).fit(IMAGES[:40]), "run_")  # that was of another fit
+    assert not hasattr(estimator.set_params(out=None).fit(IMAGES[:40]), "run_")  # it belonged to an earlier fit
 
 
-def test_a_name_that_another_fit_takes_meanwhile_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_name_taken_by_another_fit_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = pretrain.read_data
 
     def read_slowly(*arguments: Any) -> Any:
@@ -199,7 +199,7 @@ def test_a_name_that_another_fit_takes_meanwhile_is_left_to_it(tmp_path: Path, m
     assert fitted.run_.path.name == "frossl-2"
 
 
-def test_a_fit_that_fails_leaves_the_one_before_it(tmp_path: Path) -> None:
+def test_failed_fit_keeps_the_previous_fit(tmp_path: Path) -> None:
     estimator = twofold.Twofold(epochs=1, overrides=SMALL, out=tmp_path).fit(IMAGES[:40].reshape(40, 64))
     before, features = dict(vars(estimator)), estimator.transform(IMAGES[:3].reshape(3, 64))
     for broken in ({"method": "simcrl"}, {"overrides": {"batchsize": 3}}, {"overrides": SMALL | {"lr": 1e30}}):
@@ -210,7 +210,7 @@ def test_a_fit_that_fails_leaves_the_one_before_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(estimator.transform(IMAGES[:3].reshape(3, 64)), features)
 
 
-def test_a_module_of_ones_own_stays_as_it_was_given() -> None:
+def test_own_encoder_module_is_not_changed() -> None:
     module = Own()
     before = module.linear.weight.detach().clone()
     estimator = twofold.Twofold(epochs=1, overrides=SMALL | {"encoder": module}).fit(IMAGES[:40])
@@ -219,7 +219,7 @@ def test_a_module_of_ones_own_stays_as_it_was_given() -> None:
     assert estimator.transform(IMAGES[:3]).shape == (3, 20)
 
 
-def test_refusals_are_value_errors_that_say_what_to_do() -> None:
+def test_invalid_arguments_raise_value_errors_that_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="scale them to the range 0 to 1"):
         twofold.Twofold().fit(DIGITS.images)
     with pytest.raises(ValueError, match="unknown method 'simcrl', did you mean 'simclr'"):
@@ -244,16 +244,16 @@ def test_refusals_are_value_errors_that_say_what_to_do() -> None:
             twofold.Twofold(overrides={key: 3}).fit(IMAGES)
     with pytest.raises(ValueError, match="this estimator ignores y"):
         twofold.Twofold("supervised").fit(IMAGES, DIGITS.target[:120])
-    for blank in (np.zeros_like(IMAGES), IMAGES / 1000):  # of the latter no byte is above 0
+    for blank in (np.zeros_like(IMAGES), IMAGES / 1000):  # as uint8, the latter are 0, too
         with pytest.raises(ValueError, match="all pixels of all images are equal"):
             twofold.Twofold(epochs=1).fit(blank)
 
 
-def test_pictures_of_every_mode_are_the_pixels_that_a_file_of_them_would_be(fitted: twofold.Twofold) -> None:
+def test_pillow_images_of_every_mode_are_read_like_files(fitted: twofold.Twofold) -> None:
     grey = [Image.fromarray((255 * image).astype(np.uint8)) for image in IMAGES[:6]]
     expected = fitted.transform(np.stack([np.asarray(picture) for picture in grey]))
     np.testing.assert_array_equal(fitted.transform(grey), expected)
-    for mode in ("RGB", "RGBA", "LA", "P"):  # their arrays are something else, of a palette its numbers
+    for mode in ("RGB", "RGBA", "LA", "P"):  # np.asarray gives other values, such as palette indices
         np.testing.assert_allclose(fitted.transform([picture.convert(mode) for picture in grey]), expected, atol=0.02)
     with pytest.raises(ValueError, match=r"different sizes, such as \(4, 4\) and \(8, 8\): resize them to one size"):
         fitted.transform([grey[0], grey[1].resize((4, 4))])
@@ -262,7 +262,7 @@ def test_pictures_of_every_mode_are_the_pixels_that_a_file_of_them_would_be(fitt
             fitted.transform(paths)
 
 
-def test_images_of_other_sizes_and_layouts_are_taken_and_rows_of_other_lengths_are_not() -> None:
+def test_transform_accepts_other_image_sizes_but_not_other_row_lengths() -> None:
     generator = np.random.default_rng(0)
     estimator = twofold.Twofold(epochs=1, overrides=SMALL).fit(generator.random((20, 8, 12, 3)))
     for shape in ((5, 8, 30, 3), (5, 16, 12, 3), (5, 3, 8, 12)):
@@ -274,7 +274,7 @@ def test_images_of_other_sizes_and_layouts_are_taken_and_rows_of_other_lengths_a
         rows.transform(generator.random((3, 81)))
 
 
-def test_rows_after_images_need_their_shape(fitted: twofold.Twofold) -> None:
+def test_transforming_rows_after_fitting_images_needs_image_shape(fitted: twofold.Twofold) -> None:
     rows = IMAGES[:5].reshape(5, 64)
     with pytest.raises(
         ValueError, match=r"rows of 64 pixels, but the estimator was fitted on images of shape \(8, 8\): give im"
@@ -285,13 +285,13 @@ def test_rows_after_images_need_their_shape(fitted: twofold.Twofold) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_tensors_of_half_precision_are_floats(fitted: twofold.Twofold, kind: torch.dtype) -> None:
-    images = torch.from_numpy(IMAGES[:5]).to(kind)  # sixteenths, which both can hold
+def test_half_precision_tensors_are_accepted(fitted: twofold.Twofold, kind: torch.dtype) -> None:
+    images = torch.from_numpy(IMAGES[:5]).to(kind)  # multiples of 1/16, which are exact in both dtypes
     np.testing.assert_array_equal(fitted.transform(images), fitted.transform(IMAGES[:5]))
 
 
 @pytest.mark.parametrize("fitted, given", [(3, 4), (4, 3), (4, 1)])
-def test_images_of_other_channels_are_refused(fitted: int, given: int) -> None:
+def test_images_with_other_channels_raise_an_error(fitted: int, given: int) -> None:
     generator = np.random.default_rng(0)
     estimator = twofold.Twofold(epochs=1, overrides=SMALL).fit(generator.random((20, 10, 10, fitted)))
     with pytest.raises(
@@ -300,7 +300,7 @@ def test_images_of_other_channels_are_refused(fitted: int, given: int) -> None:
         estimator.transform(generator.random((3, 10, 10, given)))
 
 
-def test_fits_in_threads_give_the_same_features_and_leave_torchs_generator_alone() -> None:
+def test_fits_in_threads_give_the_same_features_and_keep_the_random_state() -> None:
     def features(_: int = 0) -> np.ndarray:
         return twofold.Twofold(epochs=2, overrides=SMALL).fit(IMAGES[:40]).transform(IMAGES[:40])
 
@@ -311,7 +311,7 @@ def test_fits_in_threads_give_the_same_features_and_leave_torchs_generator_alone
             np.testing.assert_array_equal(found, expected)
 
 
-def test_what_the_caller_has_set_in_torch_does_not_matter_or_is_refused() -> None:
+def test_torch_modes_are_ignored_and_other_default_dtypes_raise_an_error() -> None:
     def features() -> np.ndarray:
         return twofold.Twofold(epochs=1, overrides=SMALL).fit(IMAGES[:40]).transform(IMAGES[:3])
 

@@ -1,4 +1,4 @@
-"""Encoders as files for other programs: names and shapes of torchvision and timm, features, and the sidecar."""
+"""export: names and shapes of torchvision and timm, features, and the sidecar file."""
 
 import hashlib
 import json
@@ -24,8 +24,8 @@ from twofold.runs.folder import RunFolder
 from twofold.runs.weights import save_encoder
 from twofold.verbs import export_formats
 
-# From torchvision 0.29.2 and timm 1.0.30, which agree: how many entries a state_dict has, and the SHA-256 of its lines
-# "name 64x3x7x7", sorted.
+# From torchvision 0.29.2 and timm 1.0.30, which agree: the number of entries of a state_dict, and the SHA-256 of its
+# sorted lines "name 64x3x7x7".
 RECORDED = {
     "resnet18": (122, "f0e35161599236f315cd146cd4248bf0732a9445b57a806ea3787184467b15b4"),
     "resnet34": (218, "c1372162bc2e8e861f0e7c2d13d683bdb9d66996aa4447248d69bc670d51b4bf"),
@@ -34,8 +34,8 @@ RECORDED = {
 VARIANTS = [("small", 3), ("small-padded", 3), ("small-pool", 3), ("large", 3), ("small", 1), ("large", 4)]
 
 
-def a_run(path: Path, kind: str, stem: str = "small", channels: int = 3, image_size: int = 32) -> Path:
-    """A run folder whose encoder was never trained, with statistics as training would leave them."""
+def run_folder(path: Path, kind: str, stem: str = "small", channels: int = 3, image_size: int = 32) -> Path:
+    """A run folder with an untrained encoder and random BatchNorm statistics."""
     torch.manual_seed(0)
     encoder = build_encoder(kind, channels=channels, stem=stem, image_size=image_size)
     for module in encoder.modules():
@@ -53,31 +53,31 @@ def shapes(state: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in state.items()}
 
 
-def built(kind: str, stem: str, channels: int) -> dict[str, tuple[int, ...]]:
+def shapes_of_encoder(kind: str, stem: str, channels: int) -> dict[str, tuple[int, ...]]:
     with torch.device("meta"):
         return shapes(build_encoder(kind, channels=channels, stem=stem, image_size=64).state_dict())
 
 
 @pytest.mark.parametrize("kind", RECORDED)
-def test_names_and_shapes_are_those_of_torchvision_and_timm_less_the_classifier(kind: str) -> None:
-    ours = built(kind, "large", 3)
+def test_names_and_shapes_equal_torchvision_and_timm_without_the_classifier(kind: str) -> None:
+    ours = shapes_of_encoder(kind, "large", 3)
     width = 2048 if kind == "resnet50" else 512
     theirs = ours | {"fc.weight": (1000, width), "fc.bias": (1000,)}
     lines = sorted(f"{name} {'x'.join(map(str, shape))}" for name, shape in theirs.items())
     assert (len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()) == RECORDED[kind]
     for stem, channels in VARIANTS:
         side = 7 if stem == "large" else 3
-        assert built(kind, stem, channels) == ours | {"conv1.weight": (64, channels, side, side)}
+        assert shapes_of_encoder(kind, stem, channels) == ours | {"conv1.weight": (64, channels, side, side)}
 
 
-def test_a_file_holds_the_encoder_and_nothing_else(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", "resnet18", "large")
+def test_file_contains_exactly_the_encoder(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", "resnet18", "large")
     out = twofold.export(run, "safetensors", tmp_path / "x.safetensors")
-    assert shapes(load_file(out)) == built("resnet18", "large", 3)
+    assert shapes(load_file(out)) == shapes_of_encoder("resnet18", "large", 3)
 
 
 def loaded(out: Path, library: str) -> Any:
-    """`encoder` as the lines of the sidecar make it."""
+    """Run the lines of the sidecar that load the encoder."""
     lines = json.loads(out.with_name(out.name + ".json").read_text())["load"][library]
     scope: dict[str, Any] = {}
     before = Path.cwd()
@@ -92,7 +92,7 @@ def loaded(out: Path, library: str) -> Any:
 def installed(library: str) -> None:
     try:
         __import__(library)
-    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision for another torch
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision for another version of torch
         pytest.skip(f"{library} cannot be imported: {error}")
 
 
@@ -104,26 +104,26 @@ def installed(library: str) -> None:
     ],
 )
 @pytest.mark.parametrize("library", ["torchvision", "timm"])
-def test_the_sidecars_lines_make_the_same_encoder(
+def test_loading_code_of_the_sidecar_gives_the_same_encoder(
     library: str, kind: str, stem: str, channels: int, tmp_path: Path
 ) -> None:
     installed(library)
-    run = a_run(tmp_path / "run", kind, stem, channels)
+    run = run_folder(tmp_path / "run", kind, stem, channels)
     other = loaded(twofold.export(run, "safetensors", tmp_path / "weights.safetensors"), library)
     images = torch.randn(2, channels, 64, 64)
     with torch.no_grad():
         torch.testing.assert_close(other(images), twofold.load_encoder(run)(images), rtol=1e-4, atol=1e-5)
 
 
-def as_the_sidecar_says(facts: dict[str, Any], **given: Any) -> np.ndarray:
+def preprocessed_by_sidecar(facts: dict[str, Any], **given: Any) -> np.ndarray:
     scope = dict(given)
     exec("\n".join(facts["preprocessing"]["pillow"]), scope)
     return np.asarray(scope["image"])
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_sidecars_lines_give_the_pixels_of_training(channels: int, tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", "conv", channels=channels, image_size=16)
+def test_preprocessing_code_of_the_sidecar_gives_the_pixels_of_training(channels: int, tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", "conv", channels=channels, image_size=16)
     twofold.export(run, "torchscript")
     facts = json.loads((run / "encoder.pt.json").read_text())
     assert f"reducing_gap={REDUCING_GAP}" in facts["preprocessing"]["interpolation"]
@@ -141,27 +141,27 @@ def test_the_sidecars_lines_give_the_pixels_of_training(channels: int, tmp_path:
         Image.fromarray(generator.integers(0, 65536, (height, width), dtype=np.uint16)).save(tmp_path / "deep.png")
         Image.fromarray(generator.random((height, width), dtype=np.float32)).save(tmp_path / "float.tiff")
         for path in [each for ending in ("png", "jpg", "tiff") for each in tmp_path.glob(f"*.{ending}")]:
-            found = as_the_sidecar_says(facts, path=path).reshape(16, 16, channels).transpose(2, 0, 1)
+            found = preprocessed_by_sidecar(facts, path=path).reshape(16, 16, channels).transpose(2, 0, 1)
             assert np.array_equal(found, decode_image(path, 16, channels)), (path.name, width, height)
 
 
-def test_the_sidecar_of_many_channels_says_how_each_is_resized(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", "conv", channels=4, image_size=16)
+def test_preprocessing_code_of_the_sidecar_resizes_each_of_many_channels(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", "conv", channels=4, image_size=16)
     twofold.export(run, "torchscript")
     facts = json.loads((run / "encoder.pt.json").read_text())
     pixels = np.random.default_rng(0).integers(0, 256, (83, 61, 4), dtype=np.uint8)
-    found = [as_the_sidecar_says(facts, channel=plane) for plane in pixels.transpose(2, 0, 1)]
+    found = [preprocessed_by_sidecar(facts, channel=plane) for plane in pixels.transpose(2, 0, 1)]
     assert np.array_equal(found, crop_and_resize_array(pixels, 16, 4))
 
 
-def test_fields_of_the_sidecar_are_enough_to_feed_the_encoder(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", "conv", image_size=16)
-    out = twofold.export(run, format="torchscript")  # as the option is called
+def test_sidecar_fields_suffice_to_compute_features(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", "conv", image_size=16)
+    out = twofold.export(run, format="torchscript")  # a keyword like the option
     assert out == run / "encoder.pt"
     facts = json.loads((run / "encoder.pt.json").read_text())
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (41, 28, 3), dtype=np.uint8))
     picture.save(tmp_path / "picture.png")
-    square = as_the_sidecar_says(facts, path=tmp_path / "picture.png")
+    square = preprocessed_by_sidecar(facts, path=tmp_path / "picture.png")
     mean, std = np.array(facts["preprocessing"]["mean"]), np.array(facts["preprocessing"]["std"])
     images = ((np.asarray(square) / 255 - mean) / std).transpose(2, 0, 1)[None].astype(np.float32)
     encoder = twofold.load_encoder(run)
@@ -191,17 +191,17 @@ def check_onnx(run: Path, out: Path) -> None:
 
 
 def test_onnx_agrees_for_any_number_of_images(tmp_path: Path) -> None:
-    check_onnx(a_run(tmp_path / "run", "conv", image_size=8), tmp_path / "x.onnx")
+    check_onnx(run_folder(tmp_path / "run", "conv", image_size=8), tmp_path / "x.onnx")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("stem", ["small", "large"])
-def test_onnx_of_a_resnet(tmp_path: Path, stem: str) -> None:
-    check_onnx(a_run(tmp_path / "run", "resnet18", stem), tmp_path / "x.onnx")
+def test_onnx_agrees_for_a_resnet(tmp_path: Path, stem: str) -> None:
+    check_onnx(run_folder(tmp_path / "run", "resnet18", stem), tmp_path / "x.onnx")
 
 
-def test_a_file_that_gives_other_features_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = a_run(tmp_path / "run", "conv")
+def test_export_with_wrong_features_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_folder(tmp_path / "run", "conv")
     other = lambda *_: lambda images: images.flatten(1)[:, :256]  # noqa: E731
     broken = export_formats.Format(".pt", export_formats.write_torchscript, other, dict)
     monkeypatch.setitem(export_formats.FORMATS, "torchscript", broken)
@@ -211,8 +211,8 @@ def test_a_file_that_gives_other_features_is_not_kept(tmp_path: Path, monkeypatc
     assert sorted(run.iterdir()) == before
 
 
-def test_what_cannot_be_exported_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = a_run(tmp_path / "run", "conv")
+def test_invalid_exports_raise_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_folder(tmp_path / "run", "conv")
     before = sorted(run.iterdir())
     with pytest.raises(twofold.TwofoldError, match="unknown format 'onx', did you mean 'onnx'"):
         twofold.export(run, "onx")
@@ -224,8 +224,8 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(run.iterdir()) == before
 
 
-def test_the_command_writes_both_files_and_nothing_else_is_said(tmp_path: Path) -> None:
-    a_run(tmp_path / "run", "conv")
+def test_command_writes_both_files_and_no_warnings(tmp_path: Path) -> None:
+    run_folder(tmp_path / "run", "conv")
     result = command("export", "run", "--format", "safetensors", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert "run/encoder.safetensors.json" in result.stdout

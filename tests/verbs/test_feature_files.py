@@ -1,4 +1,4 @@
-"""Files of features: what they hold, and what writing them takes."""
+"""Feature files: their content, and the memory for writing them."""
 
 import csv
 import tracemalloc
@@ -12,7 +12,7 @@ from twofold.verbs.diagnose import diagnose
 from twofold.verbs.feature_files import WRITERS, Catalogue, write_npz
 
 
-def test_other_parquet_files_are_refused(tmp_path: Path) -> None:
+def test_other_parquet_files_raise_an_error(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "x.parquet"
@@ -25,8 +25,8 @@ def test_other_parquet_files_are_refused(tmp_path: Path) -> None:
         diagnose(path)
 
 
-def test_names_that_are_no_utf8_leave_a_table_that_is(tmp_path: Path) -> None:
-    names = ["caf\udce9.png", 'ü,"b".png']  # the first as Python reads a byte that is no UTF-8
+def test_file_names_that_are_not_utf8_are_escaped_in_csv(tmp_path: Path) -> None:
+    names = ["caf\udce9.png", 'ü,"b".png']  # the first is how Python decodes a byte that is not UTF-8
     images = Catalogue(np.arange(2), np.zeros(2, bool), None, names, None)
     blocks = [np.eye(2, 3, dtype=np.float32)]
     for ending, write in WRITERS.items():

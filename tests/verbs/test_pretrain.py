@@ -1,4 +1,4 @@
-"""From Python: data as arrays, encoders of one's own, and what a finished run gives back."""
+"""`twofold.pretrain`: arrays as data, own encoders, and the run that it returns."""
 
 import copy
 import dataclasses
@@ -53,7 +53,7 @@ def test_encoder_of_a_run_gives_the_features_of_embed(finished: twofold.Run, tmp
         np.testing.assert_allclose(features.numpy(), file["features"][:50], rtol=1e-4, atol=1e-5)
 
 
-def test_preprocess_takes_pillow_images(finished: twofold.Run) -> None:
+def test_preprocess_accepts_pillow_images(finished: twofold.Run) -> None:
     encoder = twofold.load_encoder(finished.path)
     picture = Image.fromarray(PIXELS[3])
     expected = encoder.preprocess(torch.from_numpy(PIXELS[3:4, None]))
@@ -75,12 +75,12 @@ def test_preprocess_takes_pillow_images(finished: twofold.Run) -> None:
         (None, "not a NoneType"),
     ],
 )
-def test_preprocess_says_what_it_does_not_take(given: object, message: str) -> None:
+def test_preprocess_raises_an_error_for_other_types(given: object, message: str) -> None:
     with pytest.raises(twofold.TwofoldError, match=message):
         Preprocess(8, 1, [0.5], [0.25])(given)
 
 
-def test_normalisation_is_of_the_training_images(finished: twofold.Run) -> None:
+def test_normalization_uses_the_training_images(finished: twofold.Run) -> None:
     config, source = pretrain.configure("digits", "frossl", {})
     data = pretrain.read_data(config, source, pretrain.Display(quiet=True))
     values = twofold.load_encoder(finished).preprocess(data.train.images)
@@ -98,20 +98,18 @@ def test_run_reads_its_records(finished: twofold.Run) -> None:
     assert finished.report.read_text().startswith("<!DOCTYPE html>") or "<html" in finished.report.read_text()
 
 
-def test_the_command_in_the_results_repeats_the_run(finished: twofold.Run) -> None:
+def test_results_contain_the_command_of_the_run(finished: twofold.Run) -> None:
     assert "--method frossl" in finished.results["command"]
     assert "projector=32,16" in finished.results["command"]
 
 
-def test_what_was_chosen_by_the_machines_pace_is_in_the_command() -> None:
+def test_command_contains_epochs_chosen_from_measured_speed() -> None:
     layers = {"chosen": {"epochs": 12, "warmup_epochs": 1.2}, "user": {"method": "simclr", "seed": 3}}
     text = explain.command(resolve(schema("simclr"), layers), Path("run"))
     assert text == "twofold pretrain digits --method simclr --out run epochs=12 seed=3"
 
 
-def test_results_say_when_and_count_memory_where_torch_does(
-    finished: twofold.Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_contain_the_date_and_the_gpu_memory(finished: twofold.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     today = datetime.now(UTC).date()
     assert today - date.fromisoformat(finished.results["date"]) <= timedelta(days=1)
     assert finished.results["memory"] is None
@@ -119,27 +117,29 @@ def test_results_say_when_and_count_memory_where_torch_does(
     assert device.peak_memory(torch.device("cuda:1")) == 3
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells by another way")
-def test_memory_of_the_process_is_what_the_kernel_counts() -> None:
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc/self/status of Linux")
+def test_process_memory_equals_that_of_the_kernel() -> None:
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    # The kernel counts pages of each thread together only now and then.
+    # The kernel adds up the page counts of threads only from time to time.
     assert device.process_memory() == pytest.approx(int(line.split()[1]) / 1024, rel=0.05)
 
 
-def test_memory_is_of_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = {"MiB": 0}
+def test_reported_memory_excludes_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated = {"MiB": 0}
 
     def evaluate(*_: object) -> list[object]:
-        held["MiB"] = 9
+        allocated["MiB"] = 9
         return []
 
-    monkeypatch.setattr(training, "peak_memory", lambda device: held["MiB"])  # noqa: ARG005
+    monkeypatch.setattr(training, "peak_memory", lambda device: allocated["MiB"])  # noqa: ARG005
     monkeypatch.setattr(training, "evaluate", evaluate)
     run = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl", epochs=1))
     assert run.results["memory"] == 0
 
 
-def test_a_run_that_ends_below_its_start_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_that_ends_below_its_start_gets_the_verdict_worse_than_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [Row("trained", 0.4, None, None, None, 0.9), Row("untrained", 0.9, None, None, None, 0.4)]
     monkeypatch.setattr(training, "evaluate", lambda trainer, display: rows)  # noqa: ARG005
     verdict = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl")).results["verdict"]
@@ -156,7 +156,7 @@ def test_minutes_choose_the_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (asked, run.config.epochs) == ([0.5], 1)
 
 
-def test_any_module_is_an_encoder(tmp_path: Path) -> None:
+def test_any_module_can_be_the_encoder(tmp_path: Path) -> None:
     encoder = Own()
     start = encoder.linear.weight.detach().clone()
     run = twofold.pretrain(
@@ -175,13 +175,13 @@ def test_any_module_is_an_encoder(tmp_path: Path) -> None:
     assert torch.equal(loaded.linear.weight, encoder.linear.weight)
 
 
-class Ending(Own):
-    def __init__(self, end: Callable[[Tensor], Tensor]):
+class ChangedFeatures(Own):
+    def __init__(self, change: Callable[[Tensor], Tensor]):
         super().__init__()
-        self.end = end
+        self.change = change
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.end(super().forward(x))
+        return self.change(super().forward(x))
 
 
 def in_inference_mode(make: Callable[[], nn.Module]) -> nn.Module:
@@ -196,22 +196,28 @@ def in_inference_mode(make: Callable[[], nn.Module]) -> nn.Module:
         (nn.Flatten(), "the encoder has no weights to train"),
         (Own().double(), r"the encoder has weights of torch.float64: pass encoder.float\(\)"),
         (
-            Ending(lambda features: features.detach()),
+            ChangedFeatures(lambda features: features.detach()),
             r"features have no gradient, .*: look for no_grad\(\) or detach\(\)",
         ),
-        (Ending(lambda features: features.double()), r"returns torch.float64 features: return features.float\(\)"),
-        (Ending(lambda features: features.half()), r"returns torch.float16 features: return features.float\(\)"),
+        (
+            ChangedFeatures(lambda features: features.double()),
+            r"returns torch.float64 features: return features.float\(\)",
+        ),
+        (
+            ChangedFeatures(lambda features: features.half()),
+            r"returns torch.float16 features: return features.float\(\)",
+        ),
         (in_inference_mode(Own), r"built in torch.inference_mode\(\) and cannot be trained: build it outside"),
     ],
 )
-def test_an_encoder_that_cannot_be_trained_is_refused(encoder: nn.Module, message: str, tmp_path: Path) -> None:
+def test_encoders_that_cannot_be_trained_raise_an_error(encoder: nn.Module, message: str, tmp_path: Path) -> None:
     with pytest.raises(twofold.TwofoldError, match=message):
         twofold.pretrain("digits", encoder=encoder, out=tmp_path / "run", **small("frossl", epochs=1))
     assert not (tmp_path / "run").exists()
 
 
 class Careful(nn.Module):
-    """With running statistics, and gradients in training alone."""
+    """An encoder with running statistics, and with gradients only in training mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +228,7 @@ class Careful(nn.Module):
             return self.layers(x)
 
 
-def test_an_encoder_is_looked_at_without_a_trace() -> None:
+def test_checking_an_encoder_does_not_change_it() -> None:
     config, source = pretrain.configure("digits", "frossl", small("frossl") | {"encoder": "Careful"})
     images = pretrain.read_data(config, source, Display(quiet=True)).train
     encoder, generator = Careful(), torch.get_rng_state()
@@ -230,7 +236,7 @@ def test_an_encoder_is_looked_at_without_a_trace() -> None:
     build_method(config, images, encoder)
     assert torch.equal(torch.get_rng_state(), generator)
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
-    with torch.inference_mode():  # of who looks at a run: encoders are copied there
+    with torch.inference_mode():  # as for a finished run: its encoder is copied
         build_method(config, images, copy.deepcopy(encoder))
 
 
@@ -240,14 +246,14 @@ class Empty(Own):
 
 
 @pytest.mark.parametrize("make", [Empty, lambda: torch.compile(Own(), backend="eager")], ids=["empty", "compiled"])
-def test_an_encoder_is_not_asked_for_its_truth(make: Callable[[], nn.Module], tmp_path: Path) -> None:
+def test_encoders_are_not_evaluated_as_booleans(make: Callable[[], nn.Module], tmp_path: Path) -> None:
     encoder = make()
     start = [parameter.detach().clone() for parameter in encoder.parameters()]
     twofold.pretrain("digits", encoder=encoder, out=tmp_path / "run", **small("frossl", epochs=1))
     assert not any(torch.equal(*pair) for pair in zip(start, encoder.parameters(), strict=True))
 
 
-def test_a_name_that_another_run_takes_meanwhile_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_name_taken_by_another_run_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     read = pretrain.read_data
 
@@ -259,7 +265,7 @@ def test_a_name_that_another_run_takes_meanwhile_is_left_to_it(tmp_path: Path, m
     assert twofold.pretrain("digits", **small("frossl", epochs=1)).path == Path("runs/frossl-digits-2")
 
 
-def test_a_run_is_the_same_in_whatever_mode_the_caller_is(tmp_path: Path) -> None:
+def test_torch_modes_of_the_caller_do_not_change_the_run(tmp_path: Path) -> None:
     def records(name: str) -> list[dict[str, Any]]:
         few = PIXELS[:96], DIGITS.target[:96]
         keys = small("simclr", epochs=1, batch_size=32, encoder="conv")
@@ -275,7 +281,7 @@ def test_a_run_is_the_same_in_whatever_mode_the_caller_is(tmp_path: Path) -> Non
         assert records("autocast") == expected
 
 
-def test_a_run_goes_on_where_its_images_are_now(tmp_path: Path) -> None:
+def test_resume_accepts_a_new_path_of_the_images(tmp_path: Path) -> None:
     folder = tmp_path / "photos"
     folder.mkdir()
     for number, pixels in enumerate(PIXELS[:20]):
@@ -286,7 +292,7 @@ def test_a_run_goes_on_where_its_images_are_now(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["resume", str(run.path), str(moved), "-q"]).exit_code == 0
     assert (run.path / "results.json").exists()
     (run.path / "results.json").unlink()
-    for number, path in enumerate(sorted(moved.iterdir())):  # as of a copy, which has times of its own
+    for number, path in enumerate(sorted(moved.iterdir())):  # like a copy with other modification times
         os.utime(path, (1e9 + number, 1e9 + number))
     assert twofold.resume(run, data=moved).results is not None
     (run.path / "results.json").unlink()
@@ -295,7 +301,7 @@ def test_a_run_goes_on_where_its_images_are_now(tmp_path: Path) -> None:
         twofold.resume(run, data=moved)
 
 
-def test_layers_in_a_row_are_an_encoder_too(tmp_path: Path) -> None:
+def test_sequential_module_can_be_the_encoder(tmp_path: Path) -> None:
     def layers() -> nn.Sequential:
         return nn.Sequential(nn.Flatten(), nn.Linear(PIXELS[0].size, 12), nn.ReLU())
 
@@ -311,7 +317,7 @@ def test_layers_in_a_row_are_an_encoder_too(tmp_path: Path) -> None:
         assert np.allclose(file["features"][:5], loaded(pixels).detach(), atol=1e-5)
 
 
-def test_a_run_on_arrays_resumes_with_the_arrays(tmp_path: Path) -> None:
+def test_run_on_arrays_is_resumed_with_the_arrays(tmp_path: Path) -> None:
     pair = (PIXELS, DIGITS.target)
     whole = twofold.pretrain(pair, method="simclr", out=tmp_path / "run", **small("simclr", epochs=1))
     for name in ("results.json", "encoder.safetensors"):
@@ -324,7 +330,7 @@ def test_a_run_on_arrays_resumes_with_the_arrays(tmp_path: Path) -> None:
         twofold.resume(whole, data=(PIXELS[::-1].copy(), DIGITS.target))
 
 
-def test_a_run_that_another_process_trains_is_left_alone(tmp_path: Path) -> None:
+def test_resuming_a_run_in_use_raises_an_error(tmp_path: Path) -> None:
     run = twofold.pretrain("digits", method="simclr", out=tmp_path / "run", **small("simclr", epochs=1))
     (run.path / "results.json").unlink()
     written = (run.path / "metrics.jsonl").read_bytes() + b"{}\n"
@@ -335,7 +341,7 @@ def test_a_run_that_another_process_trains_is_left_alone(tmp_path: Path) -> None
     assert twofold.resume(run).results is not None
 
 
-def test_a_config_is_used_as_it_is() -> None:
+def test_config_is_used_without_changes() -> None:
     resolved, _ = pretrain.configure("digits", "frossl", {"epochs": 5})
     changed = dataclasses.replace(resolved, epochs=3, lr=0.5, optimizer="sgd")
     again, _ = pretrain.configure(None, None, pretrain.as_settings(changed))
@@ -349,20 +355,20 @@ def test_encoder_may_be_a_name_and_data_a_keyword(tmp_path: Path) -> None:
     assert run.config.origin["encoder"] == "user"
 
 
-def test_an_encoder_that_is_no_module_is_refused() -> None:
+def test_encoders_that_are_not_modules_raise_an_error() -> None:
     with pytest.raises(twofold.TwofoldError, match=r"the encoder is the class Linear: pass an instance, Linear\("):
         twofold.pretrain(PIXELS, encoder=nn.Linear)
     with pytest.raises(twofold.TwofoldError, match="the encoder is a function: pass a module or the name"):
         twofold.pretrain(PIXELS, encoder=lambda x: x)
 
 
-def test_encoder_follows_the_image_size_that_was_asked_for() -> None:
+def test_default_encoder_follows_the_given_image_size() -> None:
     pictures = np.zeros((4, 16, 16, 3), dtype=np.uint8)
     assert pretrain.configure(pictures, "frossl", {})[0].encoder == "conv"
     assert pretrain.configure(pictures, "frossl", {"image_size": 64})[0].encoder == "resnet18"
 
 
-def test_preprocess_reads_pictures_as_training_did(tmp_path: Path) -> None:
+def test_preprocess_reads_images_like_training(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     pixels = generator.integers(0, 255, (40, 24, 3), dtype=np.uint8)
     exif = Image.Exif()
@@ -380,7 +386,7 @@ def test_preprocess_reads_pictures_as_training_did(tmp_path: Path) -> None:
     torch.testing.assert_close(preprocess(wide), preprocess(wide[:, :, 8:32]))
 
 
-def test_a_test_set_without_labels_is_no_obstacle(tmp_path: Path) -> None:
+def test_training_works_with_an_unlabelled_test_set(tmp_path: Path) -> None:
     np.savez(tmp_path / "half.npz", x_train=PIXELS[:400], y_train=DIGITS.target[:400], x_test=PIXELS[400:500])
     run = twofold.pretrain(tmp_path / "half.npz", out=tmp_path / "run", **small("frossl", epochs=1, batch_size=64))
     assert run.results["table"] == []
@@ -408,7 +414,7 @@ def test_tied_weights_are_saved(tmp_path: Path) -> None:
         twofold.resume(run)
 
 
-def test_a_changed_file_of_groups_cannot_be_resumed(tmp_path: Path) -> None:
+def test_resume_with_a_changed_group_file_raises_an_error(tmp_path: Path) -> None:
     groups = tmp_path / "groups.csv"
     groups.write_text("".join(f"{number},{number // 2}\n" for number in range(1797)))
     values = small("ridge-graph", epochs=1) | {"graph.source": str(groups)}
@@ -419,7 +425,7 @@ def test_a_changed_file_of_groups_cannot_be_resumed(tmp_path: Path) -> None:
         twofold.resume(run)
 
 
-def test_a_config_a_mapping_and_keywords_say_the_same(tmp_path: Path) -> None:
+def test_config_mapping_and_keywords_give_the_same_run(tmp_path: Path) -> None:
     values = small("frossl", epochs=1, seed=3)
     first = twofold.pretrain({"data": "digits", **values}, out=tmp_path / "a")
     second = twofold.pretrain(first.config, out=tmp_path / "b")
@@ -429,7 +435,7 @@ def test_a_config_a_mapping_and_keywords_say_the_same(tmp_path: Path) -> None:
     assert dataclasses.replace(second.config, origin={}) == dataclasses.replace(first.config, origin={})
 
 
-def test_small_data_get_a_batch_that_fits_and_a_short_warmup() -> None:
+def test_small_data_get_a_small_batch_and_a_short_warmup() -> None:
     config, _ = pretrain.configure((PIXELS[:100], DIGITS.target[:100]), "frossl", {"epochs": 20})
     assert config.batch_size == 32
     assert config.warmup_epochs == 2
@@ -438,19 +444,19 @@ def test_small_data_get_a_batch_that_fits_and_a_short_warmup() -> None:
     assert asked.warmup_epochs == 5
 
 
-def test_the_user_is_named_for_what_was_asked_for_alone(tmp_path: Path) -> None:
+def test_origin_is_user_only_for_given_values(tmp_path: Path) -> None:
     assert {pretrain.configure(None, None, {})[0].origin[key] for key in ("data", "data_dir")} == {"chosen"}
     origin = pretrain.configure("digits", None, {"data_dir": str(tmp_path)})[0].origin
     assert {origin[key] for key in ("data", "data_dir")} == {"user"}
 
 
-def test_stem_follows_the_image_size_that_was_asked_for() -> None:
+def test_default_stem_follows_the_given_image_size() -> None:
     pictures = np.zeros((4, 32, 32, 3), dtype=np.uint8)
     assert pretrain.configure(pictures, "frossl", {})[0].stem == "small"
     assert pretrain.configure(pictures, "frossl", {"image_size": 96})[0].stem == "large"
     assert pretrain.configure(pictures, "frossl", {"image_size": 96, "stem": "small"})[0].stem == "small"
 
 
-def test_resolve_alone_knows_no_data() -> None:
+def test_resolve_without_data_sets_no_image_size() -> None:
     assert resolve(RUN_KEYS, {}).image_size is None
     assert twofold.methods() == sorted(twofold.methods())

@@ -30,7 +30,7 @@ SETTINGS = {"epochs": 2, "lr": 0.01, "batch_size": 64}  # those of `run` in conf
 
 @pytest.fixture(scope="module")
 def unfinished(run: twofold.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run, as it would be when stopped after its last checkpoint."""
+    """The same run as if it had been stopped after its last checkpoint."""
     path = tmp_path_factory.mktemp("unfinished") / "run"
     shutil.copytree(run.path, path)
     for name in ("encoder.safetensors", "results.json", "report.html"):
@@ -38,7 +38,7 @@ def unfinished(run: twofold.Run, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
-def test_probe_and_knn_find_what_the_run_found(run: twofold.Run) -> None:
+def test_probe_and_knn_equal_the_evaluation_of_the_run(run: twofold.Run) -> None:
     linear, neighbours = probe(run, labels_per_class=[10]), knn(run)
     expected = {row["name"]: row for row in run.results["table"]}
     assert [row["name"] for row in linear["rows"]] == ["trained", "untrained", "raw pixels"]
@@ -54,7 +54,7 @@ def test_probe_and_knn_find_what_the_run_found(run: twofold.Run) -> None:
     assert linear["classes"] == [str(number) for number in range(10)]
 
 
-def test_after_the_projector_are_the_embeddings_of_the_checkpoint(run: twofold.Run, images: Path) -> None:
+def test_layer_post_gives_the_embeddings_of_the_checkpoint(run: twofold.Run, images: Path) -> None:
     config, source = pretrain.configure(images, "byol", running.small("byol", **SETTINGS))
     trainer = Trainer(config, pretrain.read_data(config, source, Display(quiet=True)), Display(quiet=True))
     store = trainer.data.test
@@ -73,11 +73,9 @@ def test_after_the_projector_are_the_embeddings_of_the_checkpoint(run: twofold.R
     assert not torch.allclose(trained, untrained, atol=1e-2)
 
 
-def test_a_run_that_is_not_finished_is_measured_from_its_checkpoint(
-    run: twofold.Run, unfinished: Path, images: Path
-) -> None:
+def test_unfinished_run_is_measured_from_its_checkpoint(run: twofold.Run, unfinished: Path, images: Path) -> None:
     assert knn(unfinished)["rows"] == knn(run)["rows"]
-    assert knn(unfinished, images)["rows"] == knn(run)["rows"]  # its own images, named
+    assert knn(unfinished, images)["rows"] == knn(run)["rows"]  # its own images, passed as data
     with pytest.raises(TwofoldError, match="not finished"):
         knn(unfinished, "digits")
     shutil.rmtree(unfinished / "checkpoints")
@@ -85,7 +83,7 @@ def test_a_run_that_is_not_finished_is_measured_from_its_checkpoint(
         knn(unfinished)
 
 
-def test_graphs_of_the_training_images_are_not_needed_for_others(images: Path, tmp_path: Path) -> None:
+def test_other_images_need_no_graph_of_the_training_images(images: Path, tmp_path: Path) -> None:
     settings = running.small("ridge-graph", **SETTINGS) | {"graph.source": "labels"}
     run = twofold.pretrain({"data": images, **settings}, method="ridge-graph", out=tmp_path / "run")
     generator = np.random.default_rng(0)
@@ -113,7 +111,7 @@ def test_graphs_of_the_training_images_are_not_needed_for_others(images: Path, t
         (["knn", "RUN", "plain.npy"], "has no labels"),
     ],
 )
-def test_refusals(
+def test_invalid_arguments_print_an_error(
     run: twofold.Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -137,16 +135,16 @@ def test_commands_print_tables_and_write_json(
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for text in ("trained", "untrained", "raw pixels", "top-5", "predicted"):
-        assert text in said
+        assert text in output
     written = json.loads((tmp_path / "numbers.json").read_text())
     assert written["k"] == 20
     assert len(written["rows"][0]["confusion"]) == 10
 
 
 @pytest.mark.parametrize("command", ["probe", "knn", "diagnose"])
-def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+def test_unwritable_output_folder_raises_an_error_before_any_work(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda *_, **__: False)
@@ -156,17 +154,17 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
         )
 
 
-def test_as_many_labels_as_there_are_make_no_column(run: twofold.Run) -> None:
+def test_label_counts_above_the_available_labels_are_skipped(run: twofold.Run) -> None:
     words = ["probe", str(run.path), "--labels-per-class", "2,1000"]
-    said = " ".join(CliRunner().invoke(app, words, catch_exceptions=False).stdout.split())
-    assert "2 per class" in said
-    assert "skipping 1,000 labels per class" in said
-    assert "1000 per class" not in said
+    output = " ".join(CliRunner().invoke(app, words, catch_exceptions=False).stdout.split())
+    assert "2 per class" in output
+    assert "skipping 1,000 labels per class" in output
+    assert "1000 per class" not in output
     found = probe(run, labels_per_class=[1000])
     assert [row["few_labels"] for row in found["rows"]] == [[], [], []]
 
 
-def test_numbers_that_are_no_counts_are_refused(run: twofold.Run) -> None:
+def test_invalid_numbers_raise_an_error(run: twofold.Run) -> None:
     for count in (0, 1.5, [5, 0], "few"):
         with pytest.raises(TwofoldError, match=r"labels_per_class=.* is not a whole number at least 1"):
             probe(run, labels_per_class=count)
@@ -178,7 +176,7 @@ def test_numbers_that_are_no_counts_are_refused(run: twofold.Run) -> None:
     assert [few["labels_per_class"] for few in probe(run, labels_per_class=5)["rows"][0]["few_labels"]] == [5]
 
 
-def test_a_run_finds_its_own_images_again(tmp_path: Path) -> None:
+def test_images_of_a_run_are_found_again(tmp_path: Path) -> None:
     for number, name in enumerate(("cats", "dogs", "owls") * 4):
         path = tmp_path / "photos" / name / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,8 +193,8 @@ def test_a_run_finds_its_own_images_again(tmp_path: Path) -> None:
         find_again(config)
 
 
-def test_images_without_a_label_are_left_out_of_probes(tmp_path: Path) -> None:
-    """Of the training images, and of the test images."""
+def test_probes_ignore_unlabelled_images(tmp_path: Path) -> None:
+    """In the training set and in the test set."""
     digits = load_digits()
     pixels, labels = (digits.images[:160] * 15).astype(np.uint8), digits.target[:160] % 2
     labels[::4] = -1
@@ -212,7 +210,7 @@ def test_images_without_a_label_are_left_out_of_probes(tmp_path: Path) -> None:
     assert (run.results["train_labelled"], run.results["test_labelled"]) == (90, 30)
 
 
-def test_the_weights_are_read_once(run: twofold.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_read_once(run: twofold.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     load_encoder = probing.load_encoder
     monkeypatch.setattr(probing, "load_encoder", lambda path, **own: read.append(path) or load_encoder(path, **own))

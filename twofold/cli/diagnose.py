@@ -82,7 +82,7 @@ def diagnose_command(
         say_verdict(found["verdict"], display)
         display.say(f"copies   {copies(found['duplicates'])}")
         if found["training"] is not None:
-            display.say(f"training {found['training']['sentence']}")
+            display.say(f"run      {found['training']['sentence']} (embeddings at the end of the run)")
         write_json(found, out, display)
 
 

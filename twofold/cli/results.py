@@ -15,31 +15,35 @@ if TYPE_CHECKING:
 
 def results_table(rows: "Sequence[Mapping[str, Any]]") -> Table:
     """Return the table of accuracies. It has a column for few labels if the training images have more labels."""
-    per_class = rows[0]["labels_per_class"]
-    few = [] if per_class is None else [f"linear, {per_class} labels per class"]
-    table = Table("", "linear", *few, "kNN", box=None, header_style="bold")
+    columns = columns_of(rows[0])
+    table = Table("", *columns, box=None, header_style="bold")
     for row in rows:
-        cells = [f"{100 * row['few_labels_accuracy']:.1f} ± {100 * row['few_labels_sd']:.1f} %"] if few else []
-        table.add_row(
-            row["name"], f"{100 * row['linear_accuracy']:.1f} %", *cells, f"{100 * row['knn_accuracy']:.1f} %"
-        )
+        spread = {"few_labels_accuracy": f" ± {100 * (row.get('few_labels_sd') or 0):.1f}"}
+        table.add_row(row["name"], *(f"{100 * row[key]:.1f}{spread.get(key, '')} %" for key in columns.values()))
     return table
 
 
-def comparison(results: "Mapping[str, Any]") -> str:
-    """Return a sentence that compares the trained encoder with the untrained one and with raw pixels.
+def columns_of(row: "Mapping[str, Any]") -> dict[str, str]:
+    """Return the titles of the columns of accuracies and their keys. Runs without few labels have two columns."""
+    per_class = row.get("labels_per_class")
+    few = {} if per_class is None else {f"linear, {per_class} labels per class": "few_labels_accuracy"}
+    return {"linear": "linear_accuracy", **few, "kNN": "knn_accuracy"}
 
-    The report has the same sentence. A spectrum without collapse alone does not show that training helped.
+
+def comparison(results: "Mapping[str, Any]") -> str:
+    """Return lines that compare the trained encoder with its baselines, one for each column unless all are better.
+
+    The report has the same words. A spectrum without collapse alone does not show that training helped.
     """
     from twofold.report.accuracies import shortfall, tested
 
     trained, *others = results["table"]
-    found = {
-        title: shortfall(trained, others, key, tested(results))
-        for title, key in (("linear", "linear_accuracy"), ("kNN", "knn_accuracy"))
-    }
-    words = "; ".join(f"{title} {text}" for title, text in found.items() if text)
-    return f"labels   {words or 'better than untrained and raw pixels'}"
+    found = {title: shortfall(trained, others, key, tested(results)) for title, key in columns_of(trained).items()}
+    better = f"better than {' and '.join(row['name'] for row in others)}"
+    if not any(found.values()):
+        return f"labels   {better}"
+    lines = [f"{title}: {text or better}" for title, text in found.items()]
+    return "labels   " + "\n         ".join(lines)
 
 
 def conclude(run: "Run", display: "Display") -> None:

@@ -47,7 +47,7 @@ def shortfall(trained: Record, others: Sequence[Record], key: str, test_images: 
     within = [row["name"] for row in unbeaten if per_cent(trained[key]) > per_cent(row[key])]
     below = [row["name"] for row in unbeaten if row["name"] not in within]
     words = {"not better than": below, "not clearly better than": within}
-    return "; ".join(f"{comparison} {' and '.join(names)}" for comparison, names in words.items() if names)
+    return ", ".join(f"{comparison} {' and '.join(names)}" for comparison, names in words.items() if names)
 
 
 def seed_spread(row: Record, key: str) -> str:

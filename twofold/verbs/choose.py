@@ -53,7 +53,7 @@ def resolve_config(
     if minutes is not None and dist.count() > 1:
         raise TwofoldError("--minutes works with one process only, and this run has several: set epochs")
     if minutes is not None:
-        display.say(f"timing a few steps, to choose the number of epochs for {minutes:g} minutes")
+        display.say(f"timing a few steps, to choose the number of epochs for --minutes {minutes:g}")
         chosen.pop("warmup_epochs", None)
         chosen["epochs"] = epochs_within(minutes, resolve(keys, layers), source)
         chosen |= derived_defaults(resolve(keys, layers), source)

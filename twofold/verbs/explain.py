@@ -146,7 +146,7 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
         "data": f"{source.name}: {images:,} images, {kinds}{besides}",
         "method": f"{config.method}, encoder {config.encoder}, {device}",
         "normalised": f"with mean ± standard deviation of the pixels, about {normal}",
-        "learning rate": f"{config.scaled_lr:g} at the peak (lr={config.lr:g}, lr_scaling={config.lr_scaling})",
+        "learning rate": f"{config.scaled_lr:g} after warm-up (lr={config.lr:g}, lr_scaling={config.lr_scaling})",
         "time": f"{rough_duration(costs.seconds)}: {costs.steps:,} steps of {costs.step_seconds:.3g} s (measured)",
         "memory": f"{bytes_in_words(costs.memory)} of {bytes_in_words(costs.available)} free, "
         f"plus {bytes_in_words(costs.images)} for the images",

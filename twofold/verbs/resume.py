@@ -26,8 +26,8 @@ from twofold.verbs.training import train_and_report
 
 def resume(
     run: str | Path | Run,
-    *,
     data: Any = None,
+    *,
     encoder: nn.Module | None = None,
     quiet: bool = True,
     display: Display | None = None,
@@ -63,7 +63,7 @@ def resume(
     Examples
     --------
     >>> run = twofold.resume("runs/frossl-photos-1")  # doctest: +SKIP
-    >>> run = twofold.resume("runs/frossl-photos-1", data="/new/path/photos")  # doctest: +SKIP
+    >>> run = twofold.resume("runs/frossl-photos-1", "/new/path/photos")  # doctest: +SKIP
     """
     with dist.joined(), own_modes():
         display = display or Display(quiet=quiet or not dist.is_first())

@@ -52,7 +52,7 @@ def verify(
             if rows:
                 display.say(f"\n{title}")
                 display.say(claims_table(rows))
-        display.say("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts(results).items()))
+        display.say("\n" + ", ".join(f"{verdict}: {count}" for verdict, count in counts(results).items()))
         if page is not None:
             drawn = figures(paper)
             pictures = []

@@ -97,9 +97,9 @@ def test_verify_exits_with_1_if_a_claim_fails(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(claim, "claims", lambda _, right=right: [made(1.0, right)])
         outcomes[name] = CliRunner().invoke(app, ["verify", "frossl"])
     assert outcomes["good"].exit_code == 0
-    assert "1 holds" in outcomes["good"].output
+    assert "holds: 1" in outcomes["good"].output
     assert outcomes["bad"].exit_code == 1
-    assert "1 FAILS" in outcomes["bad"].output
+    assert "FAILS: 1" in outcomes["bad"].output
 
 
 def test_a_typo_gives_an_error_without_a_traceback() -> None:
