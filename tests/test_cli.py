@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real processes, exit codes, what is said and what is left behind."""
+"""The command line as a user sees it: real processes, exit codes, messages and files."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from twofold.methods import CATALOG, schema
 from twofold_papers.reproduce.tables import TABLES
 
 
-def images(folder: Path, count: int, size: int = 12) -> Path:
+def write_images(folder: Path, count: int, size: int = 12) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(0)
     for number in range(count):
@@ -30,14 +30,15 @@ def images(folder: Path, count: int, size: int = 12) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    return images(tmp_path / "photos", 12)
+    return write_images(tmp_path / "photos", 12)
 
 
 @pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """The message of a command that must be refused with exit code 2, one line, and nothing written.
+def error_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command that must fail with exit code 2, one line and no new files. Return the line.
 
-    In this process, because there are many and each start takes seconds; one is checked as a process of its own.
+    It runs in this process, because there are many such commands and each start takes seconds. One test uses a real
+    process.
     """
 
     def check(*words: str) -> str:
@@ -55,7 +56,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return check
 
 
-def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+def test_error_is_one_line_with_exit_code_2(tmp_path: Path) -> None:
     result = run("pretrain", "--method", "simcrl", cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "error: unknown method 'simcrl', did you mean 'simclr'?\n"
@@ -126,21 +127,23 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("photos")
-def test_refusals(refused: Callable[..., str], words: list[str], message: str) -> None:
-    assert message in refused("pretrain", *words)
+def test_invalid_arguments_of_pretrain_print_an_error(
+    error_of: Callable[..., str], words: list[str], message: str
+) -> None:
+    assert message in error_of("pretrain", *words)
 
 
-def test_empty_folder_and_single_image_are_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_empty_folder_and_single_image_print_an_error(tmp_path: Path, error_of: Callable[..., str]) -> None:
     (tmp_path / "empty").mkdir()
-    assert "empty" in refused("pretrain", "empty")
-    images(tmp_path / "one", 1)
-    assert "training needs at least two" in refused("pretrain", "one")
+    assert "empty" in error_of("pretrain", "empty")
+    write_images(tmp_path / "one", 1)
+    assert "training needs at least two" in error_of("pretrain", "one")
 
 
-def test_an_existing_folder_is_never_overwritten(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_existing_folder_is_never_overwritten(tmp_path: Path, error_of: Callable[..., str]) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.txt").write_text("mine")
-    assert "taken exists already" in refused("pretrain", "--out", "taken")
+    assert "taken exists already" in error_of("pretrain", "--out", "taken")
     assert (tmp_path / "taken" / "thesis.txt").read_text() == "mine"
 
 
@@ -148,17 +151,17 @@ def test_an_existing_folder_is_never_overwritten(tmp_path: Path, refused: Callab
     "words", [["resume", "nowhere"], ["embed", "nowhere", "digits", "--out", "x.npz"], ["report", "photos"]]
 )
 @pytest.mark.usefixtures("photos")
-def test_commands_on_what_is_no_run(refused: Callable[..., str], words: list[str]) -> None:
-    assert "run" in refused(*words)
+def test_commands_on_a_missing_run_print_an_error(error_of: Callable[..., str], words: list[str]) -> None:
+    assert "run" in error_of(*words)
 
 
-def test_resume_takes_no_settings(refused: Callable[..., str]) -> None:
-    said = refused("resume", "runs/x", "epochs=50", "lr=1")
-    assert "resume takes no settings such as epochs=50: a run keeps the settings it started with" in said
-    assert "twofold pretrain DATA --init runs/x epochs=50 lr=1" in said
+def test_resume_accepts_no_settings(error_of: Callable[..., str]) -> None:
+    line = error_of("resume", "runs/x", "epochs=50", "lr=1")
+    assert "resume takes no settings such as epochs=50: a run keeps the settings it started with" in line
+    assert "twofold pretrain DATA --init runs/x epochs=50 lr=1" in line
 
 
-def test_settings_and_data_are_told_apart() -> None:
+def test_settings_are_separated_from_data() -> None:
     assert split_words(["epochs=3"]) == (None, ["epochs=3"])
     assert split_words(["photos", "augment.flip=0"]) == ("photos", ["augment.flip=0"])
     assert split_words(["./odd=name", "lr=1"]) == ("./odd=name", ["lr=1"])
@@ -167,7 +170,7 @@ def test_settings_and_data_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
         (["photos", "--epochs", "3"], "there is no option --epochs; did you mean epochs=3?"),
         (["photos", "--batch-size=64"], "there is no option --batch-size=64; did you mean batch_size=64?"),
@@ -182,13 +185,13 @@ def test_settings_and_data_are_told_apart() -> None:
         (["epocs=1"], "unknown key 'epocs', did you mean 'epochs'?"),
     ],
 )
-def test_settings_that_are_written_otherwise(words: list[str], said: str) -> None:
+def test_errors_for_misspelled_settings_suggest_the_right_form(words: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["pretrain", *words])
     assert isinstance(result.exception, TwofoldError)
-    assert said in str(result.exception)
+    assert message in str(result.exception)
 
 
-def test_the_table_has_no_column_of_few_labels_where_they_are_all_labels() -> None:
+def test_table_omits_the_few_labels_column_without_values() -> None:
     row = {"name": "trained", "linear_accuracy": 0.9, "knn_accuracy": 0.8}
     few = row | {"few_labels_accuracy": 0.7, "few_labels_sd": 0.01, "labels_per_class": 10}
     none = row | {"few_labels_accuracy": None, "few_labels_sd": None, "labels_per_class": None}
@@ -201,7 +204,7 @@ PARTLY = "not better than raw pixels, not clearly better than untrained"
 
 
 @pytest.mark.parametrize(
-    "linear, knn, said",
+    "linear, knn, expected",
     [
         (0.9, 0.9, f"labels   {BETTER}"),
         (
@@ -213,17 +216,17 @@ PARTLY = "not better than raw pixels, not clearly better than untrained"
         (0.5, 0.4, f"labels   linear: not {BETTER}\n         kNN: not {BETTER}"),
     ],
 )
-def test_labels_say_whether_it_helped(linear: float, knn: float, said: str) -> None:
+def test_comparison_names_the_baselines_that_are_not_beaten(linear: float, knn: float, expected: str) -> None:
     def row(name: str, linear: float, knn: float) -> dict[str, Any]:
         return {"name": name, "linear_accuracy": linear, "knn_accuracy": knn}
 
     others = [row("untrained", 0.8, 0.5), row("raw pixels", 0.6, 0.6)]
     table = [row("trained", linear, knn), *others]
-    assert comparison({"table": table, "test_images": 100}) == said
+    assert comparison({"table": table, "test_images": 100}) == expected
 
 
-def test_accuracies_of_few_images_show_little() -> None:
-    """However many more there are without a label."""
+def test_comparison_counts_only_labelled_test_images() -> None:
+    """Unlabelled test images do not make a difference more significant."""
     table = [{"name": "trained", "linear_accuracy": 1.0, "knn_accuracy": 1.0}]
     table += [{"name": "untrained", "linear_accuracy": 5 / 6, "knn_accuracy": 5 / 6}]
     assert "better than untrained" in comparison({"table": table, "test_images": 60})
@@ -244,7 +247,7 @@ def test_few_labels_are_compared_too() -> None:
     assert found[1].strip() == "linear, 5 labels per class: not clearly better than untrained"
 
 
-def test_a_folder_without_labels_with_a_broken_file(tmp_path: Path, photos: Path) -> None:
+def test_training_on_an_unlabelled_folder_with_a_broken_file(tmp_path: Path, photos: Path) -> None:
     (photos / "broken.png").write_bytes((photos / "000.png").read_bytes()[:60])
     settings = [f"{key}={value}" for key, value in small("frossl", batch_size=4, epochs=1).items()]
     result = run("pretrain", "photos", "--out", "run", *settings, cwd=tmp_path)
@@ -268,7 +271,7 @@ def test_a_folder_without_labels_with_a_broken_file(tmp_path: Path, photos: Path
 
 
 @pytest.mark.usefixtures("photos")
-def test_how_many_images_a_file_of_groups_covers_is_said(tmp_path: Path) -> None:
+def test_coverage_of_a_group_file_is_printed(tmp_path: Path) -> None:
     (tmp_path / "groups.csv").write_text("000.png,a\n001.png,a\n002.png,b\nother.png,b\n")
     settings = [f"{key}={value}" for key, value in small("ridge-graph", batch_size=4, epochs=1).items()]
     words = ["pretrain", "photos", "-m", "ridge-graph", "--graph", "groups.csv", "--out", "run", *settings]
@@ -279,7 +282,7 @@ def test_how_many_images_a_file_of_groups_covers_is_said(tmp_path: Path) -> None
     assert line in (tmp_path / "run" / "log.txt").read_text()
 
 
-def test_a_run_from_start_to_table(tmp_path: Path) -> None:
+def test_pretrain_prints_results_and_numbers_its_run_folders(tmp_path: Path) -> None:
     settings = [f"{key}={value}" for key, value in small("simclr", epochs=1).items()]
     result = run("pretrain", "--method", "simclr", *settings, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -296,7 +299,7 @@ def test_a_run_from_start_to_table(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "simclr-digits-2" / "report.html").exists()
 
 
-def test_what_a_terminal_cannot_show_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_that_a_terminal_cannot_show_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     listed = run("methods", "alpha-cl", cwd=tmp_path)
     assert (listed.returncode, listed.stderr) == (0, "")
@@ -305,7 +308,7 @@ def test_what_a_terminal_cannot_show_stops_nothing(tmp_path: Path, monkeypatch: 
     assert "?" in trained.stdout
 
 
-def test_a_reader_that_goes_away_does_not_end_a_training(tmp_path: Path) -> None:
+def test_training_continues_if_its_output_pipe_is_closed(tmp_path: Path) -> None:
     process = start("pretrain", *(f"{key}={value}" for key, value in small("frossl", epochs=3).items()), cwd=tmp_path)
     assert process.stdout is not None
     process.stdout.readline()
@@ -315,7 +318,7 @@ def test_a_reader_that_goes_away_does_not_end_a_training(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("words", [("methods",), *(("methods", name) for name in CATALOG), ("reproduce", "--list")])
-def test_what_one_types_is_never_cut(
+def test_names_in_lists_are_never_truncated(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -323,13 +326,13 @@ def test_what_one_types_is_never_cut(
     with pytest.raises(SystemExit) as end:
         main()
     assert not end.value.code
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     names = TABLES if words[0] == "reproduce" else schema(words[1]) if len(words) == 2 else CATALOG
-    assert [name for name in names if f" {name} " not in said] == []
-    assert "…" not in said
+    assert [name for name in names if f" {name} " not in output] == []
+    assert "…" not in output
 
 
-def test_methods_lists_all_and_one() -> None:
+def test_methods_lists_all_methods_or_describes_one() -> None:
     everything, one = run("methods"), run("methods", "simclr")
     for name in ("simclr", "frossl", "byol"):
         assert name in everything.stdout
@@ -346,7 +349,7 @@ def test_methods_lists_all_and_one() -> None:
         ("twofold_papers.verify.claim.claims", ["verify"]),
     ],
 )
-def test_stopping_what_writes_no_run_says_so(
+def test_interrupted_commands_without_a_run_say_that_nothing_was_written(
     function: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(*_: object, **__: object) -> None:
@@ -360,11 +363,11 @@ def test_stopping_what_writes_no_run_says_so(
     assert capsys.readouterr().err == "stopped; nothing was written\n"
 
 
-def test_the_version_is_said() -> None:
+def test_version_is_printed() -> None:
     assert run("--version").stdout == f"twofold {twofold.__version__}\n"
 
 
-def test_what_cannot_be_written_or_held_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_unwritable_output_and_too_large_images_print_an_error_before_any_work(tmp_path: Path) -> None:
     page = run("verify", "frossl", "--report", "--out", str(tmp_path / "none" / "x.html"))
     assert (page.returncode, page.stdout) == (2, "")
     assert "none does not exist; create it" in page.stderr
