@@ -77,7 +77,7 @@ def checkpoint_step(folder: Path) -> int:
 def kill_and_resume(
     launch: Callable[[], "subprocess.Popen[str]"],
     folder: Path,
-    moments: random.Random,
+    rng: random.Random,
     kills: int,
     last_step: int,
     pause: float = 0.5,
@@ -91,13 +91,13 @@ def kill_and_resume(
     process = launch()
     for kill in range(kills):
         if kill % 3 == 2:
-            time.sleep(moments.uniform(0, 4))
+            time.sleep(rng.uniform(0, 4))
         else:
-            step = moments.randint(min(checkpoint_step(folder) + 1, last_step - 1), last_step - 1)
+            step = rng.randint(min(checkpoint_step(folder) + 1, last_step - 1), last_step - 1)
             deadline = time.monotonic() + 120
             while checkpoint_step(folder) < step and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.005)
-            time.sleep(moments.uniform(0, pause))
+            time.sleep(rng.uniform(0, pause))
         if process.poll() is None:
             process.kill()
             left.append(checkpoint_step(folder))

@@ -147,7 +147,7 @@ def test_draws_along_an_axis_are_uniform_and_independent(axis: str) -> None:
         assert min(values) > 1e-6
 
 
-def test_purposes_and_views_are_independent() -> None:
+def test_draws_for_different_purposes_and_views_are_independent() -> None:
     n = 40_000
     position = torch.arange(n)
     draws = [

@@ -1,4 +1,4 @@
-"""The source distribution and the wheel hold what users need, and the wheel works outside of the repository."""
+"""The source distribution and the wheel contain what users need, and the wheel works outside of the repository."""
 
 import os
 import shutil

@@ -94,7 +94,7 @@ def failing_writes(rank: int) -> Any:
 
 
 def resume_with_a_full_disk(out: Path) -> None:
-    """Each process writes its error to a file, because it is random which process is seen to end first."""
+    """Each process writes its error to a file, because it is random which process ends first."""
     try:
         with failing_writes(1):
             resume_until(out, 3)

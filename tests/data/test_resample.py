@@ -21,7 +21,7 @@ RESIZES: list[tuple[int, int, int, Box]] = [
     (8, 8, 8, (2, 1, 4, 4)),  # much enlarged
     (64, 48, 16, (0, 0, 48, 64)),  # the whole image, reduced
     (100, 40, 12, (1, 7, 39, 95)),  # reduced, not square
-    (20, 60, 30, (4, 3, 58, 17)),  # reduced one way, enlarged the other
+    (20, 60, 30, (4, 3, 58, 17)),  # reduced in one direction, enlarged in the other
     (20, 60, 30, (4.25, 3.5, 57.75, 16.125)),  # fractions of pixels
     (9, 7, 5, (6, 8, 7, 9)),  # one pixel in the corner
 ]
@@ -269,7 +269,7 @@ def test_quarter_turns_are_exact_rotations(side: int, quarters: int) -> None:
     np.testing.assert_allclose(moved(image, degrees=90 * quarters).numpy(), expected, atol=1e-5)
 
 
-def test_shifts_by_whole_pixels_leave_black_behind() -> None:
+def test_shifts_by_whole_pixels_are_filled_with_black() -> None:
     image = torch.rand(1, 10, 10, generator=torch.Generator().manual_seed(0))
     expected = torch.zeros(1, 10, 10)
     expected[:, 2:, :7] = image[:, :8, 3:]

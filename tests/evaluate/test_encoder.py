@@ -59,7 +59,7 @@ def reference(network: nn.Module, images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 512])
-def test_features_are_those_of_the_frozen_encoder(network: nn.Module, batch_size: int) -> None:
+def test_features_equal_those_of_the_frozen_encoder(network: nn.Module, batch_size: int) -> None:
     store = Images(11)
     features = Encoder(network.train(), scaled, CPU).features(store, batch_size=batch_size)
     assert features.dtype == torch.float32
@@ -158,7 +158,7 @@ def no_images() -> Source:
     raise AssertionError("this encoder has its own preprocessing")
 
 
-def test_runs_use_their_own_precision_and_others_that_of_the_caller(run: twofold.Run) -> None:
+def test_runs_use_their_own_precision_and_other_encoders_that_of_the_caller(run: twofold.Run) -> None:
     pixels = torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     module = twofold.load_encoder(run)
     with torch.no_grad():
@@ -174,7 +174,7 @@ def test_runs_use_their_own_precision_and_others_that_of_the_caller(run: twofold
     torch.testing.assert_close(open_encoder(run, no_images).encode(image), rounded[4:5])
 
 
-def test_an_encoder_without_preprocessing_normalises_by_the_statistics_of_its_images(
+def test_encoder_without_preprocessing_normalizes_with_the_statistics_of_its_images(
     run: twofold.Run, tmp_path: Path
 ) -> None:
     foreign = tmp_path / "foreign.safetensors"
@@ -194,7 +194,7 @@ def test_an_encoder_without_preprocessing_normalises_by_the_statistics_of_its_im
     assert again.preprocess.mean.item() == pytest.approx(pixels.mean(), rel=1e-5)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_encoders_raise_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     for what in ("nowhere", tmp_path / "notes.txt", tmp_path / "nowhere.safetensors"):
         assert not is_encoder(what)

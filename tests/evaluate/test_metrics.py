@@ -171,11 +171,11 @@ def test_uniformity_of_points_with_known_distances():
 
 
 @pytest.mark.parametrize("z", [torch.zeros(50, 8), torch.full((50, 8), 1e-10), -torch.full((50, 8), 1e-30)])
-def test_rows_of_length_0_are_all_at_one_point(z):
+def test_uniformity_of_rows_of_length_0_is_0(z):
     assert uniformity(z).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_a_row_of_length_0_is_at_the_centre():
+def test_uniformity_treats_a_row_of_length_0_as_the_origin():
     z = torch.tensor([[3.0, 0.0], [0.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)
     expected = math.log((4 * math.exp(-2) + 2 * math.exp(-8)) / 6)  # 4 ordered pairs at distance 1, 2 at 2
     assert uniformity(z).item() == pytest.approx(expected, rel=1e-12)

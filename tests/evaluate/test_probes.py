@@ -188,7 +188,7 @@ def test_penalty_is_chosen_on_held_out_training_rows(monkeypatch, limit, folds):
     torch.testing.assert_close(probe.weight, alone.weight, atol=1e-6, rtol=0)
 
 
-def test_of_equally_good_penalties_the_stronger_is_chosen():
+def test_stronger_of_equally_good_penalties_is_chosen():
     labels = torch.arange(60) % 3
     values = 100.0 * torch.eye(3)[labels] + torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
     probe = fit_linear(values, labels, classes=3, penalties=[1e-4, 1e-1, 1e-2])
@@ -262,7 +262,7 @@ def test_a_class_with_one_row_can_still_be_chosen():
 
 
 @pytest.mark.parametrize("labels", [[4], [4, 4, 4], [4, 0]])
-def test_smallest_training_sets(labels):
+def test_probe_fits_the_smallest_training_sets(labels):
     values = torch.tensor([[1.0, 2.0], [2.0, 0.0], [0.0, 1.0]])[: len(labels)]
     probe = fit_linear(values, torch.tensor(labels), classes=6)
     assert probe.predict(values).tolist() == labels

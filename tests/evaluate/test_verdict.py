@@ -33,7 +33,7 @@ def test_a_constant_spectrum_is_no_collapse() -> None:
     assert verdict.sentence == "No collapse detected: effective rank 64.0 of 64."
 
 
-def test_a_collapse_began_when_dimensions_became_few_and_stayed_few() -> None:
+def test_collapse_starts_when_dimensions_become_few_and_stay_few() -> None:
     verdict = judge(*series([FLAT, EVEN, FLAT, FLAT, FLAT]))
     assert verdict.kind == "dimensional collapse"
     assert "Dimensional collapse since step 100: effective rank 3.0 of 64." in verdict.sentence
@@ -172,7 +172,7 @@ def test_falling_probe_accuracy_gets_the_verdict_falling_probe() -> None:
     assert "Lower lr" in unstable.remedy
 
 
-def test_a_rising_loss_is_only_mentioned() -> None:
+def test_rising_loss_is_only_mentioned_as_evidence() -> None:
     verdict = judge(*series([EVEN] * 5, online_accuracy=[0.5, 0.6, 0.7, 0.8, 0.9], loss=[1.0, 2.0, 3.0, 4.0, 5.0]))
     assert verdict.kind == "healthy"
     assert any("the loss rose from 1 to 5" in text for text in verdict.evidence)
@@ -227,14 +227,14 @@ def test_a_loss_that_is_not_finite_at_the_first_step_is_not_blamed_on_the_learni
     assert "lr" in (not_finite(2, ["loss"]).remedy or "")
 
 
-def test_not_finite_names_step_and_term() -> None:
+def test_verdict_of_a_nonfinite_loss_names_step_and_term() -> None:
     verdict = not_finite(17, ["loss/covariance"])
     assert verdict.sentence == "loss/covariance is not finite from step 17 on."
     assert verdict.bad
     assert "lr" in (verdict.remedy or "")
 
 
-def test_a_record_is_plain_json() -> None:
+def test_record_of_a_verdict_is_plain_json() -> None:
     record = judge(*series([FLAT] * 5)).record()
     assert set(record) == {"kind", "sentence", "evidence", "remedy"}
     assert isinstance(record["evidence"], list)
@@ -243,6 +243,6 @@ def test_a_record_is_plain_json() -> None:
     assert math.isfinite(Snapshot.of(torch.ones(4), {}).rank)
 
 
-def test_above_512_dimensions_the_limit_is_a_sixty_fourth() -> None:
+def test_limit_of_few_dimensions_above_512_is_a_sixty_fourth() -> None:
     assert Snapshot(1, 2048, 31.0, 2, 1.0).few_dimensions
     assert not Snapshot(1, 2048, 33.0, 2, 1.0).few_dimensions

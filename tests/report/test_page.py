@@ -132,7 +132,7 @@ def test_the_command_to_reproduce_a_run_omits_its_folder(recorded, shown):
     assert repeating(recorded) == shown
 
 
-def test_only_runs_started_from_python_say_so(tmp_path):
+def test_page_states_if_a_run_was_started_from_python(tmp_path):
     arrays = finished_run(tmp_path / "arrays")
     arrays.write("results.json", json.dumps(RESULTS | {"command": None}))
     assert "started from Python" in render(arrays)

@@ -40,7 +40,7 @@ def photographs(folder: Path, each: int = 15) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    here = tmp_path_factory.mktemp("desk")
+    here = tmp_path_factory.mktemp("workspace")
     keys = running.small("frossl", epochs=1, batch_size=8) | {"map_points": 1000}
     twofold.pretrain(str(photographs(here / "photos")), out=here / "run", method="frossl", **keys)
     return here / "run"
@@ -87,7 +87,7 @@ def test_the_order_of_images_depends_on_neither_seed_nor_split(tmp_path: Path) -
     assert not whole.held_out.any()
 
 
-def test_neighbours_are_the_nearest_others() -> None:
+def test_neighbours_are_the_nearest_other_images() -> None:
     rows = torch.randn(40, 6)
     rows[3] = rows[0]  # a duplicate: as similar as the row itself
     similarity, found = others_nearest(rows, 12, 5)

@@ -122,12 +122,12 @@ def test_process_stopped_at_any_write_returns_to_a_mark(power: bool, tmp_path: P
     head.mark()
     head.close()
     expected, finished = {step: expected_rows(step) for step in (8, 13)}, expected_rows(20)
-    for moment in itertools.count(1):
-        path = tmp_path / str(moment)
+    for call_number in itertools.count(1):
+        path = tmp_path / str(call_number)
         shutil.copytree(started, path)
         head = open_head(path)
         with pytest.MonkeyPatch.context() as patch:
-            disk = Disk(patch, stop_at=moment)
+            disk = Disk(patch, stop_at=call_number)
             try:
                 train(head, 20, marks=(13,))
                 done = True
@@ -137,19 +137,19 @@ def test_process_stopped_at_any_write_returns_to_a_mark(power: bool, tmp_path: P
         if done:
             break
         if power:
-            disk.lose(random.Random(moment))
-        copy = tmp_path / f"{moment}-older"
+            disk.lose(random.Random(call_number))
+        copy = tmp_path / f"{call_number}-older"
         shutil.copytree(path, copy)
         again = open_head(path)
         assert again.steps in (8, 13)
-        assert torch.equal(again.dense(), expected[again.steps]), moment
+        assert torch.equal(again.dense(), expected[again.steps]), call_number
         train(again, 20, marks=(13,))
-        assert torch.equal(again.dense(), finished), moment
+        assert torch.equal(again.dense(), finished), call_number
         again.close()
         older = open_head(copy, step=8)  # the checkpoint of step 13 was never written
-        assert torch.equal(older.dense(), expected[8]), moment
+        assert torch.equal(older.dense(), expected[8]), call_number
         older.close()
-    assert moment > 40
+    assert call_number > 40
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -160,18 +160,18 @@ def test_returning_to_a_mark_may_be_stopped_at_any_write(
     heads = open_shares(tmp_path / "head", count)
     train_together(heads, 10, marks=(5,))
     close_all(heads)
-    for moment in itertools.count(1):
-        path = tmp_path / str(moment)
+    for call_number in itertools.count(1):
+        path = tmp_path / str(call_number)
         shutil.copytree(tmp_path / "head", path)
         with pytest.MonkeyPatch.context() as patch:
-            Disk(patch, stop_at=moment)
+            Disk(patch, stop_at=call_number)
             try:
                 open_head(path, step=0).close()
                 break
             except Stopped:
                 pass
-        assert torch.equal(open_head(path, step=0).dense(), expected_rows(0)), moment
-    assert moment > 10
+        assert torch.equal(open_head(path, step=0).dense(), expected_rows(0)), call_number
+    assert call_number > 10
 
 
 def open_shares(path: Path, count: int, step: int | None = 0) -> list[SampleHead]:
@@ -213,12 +213,12 @@ def test_several_processes_stopped_at_any_write_return_to_a_mark(
         head.forget_older()
     close_all(heads)
     expected, finished, partly_marked = {step: expected_rows(step) for step in (8, 13)}, expected_rows(16), 0
-    for moment in itertools.count(1):
-        path = tmp_path / str(moment)
+    for call_number in itertools.count(1):
+        path = tmp_path / str(call_number)
         shutil.copytree(started, path)
         heads = open_shares(path, 2, step=8)
         with pytest.MonkeyPatch.context() as patch:
-            disk = Disk(patch, stop_at=moment)
+            disk = Disk(patch, stop_at=call_number)
             try:
                 train_together(heads, 16, marks=(13,))
                 done = True
@@ -228,21 +228,21 @@ def test_several_processes_stopped_at_any_write_return_to_a_mark(
         if done:
             break
         if power:
-            disk.lose(random.Random(moment))
+            disk.lose(random.Random(call_number))
         marked = {path.name for path in path.glob("undo-13*.bin")}
         partly_marked += len(marked) == 1
-        copy = tmp_path / f"{moment}-older"
+        copy = tmp_path / f"{call_number}-older"
         shutil.copytree(path, copy)
         newest = open_head(path)
         assert newest.steps == (13 if len(marked) == 2 else 8)
-        assert torch.equal(newest.dense(), expected[newest.steps]), moment
+        assert torch.equal(newest.dense(), expected[newest.steps]), call_number
         newest.close()
         heads = open_shares(copy, 3, step=8)  # the checkpoint of step 13 was never written
-        assert torch.equal(torch.cat([head.dense() for head in heads]), expected[8]), moment
+        assert torch.equal(torch.cat([head.dense() for head in heads]), expected[8]), call_number
         train_together(heads, 16, marks=())
-        assert torch.equal(torch.cat([head.dense() for head in heads]), finished), moment
+        assert torch.equal(torch.cat([head.dense() for head in heads]), finished), call_number
         close_all(heads)
-    assert moment > 40
+    assert call_number > 40
     assert partly_marked > 1
 
 
@@ -257,16 +257,16 @@ def test_processes_never_write_to_the_same_page() -> None:
 
 
 def test_full_disk_raises_an_error_and_loses_no_rows(tmp_path: Path) -> None:
-    for moment in range(1, 40, 5):
-        path = tmp_path / str(moment)
+    for call_number in range(1, 40, 5):
+        path = tmp_path / str(call_number)
         head = open_head(path)
         train(head, 5, marks=(5,))
         with pytest.MonkeyPatch.context() as patch:
-            Disk(patch, full_from=moment)
+            Disk(patch, full_from=call_number)
             with pytest.raises(TwofoldError, match=r"No space left on device.*make room"):
                 train(head, 40, marks=(13,))
         stopped_at = head.steps
-        copy = tmp_path / f"{moment}-copy"
+        copy = tmp_path / f"{call_number}-copy"
         shutil.copytree(path, copy)
         train(head, 20, marks=())  # there is room again
         assert torch.equal(head.dense(), expected_rows(20))
