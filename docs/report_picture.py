@@ -15,7 +15,7 @@ from PIL import Image
 import twofold
 
 PICTURE = Path(__file__).parent / "pictures" / "report.png"
-WIDTH, HEIGHT = 1100, 1130  # CSS pixels
+WIDTH, HEIGHT = 1100, 1060  # CSS pixels
 
 
 def screenshot(page: Path, picture: Path) -> None:

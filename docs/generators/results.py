@@ -57,7 +57,7 @@ def results_page() -> str:
         shown |= {name for row in each.rows for name in records_of(each, row, everything)}
     digits = records("digits-*.json")
     others = {name: run for name, run in records("*.json").items() if name not in shown | digits.keys()}
-    for title, runs in (("Digits, the demo", digits), ("Other runs", others)):
+    for title, runs in (("Digits: the demo and the tutorial for researchers", digits), ("Other runs", others)):
         rows = RunTable("record", environments)
         for name, run in runs.items():
             rows.add(f"[{name}](../records/{name}.json)", run)

@@ -196,8 +196,8 @@ def test_names_are_as_short_as_possible() -> None:
 def test_a_single_run_and_a_missing_output_folder_are_refused(runs: list[RunFolder], tmp_path: Path) -> None:
     with pytest.raises(TwofoldError, match="two runs or more"):
         write_comparison([runs[0], RunFolder(runs[0].path / ".." / "first")], tmp_path / "page.html")
-    for out in (tmp_path / "nowhere" / "page.html", tmp_path):
-        with pytest.raises(TwofoldError, match="does not exist; create it"):
+    for out, reason in ((tmp_path / "nowhere" / "page.html", "does not exist; create it"), (tmp_path, "is a folder")):
+        with pytest.raises(TwofoldError, match=reason):
             write_comparison(runs, out)
 
 
