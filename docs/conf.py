@@ -29,6 +29,7 @@ myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "
 myst_heading_anchors = 4
 highlight_language = "text"  # blocks without a language are commands, which Pygments would colour at random
 nitpicky = False
+smartquotes = False  # they would change the prime in z'
 
 # Python API
 add_module_names = False

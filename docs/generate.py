@@ -1,4 +1,4 @@
-"""Write the generated files that are committed: the results, the benchmarks, the errata, and the demo in README.
+"""Write the generated files that are committed: results, benchmarks, errata, figures, and the demo in README.
 
 Run `python docs/generate.py` after a change of records, benchmarks, tables or claims. Tests check that the files are up
 to date. The pages in docs/reference/ are not committed: `make docs` writes them.
@@ -6,7 +6,7 @@ to date. The pages in docs/reference/ are not committed: `make docs` writes them
 
 from pathlib import Path
 
-from generators import committed, paths
+from generators import committed, paths, theory
 
 
 def main() -> None:
@@ -17,6 +17,7 @@ def main() -> None:
     for path, text in files.items():
         write(path, text)
     write(paths.DOCS / "errata.md", committed.errata_page())
+    theory.draw_pictures()
 
 
 def write(path: Path, text: str) -> None:

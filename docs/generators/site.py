@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from generators import api, commands, configuration, methods
+from generators import api, commands, configuration, methods, theory
 
-GENERATORS = (commands, configuration, methods, api)
+GENERATORS = (commands, configuration, methods, api, theory)
 
 
 def write(docs: Path) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from generators import api, commands, committed, configuration, mathematics, methods, paths, site
+from generators import api, commands, committed, configuration, mathematics, methods, paths, site, theory
 from twofold.config import RUN_KEYS
 from twofold.methods import CATALOG, schema
+from twofold_papers.verify.claim import PAPERS
+from twofold_papers.verify.figure import figures
 
 COMMAND = "run: python docs/generate.py"
 EXAMPLES = [(name, line) for name, each in commands.commands().items() for line in commands.examples_of(each)]
@@ -27,6 +29,14 @@ def test_figures_folder_contains_only_generated_figures() -> None:
 
 def test_errata_are_up_to_date() -> None:
     assert (paths.DOCS / "errata.md").read_text(encoding="utf-8") == committed.errata_page(), COMMAND
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_page_of_a_paper_has_every_figure(paper: str) -> None:
+    page = theory.page(paper)
+    for figure in figures(paper):
+        assert f"### {figure.number}" in page
+        assert theory.picture_of(figure).is_file(), COMMAND
 
 
 def test_every_public_name_is_on_a_page_of_the_api() -> None:

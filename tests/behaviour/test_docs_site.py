@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from twofold_papers.verify.claim import PAPERS, claims
+
 pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install -e '.[docs]'")
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,21 @@ class Addresses(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         if tag in LOADED:
             self.loaded += [value for name, value in attributes if name == LOADED[tag] and value]
+
+
+class Text(HTMLParser):
+    """The text that a page shows."""
+
+    def __init__(self, page: Path):
+        super().__init__()
+        self.parts: list[str] = []
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+    def __str__(self) -> str:
+        return "".join(self.parts)
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +94,11 @@ def test_api_shows_parameters_of_public_functions(site: Path) -> None:
     page = (site / "reference" / "api" / "twofold.html").read_text(encoding="utf-8")
     assert 'id="twofold.pretrain"' in page
     assert 'id="twofold.Run.results"' in page
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_page_of_a_paper_shows_every_claim_as_it_is_written(site: Path, paper: str) -> None:
+    text = str(Text(site / "reference" / "theory" / f"{paper}.html"))
+    for claim in claims(paper):
+        for statement in filter(None, (claim.number, claim.statement, claim.wrong_form)):
+            assert statement.replace("`", "").rstrip(".") in text
