@@ -99,7 +99,7 @@ def test_error_is_one_line_with_exit_code_2(tmp_path: Path) -> None:
         (["--method", "byol", "projector="], "projector="),
         (["--method", "byol", "views=1"], "use views=2"),
         (["--method", "w-mse", "drop_last=false", "projector=60", "batch_size=200"], "cannot whiten 38 samples"),
-        (["betas=1,1"], "betas=1,1 is not 2 values, each a number from 0 to below 1"),
+        (["betas=1,1"], "betas=1,1 is not 2 values (each a number from 0 to below 1)"),
         (["out=there"], "out is an option, not a setting: write --out there"),
         (["dry_run=true"], "dry_run is an option, not a setting: write --dry-run"),
         (["--method", "SimSIAM2"], "did you mean 'simsiam'?"),

@@ -148,7 +148,7 @@ def describe(hint: Any) -> str:
         return ", or ".join(describe(argument) for argument in arguments)
     if origin is tuple:
         of = describe(arguments[0])
-        return f"{'a list of' if Ellipsis in arguments else len(arguments)} values, each {of}"
+        return f"{'a list of' if Ellipsis in arguments else len(arguments)} values (each {of})"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
     return names.get(hint, str(hint))
 
