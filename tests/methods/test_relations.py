@@ -90,7 +90,7 @@ def test_image_without_group_is_its_own_class() -> None:
     [
         (Graph(source="labels"), "needs labels, and these images have none"),
         (Graph(source="label"), "did you mean 'labels'"),
-        (Graph(source="nowhere.csv"), "nowhere.csv is not a file that exists; choose from"),
+        (Graph(source="nowhere.csv"), "nowhere.csv does not exist; choose from"),
     ],
 )
 def test_invalid_graph_sources_raise_an_error(setting: Graph, message: str) -> None:

@@ -237,7 +237,7 @@ def test_run_stopped_by_a_full_disk_can_be_resumed(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_store.os, "write", full)
-        with pytest.raises(TwofoldError, match=r"No space left on device.*make room"):
+        with pytest.raises(TwofoldError, match=r"No space left on device.*free some disk space"):
             train(tmp_path / "run", **{PATH: str(tmp_path / "rows"), SECONDS: 0})
     step, _ = checkpoint.load_latest(tmp_path / "run")
     assert 0 < step < 22

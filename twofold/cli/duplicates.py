@@ -50,7 +50,9 @@ def duplicates(
         threshold = THRESHOLD if threshold is None else threshold
         groups = find_duplicates(run, data, threshold=threshold, display=display)
         if not groups:
-            display.say(f"no duplicates found: no two images have a similarity of {threshold:g} or more")
+            display.say(
+                f"no duplicates found: no two images have a similarity of {threshold:g} or more (whitened features)"
+            )
         else:
             display.say(as_text(groups[:SHOWN]).rstrip())
             display.say()
@@ -58,5 +60,8 @@ def duplicates(
             surplus = sum(len(group) - 1 for group in groups)
             found = f"{plural(len(groups), 'group')} of duplicates"
             display.say(f"{found}; {plural(surplus, 'image')} could be removed{unshown}")
+            display.say(
+                "The numbers are cosine similarities of whitened features; `twofold search` does not whiten them."
+            )
         if out is not None:
             display.say(f"wrote {write_duplicates(out, groups)}")

@@ -190,4 +190,4 @@ def refuse_keys_of_others(method: str, names: Iterable[str]) -> None:
             continue
         owners = ", ".join(sorted(other for other in CATALOG if meant in schema(other)))
         slip = "" if meant == name else f"unknown key '{name}', did you mean '{meant}'? "
-        raise TwofoldError(f"{slip}{method} has no key '{meant}', which is a key of {owners}")
+        raise TwofoldError(f"{slip}{method} has no key '{meant}'; methods with this key: {owners}")

@@ -157,7 +157,7 @@ def _rows_of_file(path: Path) -> list[tuple[str, str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         if not path.exists():
             hint = nearest(str(path), list(SOURCES))
-            raise TwofoldError(f"graph.source={path} is not a file that exists{hint}") from None
+            raise TwofoldError(f"graph.source={path} does not exist{hint}") from None
         raise TwofoldError(f"graph.source={path} cannot be read as a CSV file of groups: {error}") from None
     for row in rows:
         if len(row) < 2:

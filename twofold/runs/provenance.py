@@ -202,12 +202,13 @@ def _hash_data(data: Data) -> ImageHashes | None:
 def _describe_copies(hashes: ImageHashes) -> str:
     copies = len(hashes.train) - len(np.unique(hashes.train))
     leaked = int(np.isin(hashes.test, hashes.train).sum())
-    found = [f"{copies:,} of {len(hashes.train):,} training images are exact copies of other ones"] if copies else []
+    found = []
+    if copies:
+        are_copies = "is an exact copy of another one" if copies == 1 else "are exact copies of other ones"
+        found.append(f"{copies:,} of {len(hashes.train):,} training images {are_copies}")
     if leaked:
-        found.append(
-            f"{leaked:,} of {len(hashes.test):,} held-out images are copies of training images, so accuracies are too "
-            "high"
-        )
+        are_copies = "is a copy of a training image" if leaked == 1 else "are copies of training images"
+        found.append(f"{leaked:,} of {len(hashes.test):,} held-out images {are_copies}, so accuracies are too high")
     return "; ".join(found)
 
 

@@ -41,7 +41,7 @@ def read_all_images(run: Path, config: Config, data: Any, display: Display) -> D
     if read.skipped:
         first = read.skipped[0]
         count = plural(len(read.skipped), "image")
-        display.say(f"{count} could not be read and are skipped; the first is {first.path}: {first.reason}")
+        display.say(f"skipped {count} that could not be read; the first is {first.path}: {first.reason}")
     return read
 
 

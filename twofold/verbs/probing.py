@@ -90,8 +90,8 @@ def load_probe_data(
     splits = labelled_splits(read)
     if splits is None:
         raise TwofoldError(
-            f"{read.name} has no {missing_of(read)}: give DATA with a sub-folder for each class, or with a test set"
-            + (f" ({source.remark})" if source.remark else "")
+            f"{read.name} has no {missing_of(read)}: pass labelled images as DATA, such as a folder with one "
+            "sub-folder per class" + (f" ({source.remark})" if source.remark else "")
         )
     images = len(splits.train) + len(splits.test)
     if reused := count_trained_on(path, splits.test):

@@ -263,7 +263,7 @@ def test_full_disk_raises_an_error_and_loses_no_rows(tmp_path: Path) -> None:
         train(head, 5, marks=(5,))
         with pytest.MonkeyPatch.context() as patch:
             Disk(patch, full_from=call_number)
-            with pytest.raises(TwofoldError, match=r"No space left on device.*make room"):
+            with pytest.raises(TwofoldError, match=r"No space left on device.*free some disk space"):
                 train(head, 40, marks=(13,))
         stopped_at = head.steps
         copy = tmp_path / f"{call_number}-copy"

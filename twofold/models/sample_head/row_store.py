@@ -348,8 +348,8 @@ class DiskRows:
             yield
         except OSError as error:
             raise TwofoldError(
-                f"the classifier rows in {self.path} could not be {what} ({error.strerror}): make room, then resume; "
-                "the run continues from the last checkpoint"
+                f"the classifier rows in {self.path} could not be {what} ({error.strerror}): free some disk space, "
+                "then resume; the run continues from the last checkpoint"
             ) from None
 
 
