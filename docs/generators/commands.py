@@ -52,7 +52,8 @@ def page(name: str, command: Any) -> str:
     lines = [f"# twofold {name}", "", "\n\n".join(paragraphs(command.help)), "", *block([usage]), ""]
     if rows := [row for each in arguments for row in argument_rows(each)]:
         lines += ["## Arguments", "", *table(["argument", "meaning"], rows), ""]
-    lines += ["## Options", "", *table(["option", "meaning", "default"], map(option_row, options)), ""]
+    if options:
+        lines += ["## Options", "", *table(["option", "meaning", "default"], map(option_row, options)), ""]
     if examples := examples_of(command):
         lines += ["## Examples" if len(examples) > 1 else "## Example", "", *block(examples), ""]
     return "\n".join(lines)

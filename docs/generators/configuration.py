@@ -9,8 +9,8 @@ from twofold.methods import CATALOG, schema
 
 INTRODUCTION = """# Configuration keys
 
-Every setting of a run is a key. Set keys on the command line as `key=value` words, or in Python as keyword arguments,
-with two underscores for a dot:
+Every setting of a run is a key. Set keys on the command line as `key=value` words. In Python, set them as keyword
+arguments, with two underscores instead of a dot:
 
 ```
 twofold pretrain photos/ epochs=20 augment.flip=0
@@ -20,14 +20,22 @@ twofold pretrain photos/ epochs=20 augment.flip=0
 twofold.pretrain("photos/", epochs=20, augment__flip=0)
 ```
 
-A run takes the value of a key from the highest layer that sets it: your settings, the weights that `init` names, values
-chosen from the images and the machine, the defaults of the data source, the recipe of the method, and the defaults on
-this page. `config.json` in the run folder states the value and the layer of every key. `twofold pretrain --dry-run`
-shows them before the run starts.
+Several layers can set a key. The first of these layers that sets a key determines its value:
 
-Write `none` for no value, and separate the values of a list by commas: `projector=2048,256`.
+1. your settings
+2. the weights that `init` names
+3. values that Twofold chooses from the images and the machine
+4. the defaults of the data source
+5. the recipe of the method
+6. the defaults on this page
 
-Each method has further keys, and its own defaults for some of these keys: see [Methods](../methods.md).
+`config.json` in the run folder states the value and the layer of every key. `twofold pretrain --dry-run` shows them
+before the run starts.
+
+Write `none` if a key should have no value. Separate the values of a list by commas: `projector=2048,256`. The
+lists of augmentation keys such as `augment.flip` have one value for each view; Twofold repeats a shorter list.
+
+Each method has further keys, and its own defaults for some keys on this page: see [Methods](../methods.md).
 """
 # The keys without a section, by topic. A test checks that each of them has exactly one topic.
 TOPICS = {

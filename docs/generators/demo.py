@@ -22,10 +22,10 @@ def demo() -> str:
             found = found[:1]
         rows.append([name, *(percent([row[column] for row in found]) for column in columns)])
     lines = [
-        f"After the installation, the demo takes about {seconds:.0f} seconds on {machine}. It trains FroSSL for {epochs}",
-        "epochs. Then it prints a table of accuracies and the paths of the encoder and the report. The table below shows",
-        f"accuracies on held-out digits in per cent: mean ± standard deviation over {len(digits)} seeds. Raw pixels do not",
-        "depend on the seed.",
+        f"After the installation, the demo takes about {seconds:.0f} seconds on {machine}. It trains FroSSL for",
+        f"{epochs} epochs. Then it prints a table of accuracies and the paths of the encoder and the report. The table",
+        f"below shows accuracies on held-out digits in per cent: mean ± standard deviation over {len(digits)} seeds.",
+        "Raw pixels do not depend on the seed.",
         "",
         *table(["features", "linear, 10 labels per class", "linear, all labels", "kNN"], rows),
     ]

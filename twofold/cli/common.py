@@ -27,7 +27,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     cls=Program,
-    help="Learn image representations without labels, and measure what they are worth.",
+    help="Learn image representations without labels, and measure how good they are.",
     epilog=EXAMPLES.strip("\n"),
     no_args_is_help=True,
     add_completion=False,
@@ -55,7 +55,7 @@ Images = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="The images: a folder, a file or the name of a dataset, as for `twofold pretrain`.",
+        help="The images, in any form that `twofold pretrain` accepts.",
         show_default=False,
     ),
 ]

@@ -17,7 +17,7 @@ def compare(
     ] = Path("compare.html"),
     quiet: Quiet = False,
 ) -> None:
-    """Write an HTML page that compares runs: a sortable table, training curves and maps side by side."""
+    """Write an HTML page that compares runs: a sortable table, training curves and maps of the features."""
     from twofold.report.compare import write_comparison
     from twofold.runs.folder import RunFolder
 

@@ -39,23 +39,25 @@ def diagnose_command(
         str | None,
         typer.Argument(
             metavar="[DATA]",
-            help="The images to encode, as for `twofold pretrain`. Not needed for embeddings; a run uses its own "
-            "images by default.",
+            help="The images to encode, in any form that `twofold pretrain` accepts. A run uses its own images by "
+            "default; embeddings need no images.",
             show_default=False,
         ),
     ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The architecture of a .safetensors file: resnet18, resnet50, conv or timm:NAME."
+            metavar="NAME",
+            help="The architecture of a .safetensors file that Twofold did not write: resnet18, resnet50, conv or "
+            "timm:NAME.",
         ),
     ] = None,
     image_size: Annotated[
         int | None,
         typer.Option(
             metavar="PIXELS",
-            help="The image size for a .safetensors file.",
-            show_default="chosen as in pretrain",
+            help="The image size for a .safetensors file that Twofold did not write.",
+            show_default="chosen from the images",
         ),
     ] = None,
     out: OutOption = None,
@@ -63,7 +65,7 @@ def diagnose_command(
 ) -> None:
     """Measure the spectrum of embeddings or of an encoder and check for collapse and near-duplicates.
 
-    No labels are needed.
+    The command needs no labels.
     """
     from twofold.evaluate.spectrum import MEANINGS
     from twofold.verbs.diagnose import diagnose

@@ -18,7 +18,7 @@ def duplicates(
         str | None,
         typer.Argument(
             metavar="[DATA]",
-            help="The images to search, as for `twofold pretrain`. By default the run's own images.",
+            help="The images to search, in any form that `twofold pretrain` accepts. Default: the run's own images.",
             show_default=False,
         ),
     ] = None,
@@ -26,8 +26,8 @@ def duplicates(
         float | None,
         typer.Option(
             metavar="SIMILARITY",
-            help="Similarity from which two images count as duplicates. Lower values such as 0.9 find more duplicates, "
-            "and more false ones.",
+            help="The smallest similarity of duplicates. A lower value such as 0.9 finds more duplicates, but also "
+            "more pairs of different images.",
             show_default="0.95",
         ),
     ] = None,

@@ -24,8 +24,8 @@ def embed_command(
             "--out",
             "-o",
             metavar="FILE",
-            help="The .npz, .csv or .parquet file to write. It holds the features, indexes and splits, and labels and "
-            "file names if there are any. Required.",
+            help="The .npz, .csv or .parquet file to write. For each image it has the features, the index and the "
+            "split (train or test), and the label and the file name if there are any. Required.",
         ),
     ],
     quiet: Quiet = False,

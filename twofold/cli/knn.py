@@ -25,7 +25,7 @@ def knn(
         float,
         typer.Option(
             metavar="T",
-            help="A neighbour with cosine similarity s has a vote of weight exp(s / T).",
+            help="The temperature of the votes: a neighbour with cosine similarity s has a vote of weight exp(s / T).",
             show_default=True,
         ),
     ] = 0.07,

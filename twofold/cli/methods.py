@@ -19,7 +19,7 @@ twofold methods simclr
 def methods(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A method. Its settings are listed.", show_default=False),
+        typer.Argument(metavar="[NAME]", help="The method whose settings to list.", show_default=False),
     ] = None,
 ) -> None:
     """List all methods, or the settings of one method."""

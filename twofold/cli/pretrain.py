@@ -35,7 +35,8 @@ def pretrain(
             help="The images: a folder, a .csv or .txt list of files, .tar shards, a .npy or .npz file, or the name of "
             "a dataset such as digits (the default) or cifar10."
             "\n\n"
-            "Settings such as `epochs=20 batch_size=128 image_size=64`. List them with `twofold methods NAME`.",
+            "Settings such as `epochs=20 batch_size=128 image_size=64`. List those of a method with "
+            "`twofold methods NAME`.",
             show_default=False,
         ),
     ] = None,
@@ -79,8 +80,8 @@ def pretrain(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Also send metrics to tensorboard or wandb, which must be installed. May be given twice. Metrics are "
-            "always written to metrics.jsonl in the run folder.",
+            help="Also send metrics to tensorboard or wandb, which must be installed. To use both, pass the option "
+            "twice. Twofold always writes metrics to metrics.jsonl in the run folder.",
         ),
     ] = None,
     minutes: Annotated[
@@ -93,7 +94,8 @@ def pretrain(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Show the settings, the reason for each, and the cost of the run. Do not train."
+            "--dry-run",
+            help="Show the settings, the reason for each, and the time and memory of the run. Do not train.",
         ),
     ] = False,
     quiet: Quiet = False,

@@ -23,8 +23,8 @@ def probe(
         str,
         typer.Option(
             metavar="NAME",
-            help="`lbfgs` converges fully and chooses the penalty on held-out training images; `sgd` follows the "
-            "protocol of the papers.",
+            help="How the classifier is trained. `lbfgs` converges fully and chooses the weight penalty on held-out "
+            "training images; `sgd` follows solo-learn's protocol (100 epochs).",
             show_default=True,
         ),
     ] = "lbfgs",
@@ -32,7 +32,7 @@ def probe(
         str,
         typer.Option(
             metavar="COUNTS",
-            help="Also train with only this many labels of each class, for example 1,5,10,100.",
+            help="Also train with only this many labels of each class. Separate several numbers by commas: 1,5,10,100.",
             show_default=False,
         ),
     ] = "",

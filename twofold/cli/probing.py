@@ -17,14 +17,16 @@ DataArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[DATA]",
-        help="Labelled images, as for `twofold pretrain`. By default the run's own images.",
+        help="Labelled images, in any form that `twofold pretrain` accepts. Default: the run's own images.",
         show_default=False,
     ),
 ]
 LayerOption = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="`pre`: the encoder's features; `post`: the projector's output.", show_default=True
+        metavar="NAME",
+        help="What to measure. `pre`: the encoder's features; `post`: the projector's output.",
+        show_default=True,
     ),
 ]
 

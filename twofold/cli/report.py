@@ -24,14 +24,14 @@ def report(
             metavar="N",
             min=10,
             max=5000,
-            help="Compute the map again, with this many images (10 to 5000).",
+            help="Compute the map of the features again, with this many images (10 to 5000).",
         ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write the HTML report of a run again.
 
-    The map and the pictures are included if Twofold finds the images of the run.
+    The report has the map and the pictures if Twofold finds the images of the run.
     """
     from twofold.report.page import write_anew
     from twofold.runs.folder import RunFolder

@@ -19,7 +19,8 @@ def search_command(
         typer.Argument(metavar="QUERY...", help="One or more image files to search with.", show_default=False),
     ],
     k: Annotated[
-        int, typer.Option("-k", metavar="N", min=1, help="Images to list for each query.", show_default=True)
+        int,
+        typer.Option("-k", metavar="N", min=1, help="The number of images to list for each query.", show_default=True),
     ] = 10,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the results.")] = False,
 ) -> None:

@@ -27,7 +27,7 @@ class Augment:
 
     crop_scale: Annotated[
         tuple[Probability, Probability],
-        "smallest and largest area of the crop, as a part of the image; no crops if this and crop_ratio are 1,1",
+        "smallest and largest area of the crop, as a fraction of the image; no crops if this and crop_ratio are 1,1",
     ] = (0.2, 1.0)
     crop_ratio: Annotated[tuple[Positive, Positive], "smallest and largest ratio of width to height of the crop"] = (
         3 / 4,
@@ -40,13 +40,13 @@ class Augment:
     flip: Annotated[PerView, "probability of a horizontal flip"] = 0.5
     rotate: Annotated[float, Bounds(0, 180), "largest rotation, in degrees"] = 0.0
     shear: Annotated[float, Bounds(0, 80), "largest shear, in degrees"] = 0.0
-    shift: Annotated[Probability, "largest shift, as a part of the side of the image"] = 0.0
+    shift: Annotated[Probability, "largest shift, as a fraction of the side of the image"] = 0.0
     scale: Annotated[tuple[Positive, Positive], "smallest and largest zoom factor"] = (1.0, 1.0)
     jitter: Annotated[PerView, "probability of colour jitter, which changes at most the first three channels"] = 0.8
     brightness: Annotated[NonNegative, "strength s: brightness factor from 1-s to 1+s"] = 0.4
     contrast: Annotated[NonNegative, "strength s: contrast factor from 1-s to 1+s"] = 0.4
     saturation: Annotated[NonNegative, "strength s: saturation factor from 1-s to 1+s"] = 0.2
-    hue: Annotated[float, Bounds(0, 0.5), "largest shift of the hue, as a part of the full colour circle"] = 0.1
+    hue: Annotated[float, Bounds(0, 0.5), "largest shift of the hue, as a fraction of the full colour circle"] = 0.1
     grayscale: Annotated[PerView, "probability of converting to greyscale"] = 0.2
     blur: Annotated[PerView, "probability of Gaussian blur"] = 0.0
     blur_sigma: Annotated[
@@ -56,8 +56,8 @@ class Augment:
     noise: Annotated[Probability, "standard deviation of Gaussian pixel noise, for pixels from 0 to 1"] = 0.0
     extra_scale: Annotated[
         tuple[Probability, Probability] | None,
-        "area range of a separate crop, without flip, for channels after the third; none: the same crop as "
-        "the first three channels",
+        "smallest and largest area of a separate crop, without flip, for channels after the third; none: the same crop "
+        "as for the first three channels",
     ] = None
     extra_blur: Annotated[PerView, "probability of blur for channels after the third, if extra_scale is set"] = 0.0
     local_views: Annotated[
@@ -65,7 +65,7 @@ class Augment:
     ] = 0
     local_size: Annotated[Count | None, "side of the small crops, in pixels; none: half of image_size"] = None
     local_scale: Annotated[
-        tuple[Probability, Probability], "smallest and largest area of the small crops, as a part of the image"
+        tuple[Probability, Probability], "smallest and largest area of the small crops, as a fraction of the image"
     ] = (0.05, 0.4)
 
     @property
@@ -81,11 +81,11 @@ class Graph:
     source: Annotated[
         str,
         "which images are related: views (views of one image only), labels, groups (column 'group' of an image list), "
-        "neighbours, or a CSV file with rows of file name or index, group",
+        "neighbours, or a CSV file (each row has the name or the index of an image, a comma, and its group)",
     ] = "views"
-    labelled_fraction: Annotated[Probability, "part of the labels to use, with source=labels"] = 1.0
+    labelled_fraction: Annotated[Probability, "fraction of the labels to use, with source=labels"] = 1.0
     neighbours: Annotated[
-        Count, "number of nearest images (by pixels) that an image is related to, with source=neighbours"
+        Count, "number of nearest images, by pixels, to which an image is related, with source=neighbours"
     ] = 5
     balance: Annotated[bool, "give small classes or groups more weight, with source=labels, groups or a file"] = False
 
@@ -101,8 +101,8 @@ class Head:
     ] = None
     update: Annotated[
         Literal["exact", "multistep"],
-        "how rows outside the batch are updated: exact (as by the optimizer at every step), or multistep (the paper's "
-        "way, one epoch at a time)",
+        "how classifier rows outside the batch are updated: exact (as if the optimizer updated them at every step), or "
+        "multistep (as in the paper, by a whole epoch at once)",
     ] = "exact"
 
 
@@ -136,7 +136,7 @@ class Config:
     class_list: Annotated[str | None, "text file with class names; only these classes of a folder are used"] = None
     download: Annotated[bool, "download missing files of named datasets, and verify their checksums"] = False
     test_fraction: Annotated[
-        float, Bounds(0, 0.9), "part of the images to hold out for evaluation, if there are labels but no test set"
+        float, Bounds(0, 0.9), "fraction of the images to hold out for evaluation, if there are labels but no test set"
     ] = 0.2
     image_size: Annotated[
         Annotated[int, Bounds(1, 4096)] | None,
@@ -152,12 +152,13 @@ class Config:
     encoder: Annotated[str, "encoder: resnet18, resnet34, resnet50, conv (for tiny images), or timm:NAME"] = "resnet18"
     stem: Annotated[
         Literal["small", "small-padded", "small-pool", "large"],
-        "first layers of a ResNet: 3x3 (small), 3x3 with two pixels of padding (small-padded), 3x3 with max-pool "
-        "(small-pool), or 7x7 with max-pool (large)",
+        "first layers of a ResNet: small (3x3 convolution), small-padded (with two pixels of padding), small-pool "
+        "(with max-pool), or large (7x7 convolution with max-pool)",
     ] = "small"
 
     init: Annotated[
-        str | None, "initial weights: a run, a .safetensors file, or timm:NAME for pretrained weights; none: random"
+        str | None,
+        "initial weights: a run folder, a .safetensors file, or timm:NAME for pretrained weights; none: random",
     ] = None
 
     epochs: Annotated[int, Bounds(1, 10**7), "number of passes over the training images"] = 100
@@ -175,7 +176,7 @@ class Config:
     momentum: Annotated[Momentum, "momentum of sgd and lars"] = 0.9
     betas: Annotated[tuple[Momentum, Momentum], "betas of adam and adamw"] = (0.9, 0.999)
     weight_decay: Annotated[NonNegative, "weight decay; biases and norms have none unless decay_all=true"] = 1e-4
-    decay_all: Annotated[bool, "apply weight decay to biases and norms, too"] = False
+    decay_all: Annotated[bool, "apply weight decay also to biases and norms"] = False
     lars_eta: Annotated[Positive, "trust coefficient of lars"] = 0.02
     clip: Annotated[NonNegative, "largest norm of the gradient; 0: no clipping"] = 0.0
     schedule: Annotated[
@@ -185,7 +186,8 @@ class Config:
     restart_epochs: Annotated[Positive, "epochs per cycle, with schedule=restarts"] = 15.0
     online_lr: Annotated[
         Positive,
-        "learning rate of the online probe (SGD; sends the encoder no gradient)",
+        "learning rate of the online probe, a linear classifier that SGD trains during the run; the encoder gets no "
+        "gradient from it",
     ] = 0.1
 
     map_points: Annotated[int, Bounds(0, 5000), "number of images on the map of the report; 0: no map"] = 1000
@@ -196,10 +198,10 @@ class Config:
     device: Annotated[str, "device: auto, cpu, cuda, cuda:1, mps, ..."] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bf16"],
-        "precision: float32, bf16 (autocast), or auto, which is bf16 and TF32 in the objective on CUDA, else float32",
+        "precision: float32, bf16 (autocast, and on CUDA TF32 in the objective), or auto (bf16 on CUDA, else float32)",
     ] = "auto"
     compile: Annotated[
-        bool | None, "run each step as one CUDA graph; none: on CUDA, if the run has 2,000 steps or more"
+        bool | None, "run each step as one CUDA graph; none: do so if the run is on CUDA and has 2,000 steps or more"
     ] = None
     augment: Augment = field(default_factory=Augment)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
