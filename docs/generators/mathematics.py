@@ -4,8 +4,8 @@ import re
 
 CODE = re.compile(r"(`[^`]*`)")
 # A single letter with an optional bar, index and exponent. Not: articles, parts of words such as W-MSE, and "i.e.".
-SYMBOL = re.compile(r"(?<![\w\-–.'’])(?!(?:a|A|I)\b)([A-Za-zα-ωΑ-Ω])(\u0304)?(?:_(\w+?))?([²³⁺⁻]?)(?![\w\-–]|\.\w)")
-EXPONENTS = {"²": "^2", "³": "^3", "⁺": "^+", "⁻": "^-", "": ""}
+SYMBOL = re.compile(r"(?<![\w\-–.'’])(?!(?:a|A|I)\b)([A-Za-zα-ωΑ-Ω])(\u0304)?(?:_(\w+?))?([²³⁺⁻ᵀ]?)(?![\w\-–]|\.\w)")
+EXPONENTS = {"²": "^2", "³": "^3", "⁺": "^+", "⁻": "^-", "ᵀ": r"^\top", "": ""}
 
 
 def with_mathematics(text: str) -> str:

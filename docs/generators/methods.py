@@ -35,7 +35,7 @@ def families() -> str:
             for name, entry in sorted(CATALOG.items())
             if entry.family == family
         ]
-        titles = ["method", "objective", "when to use it", "paper"]
+        titles = ["method", "what it does", "when to use it", "paper"]
         lines += [f"## {family.capitalize()}", "", text, "", *table(titles, rows), ""]
     lines += toctree(f"/reference/methods/{name}" for name in sorted(CATALOG))
     return "\n".join(lines) + "\n"
@@ -61,7 +61,7 @@ def facts(entry: Entry) -> list[str]:
         "When to use it": entry.choose,
         "Paper": entry.paper,
         "Source of the defaults": entry.source,
-        "State besides the weights": entry.state,
+        "State in addition to the weights": entry.state,
         "Memory of the objective in a step": entry.memory,
     }
     # Links in these texts are relative to docs/.

@@ -28,7 +28,7 @@ DIET: dict[str, Any] = {
     "augment.saturation": 0.4,
 }
 
-UNSTATED = "Twofold's defaults: the warm-up, and no weight decay for norms and biases"
+UNSTATED = "Twofold's general defaults: the warm-up, and no weight decay for norms and biases"
 
 
 @entry(
@@ -45,8 +45,8 @@ UNSTATED = "Twofold's defaults: the warm-up, and no weight decay for norms and b
         "h_i are the features of image i, for N images in a batch, and w_k is the classifier row of image k, for n "
         "training images. y_ik is the target, and s is `label_smoothing`."
     ),
-    source=f"the S-DIET paper, appendix C, which follows DIET's authors; {UNSTATED}",
-    state="one classifier row for each image, trained",
+    source=f"the S-DIET paper, appendix C, which follows DIET's authors. {UNSTATED}",
+    state="one trained classifier row for each image",
     memory="N·n logits, and 3·n·K numbers for the classifier and the optimizer's moments",
     choose="For small data sets. It needs one view per step, but the classifier grows with the data.",
 )
@@ -79,14 +79,14 @@ def diet(parts: Parts, *, label_smoothing: LabelSmoothing = 0.8) -> Method:
     ),
     symbols=(
         "z_i is the embedding of image i, scaled to unit length, for N images in a batch, and w_k is the classifier "
-        "row of image k; only the rows of the batch take part. y_ik is the target, and s is `label_smoothing`."
+        "row of image k. The loss uses only the rows of the batch. y_ik is the target, and s is `label_smoothing`."
     ),
     source=(
-        "the paper, section 5 and appendix C; Twofold's own, since the paper does not state them: the projector's "
-        f"widths and the initial rows N(0, 1/D); {UNSTATED}"
+        "the paper, section 5 and appendix C. Twofold's own choices, because the paper does not state them: the "
+        f"projector's widths, and initial rows from N(0, 1/D). {UNSTATED}"
     ),
     state="one classifier row for each image with the optimizer's two moments, in memory or on disk",
-    memory="N² logits, and 2·N·D numbers for rows and their gradient (10·N·D on CUDA), whatever the number of images",
+    memory="N² logits, and 2·N·D numbers for rows and their gradient (10·N·D on CUDA), for any number of images",
     choose="When GPU memory is short: it needs one view per step, and its memory does not grow with the data.",
 )
 def s_diet(
@@ -101,7 +101,7 @@ def s_diet(
     ] = (2048, 2048, 512),
     head: Head = Head(),
 ) -> Method:
-    """Makes every image its own class among the images of the batch; classifier rows stay in memory or on disk."""
+    """Makes every image its own class among the images of the batch; keeps classifier rows in memory or on disk."""
     network = nn.Identity() if projector is None else models.mlp(parts.features, projector)
     rows = models.BatchRows(len(parts.images), parts.features if projector is None else projector[-1], head)
     scaled = models.Unit() if normalize else nn.Identity()
@@ -117,10 +117,10 @@ def s_diet(
             population=population,
         )
 
-    def keep_gradient(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — `Remember` passes the progress
+    def keep_gradient(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — `UpdateState` passes the progress
         rows.keep_gradient()  # the trainer applies it to the stored rows after the step
 
-    return methods.Method(parts, network, objective, head=rows, remember=keep_gradient)
+    return methods.Method(parts, network, objective, head=rows, update_state=keep_gradient)
 
 
 @entry(
@@ -154,10 +154,10 @@ def s_diet(
     ),
     state="none",
     memory="N·C logits for C classes",
-    choose="To see what training with labels would reach. It needs a label for every image.",
+    choose="To see which accuracy training with labels reaches. It needs a label for every image.",
 )
 def supervised(parts: Parts, *, label_smoothing: LabelSmoothing = 0.0) -> Method:
-    """Trains the encoder and a linear classifier with labels: the accuracy that other methods are compared with."""
+    """Trains the encoder and a linear classifier with labels, as a reference for the accuracy of other methods."""
     if parts.images.labels is None:
         raise TwofoldError("supervised needs labels, and these images have none: choose another method")
     if bool((parts.images.labels < 0).any()):
@@ -194,9 +194,10 @@ def supervised(parts: Parts, *, label_smoothing: LabelSmoothing = 0.0) -> Method
         r"q_w = \operatorname{Sinkhorn} \left( \frac{\cos(z_w,\, c)}{\varepsilon} \right)"
     ),
     symbols=(
-        "z_vn is the embedding of view v of image n, for V views of N images, and c_p is one of P prototypes. q_wnp is "
-        "the part of image n that is assigned to prototype p in view w, without gradient; Sinkhorn–Knopp balances "
-        "these codes so that all prototypes are used equally. τ is `temperature` and ε is `epsilon`."
+        "z_vn is the embedding of view v of image n, for V views of N images, and c_p is one of P prototypes. The "
+        "code q_wnp is the fraction of image n that is assigned to prototype p in view w, without gradient; "
+        "Sinkhorn–Knopp balances the codes so that all prototypes are used equally. τ is `temperature` and ε is "
+        "`epsilon`."
     ),
     source=(
         "solo-learn's swav.yaml and augmentations/symmetric.yaml, with one queue for all views; the lengths of the "
@@ -204,8 +205,8 @@ def supervised(parts: Parts, *, label_smoothing: LabelSmoothing = 0.0) -> Method
     ),
     state="queue (if any), progress of the run",
     memory="V·(N + Q)·P codes for P prototypes and a queue of Q",
-    choose="Clusters instead of pairs. Set `queue=0` if the batch is larger than the number of prototypes, and "
-    "`augment.local_views=6` for multi-crop.",
+    choose="To cluster images instead of comparing pairs. Set `queue=0` if the batch is larger than the number of "
+    "prototypes, and `augment.local_views=6` for multi-crop.",
 )
 def swav(
     parts: Parts,
@@ -214,7 +215,7 @@ def swav(
     temperature: Temperature = 0.1,
     epsilon: Annotated[Positive, "temperature ε of the codes; smaller values give harder assignments"] = 0.05,
     iterations: Annotated[Count, "iterations of Sinkhorn–Knopp"] = 3,
-    queue: Annotated[int, Bounds(0), "embeddings from earlier steps that help to balance the codes; 0: none"] = 3840,
+    queue: Annotated[int, Bounds(0), "number of earlier embeddings that help to balance the codes; 0: none"] = 3840,
     queue_from_epoch: Annotated[NonNegative, "first epoch that uses the queue"] = 50.0,
     frozen_epochs: FrozenEpochs = 2.0,
     projector: Projector = (2048, 128),
@@ -235,7 +236,7 @@ def swav(
             iterations=iterations,
         )
 
-    def remember(e: Embeddings, done: Tensor) -> None:
+    def update_state(e: Embeddings, done: Tensor) -> None:
         progress.update(done)
         if former is not None:
             former.update(e.z[: parts.views], e.index)
@@ -247,7 +248,7 @@ def swav(
         objective,
         head=head,
         memory=memory,
-        remember=remember,
+        update_state=update_state,
         multi_crop=True,
     )
 
@@ -267,9 +268,10 @@ def swav(
         r"q_{wnp} = \operatorname{softmax}_p \left( \frac{t_{wnp} - m_p}{\tau_t} \right)"
     ),
     symbols=(
-        "s_vnp is the cosine of prototype p, of P, with the embedding of view v of image n, for V views of N images; "
-        "t_wnp is the same for the teacher and its prototypes, without gradient. m_p is the running mean of t (the "
-        "centre), τ is `temperature`, and τ_t rises from `first_target_temperature` to `target_temperature`."
+        "s_vnp is the cosine of the embedding of view v of image n and prototype p, for V views of N images and P "
+        "prototypes. t_wnp is the same for the teacher and its prototypes, without gradient. m_p is the running mean "
+        "of t (the centre), τ is `temperature`, and τ_t rises from `first_target_temperature` to "
+        "`target_temperature`."
     ),
     source="solo-learn's dino.yaml and augmentations/asymmetric.yaml, and the defaults of its code",
     state="teacher, its prototypes, centre, progress of the run",
@@ -282,17 +284,19 @@ def dino(
     *,
     prototypes: Annotated[Count, "number of prototypes P"] = 4096,
     temperature: Temperature = 0.1,
-    target_temperature: Annotated[Positive, "temperature of the targets after it has risen"] = 0.07,
+    target_temperature: Annotated[Positive, "final temperature of the targets"] = 0.07,
     first_target_temperature: Annotated[
-        Positive, "temperature of the targets at the start; a high one leads to collapse"
+        Positive, "temperature of the targets at the start of the run; a high value leads to collapse"
     ] = 0.04,
-    rising_epochs: Annotated[Positive, "epochs in which the temperature of the targets rises"] = 50.0,
-    centre_momentum: Annotated[Probability, "part of the running mean of scores (the centre) that a step keeps"] = 0.9,
+    rising_epochs: Annotated[Positive, "number of epochs during which the temperature of the targets rises"] = 50.0,
+    centre_momentum: Annotated[
+        Probability, "fraction of the running mean of scores (the centre) that a step keeps"
+    ] = 0.9,
     teacher_momentum: TeacherMomentum = 0.9995,
     frozen_epochs: FrozenEpochs = 1.0,
     projector: Projector = (2048, 2048, 256),
 ) -> Method:
-    """Predicts a slow teacher's sharpened and centred assignments to prototypes from other views."""
+    """Predicts, from one view, a slow teacher's sharpened and centred prototype scores of the other views."""
     head = models.Prototypes(projector[-1], prototypes)
     teacher_head, centre = models.Teacher(head), models.Centre(prototypes, centre_momentum)
     progress = models.Progress(parts.epochs)
@@ -307,7 +311,7 @@ def dino(
             target_temperature=first_target_temperature + rise * (progress.epochs / rising_epochs).clamp(max=1),
         )
 
-    def remember(e: Embeddings, done: Tensor) -> None:
+    def update_state(e: Embeddings, done: Tensor) -> None:
         centre.update(teacher_head(e.target))
         teacher_head.update(head.parameters(), models.rising_momentum(teacher_momentum, done))
         progress.update(done)
@@ -320,7 +324,7 @@ def dino(
         head=head,
         teacher_momentum=teacher_momentum,
         memory=nn.ModuleDict({"head": teacher_head, "centre": centre, "progress": progress}),
-        remember=remember,
+        update_state=update_state,
         multi_crop=True,
         guess=math.log(prototypes),
     )

@@ -69,12 +69,12 @@ def simclr(parts: Parts, *, temperature: Temperature = 0.2, projector: Projector
         "w, without gradient. Q_n are the queue's embeddings of images other than n, and τ is the temperature."
     ),
     source=(
-        "solo-learn's mocov2plus.yaml, with two differences: one queue replaces its two queues of 32768, one for each "
-        "view, and the teacher's momentum ends at 1 instead of 0.999"
+        "solo-learn's mocov2plus.yaml, with two differences: one queue replaces its two queues of 32768 (one for each "
+        "view), and the teacher's momentum ends at 1 instead of 0.999"
     ),
     state="teacher, queue",
     memory="V·N·Q logits for a queue of Q embeddings, a second network and its forward pass",
-    choose="Contrastive learning with many negatives at a small batch.",
+    choose="For contrastive learning with many negatives and a small batch.",
 )
 def moco(
     parts: Parts,
@@ -84,7 +84,7 @@ def moco(
     teacher_momentum: TeacherMomentum = 0.99,
     projector: Projector = (2048, 256),
 ) -> Method:
-    """Contrasts each image with a long queue of a slow teacher's embeddings of other images.
+    """Contrasts each image with a long queue of other images' embeddings, which a slow teacher computed.
 
     Queue entries that show the same image do not count as negatives. A small data set has many of them.
     """
@@ -94,7 +94,7 @@ def moco(
         assert e.target is not None
         return objectives.moco(e.z, e.target, keys.rows, temperature, negatives=keys.others(e.index))
 
-    def remember(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — `Remember` passes the progress
+    def update_state(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — `UpdateState` passes the progress
         assert e.target is not None
         keys.update(e.target, e.index)
 
@@ -105,7 +105,7 @@ def moco(
         objective,
         teacher_momentum=teacher_momentum,
         memory=keys,
-        remember=remember,
+        update_state=update_state,
         multi_crop=True,
     )
 
@@ -124,10 +124,10 @@ def moco(
         r"\alpha_{ij} = \operatorname{softmax}_j \left( -D_{ij}^{p/2} / \tau \right), \quad D_{ij} = 1 - s_{ij}"
     ),
     symbols=(
-        "Z has R = V·N rows, one for each of the V views of N images; s_ij is the cosine of rows i and j, and s̄_i the "
-        "mean cosine of row i with the other views of its image. neg(i) are the rows of all other images, α_ij is the "
-        "weight of a pair, and sg is the stop-gradient. The formula of α is that of rule direct, with temperature τ "
-        "and exponent p."
+        "Z has R = V·N rows, one for each of the V views of N images; s_ij is the cosine of rows i and j, and s̄_i "
+        "the mean cosine of row i with the other views of its image. neg(i) are the rows of all other images, α_ij "
+        "is the weight of a pair, and sg is the stop-gradient. The formula of α is that of the rule direct, with "
+        "temperature τ and exponent p."
     ),
     source=(
         "the paper, section 6: Adam, lr 0.01, batch 128, τ 0.5, p 4; no weight decay, as in the authors' code; "
@@ -135,29 +135,32 @@ def moco(
     ),
     state="none",
     memory="three (V·N)² matrices; seven for square and inverse",
-    choose="Contrastive learning at small batches; `rule` chooses which negatives count most.",
+    choose="For contrastive learning with small batches. `rule` sets which negatives count most.",
 )
 def alpha_cl(
     parts: Parts,
     *,
     rule: Annotated[
         Literal["direct", "entropy", "square", "inverse", "heuristic_inverse"],
-        "how the distance of a pair becomes its weight",
+        "rule that turns the distance of a pair into its weight",
     ] = "direct",
     temperature: Annotated[Positive | None, "temperature τ of the rule; none: 0.5, or 5 for square"] = None,
     exponent: Annotated[
-        Positive | None, "exponent of direct (p; none: 4) and heuristic_inverse (none: 2); other rules have none"
+        Positive | None,
+        "exponent of the rules direct (p; none: 4) and heuristic_inverse (none: 2); other rules have no exponent",
     ] = None,
-    gamma: Annotated[Positive | None, "γ of inverse; none: 2; other rules have none"] = None,
+    gamma: Annotated[Positive | None, "γ of the rule inverse (none: 2); other rules have no γ"] = None,
     normalized: Annotated[
-        bool | None, "whether the weights of direct sum to 1 for each anchor; none: true; other rules have none"
+        bool | None,
+        "whether the weights sum to 1 for each anchor, with the rule direct (none: true); other rules do not take "
+        "this key",
     ] = None,
     through_importance: Annotated[
-        bool, "backpropagate through the weights, too: the negative control of the paper"
+        bool, "backpropagate also through the weights; this is the negative control of the paper"
     ] = False,
     projector: Projector = (512, 128),
 ) -> Method:
-    """Weights each pair of images by a rule of their distance; `none` keeps the default of the rule's parameter."""
+    """Weights each pair of different images by a rule that depends on their distance."""
     given = {"temperature": temperature, "exponent": exponent, "gamma": gamma, "normalized": normalized}
     chosen = {name: value for name, value in given.items() if value is not None}
     objectives.importance(torch.ones(1, 2), rule, **chosen)  # raises an error for a parameter that the rule lacks
@@ -187,7 +190,7 @@ def alpha_cl(
     source="as for alpha-cl; Twofold's own: the margins that the paper does not state",
     state="none",
     memory="one (V·N)² matrix; five for triplet, modified_triplet and linear",
-    choose="Comparing contrastive losses under one training loop.",
+    choose="To compare contrastive losses in one training loop.",
 )
 def contrastive_family(
     parts: Parts,
@@ -197,19 +200,19 @@ def contrastive_family(
         "which loss of the family: the pair of functions φ and ψ",
     ] = "infonce",
     temperature: Annotated[
-        Positive | None, "temperature τ of infonce and soft_triplet; none: 0.5; other losses have none"
+        Positive | None, "temperature τ of infonce and soft_triplet (none: 0.5); other losses have no temperature"
     ] = None,
     epsilon: Annotated[
         NonNegative | None,
         "ε of infonce (none: 1), or margin of triplet (none: 0.2), soft_triplet (none: 0) and lifted (none: 1); other "
-        "losses have none",
+        "losses have neither",
     ] = None,
     scale: Annotated[
-        Positive | None, "factor c in the sigmoid of modified_triplet; none: 1; other losses have none"
+        Positive | None, "factor c in the sigmoid of modified_triplet (none: 1); other losses have no such factor"
     ] = None,
     projector: Projector = (512, 128),
 ) -> Method:
-    """Any loss of the (φ, ψ) family; `none` keeps the default of the loss's parameter."""
+    """Trains with any loss of the (φ, ψ) family, such as InfoNCE or the triplet loss."""
     given = {"temperature": temperature, "epsilon": epsilon, "scale": scale}
     member = objectives.family(family, **{name: value for name, value in given.items() if value is not None})
 
@@ -237,10 +240,10 @@ def contrastive_family(
     source="as for alpha-cl",
     state="none",
     memory="five (V·N)² matrices",
-    choose="As a negative control, as in the paper: it keeps few dimensions.",
+    choose="As a negative control, as in the paper: its embeddings keep few dimensions.",
 )
 def quadratic(parts: Parts, *, projector: Projector = (512, 128)) -> Method:
-    """The linear loss of the (φ, ψ) family, a baseline that gives all pairs the same weight."""
+    """Trains with the linear loss of the (φ, ψ) family, a baseline that gives all pairs the same weight."""
     return contrastive_family(parts, family="linear", projector=projector)
 
 
@@ -271,7 +274,7 @@ def quadratic(parts: Parts, *, projector: Projector = (512, 128)) -> Method:
     ),
     state="none",
     memory="the smaller of D² and (V·N)²",
-    choose="When theory matters: the minimum of this loss factorises the augmentation graph.",
+    choose="For theory: the minimum of this loss is a factorisation of the augmentation graph.",
 )
 def spectral_contrastive(
     parts: Parts,
@@ -279,7 +282,7 @@ def spectral_contrastive(
     radius: Annotated[Positive, "largest length of an embedding; longer ones are scaled down to it"] = 1.0,
     projector: Projector = (2048, 1000),
 ) -> Method:
-    """Makes products of views of one image large, and squared products of different images small."""
+    """Makes inner products of views of one image large, and squared inner products of different images small."""
 
     def objective(e: Embeddings) -> LossTerms:
         return objectives.spectral_contrastive(e.z, radius=radius)

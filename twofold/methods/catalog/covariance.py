@@ -40,8 +40,8 @@ def _narrower(batch_size: int) -> dict[str, Any]:
     source="the paper, section 6.1, with the width D of its appendix B.1; augmentation: Twofold's defaults",
     state="none",
     memory="V·min(N, D)²",
-    choose="Start with this one. It has little to tune (its width follows the batch size), learns quickly early in a "
-    "run, and takes any number of views.",
+    choose="Start with this method. It has little to tune (the width of its projector follows the batch size), learns "
+    "quickly early in a run, and accepts any number of views.",
     few_images={"projector": (512, 512, 64)},  # narrower and faster, and no worse with so few images
     by_batch=_narrower,
 )
@@ -54,7 +54,7 @@ def frossl(
     ] = False,
     projector: Projector = (2048, 2048, 1024),
 ) -> Method:
-    """Makes the Frobenius norm of each view's correlation matrix small and the views alike; has no weight to tune."""
+    """Makes each view's correlation matrix small in Frobenius norm, and brings views together; needs no loss weight."""
     if logarithm and unit_trace:
         raise TwofoldError("unit_trace=true has no effect under the logarithm: set logarithm=false, or leave it out")
     of_embeddings = partial(objectives.frossl, logarithm=logarithm, unit_trace=unit_trace)
@@ -89,7 +89,8 @@ def frossl(
     source="solo-learn's vicreg.yaml, with its augmentations",
     state="none",
     memory="V·min(N, D)²",
-    choose="The most accurate without labels after 30 epochs on CIFAR-10. Its three terms have one weight each.",
+    choose="In our results for 30 epochs on CIFAR-10, the most accurate without labels. Each of its three terms has a "
+    "weight.",
 )
 def vicreg(
     parts: Parts,
@@ -99,7 +100,7 @@ def vicreg(
     covariance: Annotated[NonNegative, "weight of the squared covariances"] = 1.0,
     projector: Projector = (2048, 2048, 2048),
 ) -> Method:
-    """Makes views alike, each dimension's standard deviation at least 1, and covariances small."""
+    """Brings views together, keeps each dimension's standard deviation at least 1, and makes covariances small."""
 
     weights: Any = {"invariance": invariance, "variance": variance, "covariance": covariance, "epsilon": 1e-4}
 
@@ -124,10 +125,11 @@ def vicreg(
         "batch, so that c[D, D] are the correlations between two views. λ is `weight` and β is `scale`. With more than "
         "two views, the loss is the mean over pairs of views."
     ),
-    source="solo-learn's barlow.yaml with its scale of 0.1, and augmentations/asymmetric.yaml; λ = 5e-3: the paper",
+    source="solo-learn's barlow.yaml with its scale of 0.1, and augmentations/asymmetric.yaml; λ = 5e-3 as in the "
+    "paper",
     state="none",
     memory="min(2N², D²) for each pair of views",
-    choose="A covariance method with a single weight. Its cost grows with the number of pairs of views.",
+    choose="For covariance learning with a single weight. Its cost grows with the number of pairs of views.",
 )
 def barlow_twins(
     parts: Parts,
@@ -205,14 +207,14 @@ def w_mse(
     source="the authors' command for CIFAR-10 (learning rate 0.5 at batch 512) and their augmentations",
     state="running covariance and mean of each view's embeddings",
     memory="V·D² in float64",
-    choose="For narrow embeddings of which every dimension must be used: the log determinant measures information.",
+    choose="For narrow embeddings in which every dimension must be used. The log determinant measures information.",
 )
 def corinfomax(
     parts: Parts,
     *,
     weight: Annotated[NonNegative, "weight λ of the squared distance between views"] = 250.0,
-    covariance_momentum: Annotated[Probability, "part of the running covariance that a step keeps"] = 0.01,
-    epsilon: Annotated[Positive, "added to the eigenvalues of the running covariance"] = 1e-8,
+    covariance_momentum: Annotated[Probability, "fraction of the running covariance that a step keeps"] = 0.01,
+    epsilon: Annotated[Positive, "ε, added to the eigenvalues of the running covariance"] = 1e-8,
     projector: Projector = (2048, 2048, 64),
 ) -> Method:
     """Makes the log determinant of the running covariances large and the distance between views small."""
@@ -223,8 +225,8 @@ def corinfomax(
             e.z, memory.covariances, memory.means, momentum=covariance_momentum, weight=weight, epsilon=epsilon
         )
 
-    def remember(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — `Remember` passes the progress
+    def update_state(e: Embeddings, progress: Tensor) -> None:  # noqa: ARG001 — `UpdateState` passes the progress
         memory.update(e.z)
 
     network = nn.Sequential(models.mlp(parts.features, projector, norm=False), models.Unit())
-    return methods.Method(parts, network, objective, memory=memory, remember=remember)
+    return methods.Method(parts, network, objective, memory=memory, update_state=update_state)

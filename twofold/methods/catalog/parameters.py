@@ -11,21 +11,24 @@ Distance = Literal["cosine", "euclidean"]
 Projector = Annotated[Widths, "widths of the projector's layers; the last is D, the width of the embeddings"]
 Temperature = Annotated[Positive, "temperature τ that divides the similarities in the softmax"]
 TeacherMomentum = Annotated[
-    Probability, "part of the teacher's weights that a step keeps; rises to 1 along a cosine during the run"
+    Probability,
+    "momentum of the teacher: the fraction of its weights that a step keeps; rises to 1 along a cosine during the run",
 ]
 OptionalTeacherMomentum = Annotated[
     Probability | None,
-    "part of the teacher's weights that a step keeps, rising to 1 along a cosine; none: no teacher, the trained "
-    "network gives the targets",
+    "momentum of the teacher: the fraction of its weights that a step keeps; rises to 1 along a cosine during the run; "
+    "none: no teacher, and the trained network gives the targets",
 ]
-LabelSmoothing = Annotated[Probability, "part of the target that is spread evenly over all classes"]
-FrozenEpochs = Annotated[NonNegative, "epochs at the start of the run in which the prototypes are not trained"]
+LabelSmoothing = Annotated[Probability, "fraction of the target that is spread evenly over all classes"]
+FrozenEpochs = Annotated[
+    NonNegative, "number of epochs at the start of the run in which the prototypes are not trained"
+]
 
 PredictiveDistance = Annotated[
     Distance, "distance between prediction and target: cosine (−cos), or euclidean (half the squared distance)"
 ]
-LossScale = Annotated[Positive, "factor of the loss, which is the sum over both orders of two views"]
+LossScale = Annotated[Positive, "factor of the loss; with factor 1, the loss is the sum over both orders of two views"]
 StopGradient = Annotated[bool, "send no gradient through the target; false needs teacher_momentum=none"]
 PredictorWidth = Annotated[Count, "width of the predictor's hidden layer"]
 Exponent = Annotated[NonNegative, "exponent α of the eigenvalues in the predictor"]
-CorrelationMomentum = Annotated[Probability, "part of the running correlation C that a step keeps"]
+CorrelationMomentum = Annotated[Probability, "fraction of the running correlation C that a step keeps"]

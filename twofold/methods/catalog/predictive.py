@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from twofold.methods import Method, Parts
     from twofold.models import DirectPredictor
 
-BOTH_ORDERS = "With more than two views, the sum over both orders becomes twice the mean over ordered pairs of views."
+BOTH_ORDERS = "With more than two views, twice the mean over v ≠ w replaces the sum over v ≠ w."
 
 
 def with_or_without_teacher(
@@ -72,7 +72,7 @@ def with_or_without_teacher(
     ),
     state="teacher",
     memory="a second network and its forward pass",
-    choose="Strong in long runs and with small batches.",
+    choose="It performs well in long runs and with small batches.",
 )
 def byol(
     parts: Parts,
@@ -85,7 +85,7 @@ def byol(
     scale: LossScale = 2.0,
     projector: Projector = (4096, 256),
 ) -> Method:
-    """A trained predictor maps one view's embedding to a slow teacher's embedding of the other view."""
+    """Trains a predictor that maps one view's embedding to a slow teacher's embedding of the other view."""
     return predictive(
         parts,
         models.mlp(parts.features, projector),
@@ -121,7 +121,7 @@ def simsiam(
     parts: Parts,
     *,
     distance: PredictiveDistance = "cosine",
-    stop_gradient: StopGradient = True,
+    stop_gradient: Annotated[bool, "send no gradient through the target; false: the embeddings collapse"] = True,
     predictor: Annotated[bool, "use the predictor; false: compare the embeddings themselves"] = True,
     predictor_width: PredictorWidth = 512,
     steady_predictor: Annotated[bool, "keep the predictor's learning rate constant during the run"] = True,
@@ -160,7 +160,7 @@ def simsiam(
     source="IsoLoss, appendix D",
     state="teacher, running correlation",
     memory="a second network and its forward pass, D² in float64",
-    choose="To study predictors: equations describe its eigenvalues. It collapses without a teacher.",
+    choose="To study predictors: equations describe the eigenvalues of this one. It collapses without a teacher.",
 )
 def directpred(
     parts: Parts,
@@ -250,8 +250,8 @@ def directcopy(
         f"{BOTH_ORDERS}"
     ),
     source="IsoLoss, appendix D. Without a teacher, the settings are those of the authors' code "
-    "(`correlation_momentum=0.5`, `scale=2`, `weight_decay=1e-4`): with the published momentum of 0.998 and no teacher "
-    "the method collapses, see [results.md](results.md)",
+    "(`correlation_momentum=0.5`, `scale=2`, `weight_decay=1e-4`): with the published momentum of 0.998 and no "
+    "teacher, the method collapses (see [Results](results.md))",
     state="teacher (if any), running correlation",
     memory="a second network and its forward pass (with a teacher), D² in float64",
     choose="A closed-form predictor that also trains without a teacher (`teacher_momentum=none`).",
@@ -269,7 +269,7 @@ def isoloss(
     scale: LossScale = 1.0,
     projector: Projector = (4096, 256),
 ) -> Method:
-    """DirectPred with gradients that let all eigenvalues grow at the same rate; also trains without a teacher."""
+    """Changes DirectPred's gradients so that all eigenvalues grow at the same rate; also trains without a teacher."""
     if epsilon is None:
         epsilon = 0.25 if exponent == 1 else 0.0
     return predictive(

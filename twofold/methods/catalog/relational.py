@@ -43,7 +43,8 @@ OWN = "Twofold's own, since the paper trains no network with this objective"
     source=OWN,
     state="none",
     memory="min(V·N, D)² and (V·N)² in float64",
-    choose="When you know which images belong together: labels, some labels, groups, neighbours (`graph.*`).",
+    choose="When you know which images belong together, for example from labels, a few labels, groups or neighbours "
+    "(`graph.*`).",
 )
 def ridge_graph(
     parts: Parts,
@@ -52,7 +53,7 @@ def ridge_graph(
     projector: Projector = (2048, 128),
     graph: Graph = Graph(),
 ) -> Method:
-    """Ridge regression to any graph of which images belong together, solved in closed form.
+    """Minimises the error of a ridge regression from embeddings to any graph of related images, in closed form.
 
     The projector ends in BatchNorm. Without it, larger embeddings would have a smaller loss without being better.
     """
@@ -132,7 +133,7 @@ def graph_vicreg(
     choose="When the groups of images are classes. Any number of classes works.",
 )
 def orthogonal_head(parts: Parts, *, projector: Projector = (2048, 256), graph: Graph = Graph()) -> Method:
-    """Trains for the best orthogonal classifier of the images' groups, which the nuclear norm gives in closed form.
+    """Minimises the error of the best orthogonal classifier of image groups, in closed form by the nuclear norm.
 
     The projector ends in BatchNorm, and the embeddings are scaled so that their columns have the length of Y's columns
     when each image is its own class. With a free scale, training would first shrink the embeddings.
