@@ -160,4 +160,4 @@ def test_state_outside_of_a_module_raises_an_error() -> None:
     """A queue in a closure is not part of the checkpoint, so a resumed run would differ without notice."""
     parts = Parts(encoder=nn.Flatten(), features=4, images=None, epochs=1)
     with pytest.raises(TwofoldError, match="pass the module whose state it updates"):
-        Method(parts, nn.Identity(), lambda e: LossTerms(e.z.sum(), {}), remember=lambda *_: None)
+        Method(parts, nn.Identity(), lambda e: LossTerms(e.z.sum(), {}), update_state=lambda *_: None)

@@ -95,7 +95,9 @@ def test_missing_package_raises_an_error_before_anything_is_written(
 
 
 def test_unknown_logger_raises_an_error() -> None:
-    with pytest.raises(TwofoldError, match="log=tensorbord is not a list of values .each tensorboard or wandb., or none"):
+    with pytest.raises(
+        TwofoldError, match=r"log=tensorbord is not a list of values .each tensorboard or wandb., or none"
+    ):
         pretrain.configure("digits", "frossl", {"log": "tensorbord"})
 
 

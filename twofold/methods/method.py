@@ -14,7 +14,7 @@ from twofold.objectives import Moments
 from twofold.types import Batch, Embeddings, LossTerms
 
 Objective = Callable[[Embeddings], LossTerms]
-Remember = Callable[[Embeddings, Tensor], None]  # (embeddings of the step, progress of the run from 0 to 1)
+UpdateState = Callable[[Embeddings, Tensor], None]  # (embeddings of the step, progress of the run from 0 to 1)
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Method(nn.Module):
         Add a teacher with this momentum at the start of the run; it rises to 1. None: no teacher.
     memory : nn.Module, optional
         State that outlives a step, such as a queue. It is part of checkpoints.
-    remember : callable, optional
-        `remember(embeddings, progress)` updates `memory` or `head` after each step; `progress` goes from 0 to 1.
+    update_state : callable, optional
+        `update_state(embeddings, progress)` updates `memory` or `head` after each step; `progress` goes from 0 to 1.
     multi_crop : bool
         The objective accepts small crops, which have no targets.
     of_moments : OfMoments, optional
@@ -115,7 +115,7 @@ class Method(nn.Module):
         head: nn.Module | None = None,
         teacher_momentum: float | None = None,
         memory: nn.Module | None = None,
-        remember: Remember | None = None,
+        update_state: UpdateState | None = None,
         multi_crop: bool = False,
         of_moments: OfMoments | None = None,
         guess: float | None = None,
@@ -137,10 +137,10 @@ class Method(nn.Module):
                 f"teacher_momentum={teacher_momentum:g} is not from 0 to 1: it is the part of the teacher's weights "
                 "that a step keeps"
             )
-        if remember is not None and memory is None and head is None:
+        if update_state is not None and memory is None and head is None:
             raise TwofoldError(
-                "remember= needs memory= or head=: pass the module whose state it updates, so that checkpoints contain "
-                "that state"
+                "update_state= needs memory= or head=: pass the module whose state it updates, so that checkpoints "
+                "contain that state"
             )
         self.encoder = parts.encoder
         self.projector = projector
@@ -149,7 +149,7 @@ class Method(nn.Module):
         self.direct = direct
         self.head = head
         self.memory = memory
-        self.remember = remember
+        self.update_state = update_state
         self.objective = objective
         self.of_moments = of_moments
         self.guess = guess
@@ -239,8 +239,8 @@ class Method(nn.Module):
     @torch.no_grad()
     def update(self, embeddings: Embeddings, progress: Tensor) -> None:
         """Update the remaining state; the trainer calls it after the optimizer's step. `progress` goes from 0 to 1."""
-        if self.remember is not None:
-            self.remember(embeddings, progress)
+        if self.update_state is not None:
+            self.update_state(embeddings, progress)
         if self.teacher is not None and self.teacher_momentum is not None:
             student = chain(self.encoder.parameters(), self.projector.parameters())
             self.teacher.update(student, rising_momentum(self.teacher_momentum, progress))

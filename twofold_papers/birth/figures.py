@@ -88,11 +88,11 @@ def lemma_1_without_ridge() -> Drawing:
             constant = (H @ y).square().sum() / N
             absolute.append(absolute_loss(f, y, *solved_head(f, y, tiny), 0.0).item())
             relative.append((constant + trace_term(H @ f, y @ y.T, 1e-16)).item())
-            printed = (constant + trace_term(f, y @ y.T, 1e-16)).item()
+            published = (constant + trace_term(f, y @ y.T, 1e-16)).item()
             library = objectives.ridge_labels(f, y, 0.0).total.item()
             apart["eq 1 − eq 2"].append((K, abs(absolute[-1] - relative[-1])))
             apart["ridge_labels − eq 2"].append((K, abs(library - relative[-1])))
-            apart["SVD not centred"].append((K, abs(absolute[-1] - printed)))
+            apart["SVD not centred"].append((K, abs(absolute[-1] - published)))
         values.plot(widths, relative, color=colour, label=f"N = {N}")
         values.plot(widths, absolute, "o", color=colour, markersize=5)
     values.set(xscale="log", xlabel="features K", ylabel="loss", title="eq 2 (lines) and minimum of eq 1 (dots)")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from twofold_papers.reproduce.show import NOT_RUN, Cell, Line, printed_text
+from twofold_papers.reproduce.show import NOT_RUN, Cell, Line, published_text
 from twofold_papers.reproduce.table import Row, Table
 
 
@@ -37,6 +37,6 @@ def line_of(table: Table, row: Row, found: Mapping[str, Any] | None) -> Line:
         value = None if found is None else column.read(dict(found))
         missing = "—" if found is not None else NOT_RUN if place == 0 else ""
         cells.append(
-            Cell(printed_text(table, row, column, 0), missing if value is None else format(value, column.form))
+            Cell(published_text(table, row, column, 0), missing if value is None else format(value, column.form))
         )
     return Line(row.name, None, (), cells, row.note, {})

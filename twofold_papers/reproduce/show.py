@@ -6,14 +6,14 @@ from statistics import mean, stdev
 
 from twofold_papers.reproduce.readings import Column
 from twofold_papers.reproduce.record import Record
-from twofold_papers.reproduce.table import Figure, Job, Printed, Row, Table, records_of
+from twofold_papers.reproduce.table import Figure, Job, Published, Row, Table, records_of
 
 NOT_RUN = "not run yet"
 
 
 @dataclass(frozen=True)
 class Cell:
-    printed: str
+    published: str
     ours: str
 
 
@@ -66,7 +66,7 @@ def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], ref
         seeds=[record["config"]["values"]["seed"] for record in values],
         cells=[
             # A row that was not run says so in its first cell only.
-            Cell(printed_text(table, row, column, epochs), ours_text(column, values) if values or not place else "")
+            Cell(published_text(table, row, column, epochs), ours_text(column, values) if values or not place else "")
             for place, column in enumerate(table.columns)
         ],
         note="; ".join(note for note in notes if note),
@@ -74,14 +74,14 @@ def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], ref
     )
 
 
-def printed_text(table: Table, row: Row, column: Column, epochs: int) -> str:
+def published_text(table: Table, row: Row, column: Column, epochs: int) -> str:
     """The published number for these epochs. If there is none, another one that states its epochs."""
-    numbers = row.printed.get(column.title, ())
+    numbers = row.published.get(column.title, ())
     if not numbers:
         return ""
-    chosen: Printed = next((each for each in numbers if each.epochs == epochs), numbers[0])
+    chosen: Published = next((each for each in numbers if each.epochs == epochs), numbers[0])
     digits = max(
-        len(f"{each.value:g}".partition(".")[2]) for row in table.rows for each in row.printed.get(column.title, ())
+        len(f"{each.value:g}".partition(".")[2]) for row in table.rows for each in row.published.get(column.title, ())
     )
     text = f"{chosen.value:,.{digits}f}" + ("" if chosen.sd is None else f" ± {chosen.sd:.{digits}f}")
     extra = [f"{chosen.epochs} epochs"] * (chosen.epochs not in (None, epochs)) + [chosen.note] * bool(chosen.note)
@@ -100,14 +100,14 @@ def heads(table: Table) -> list[str]:
     """The titles for the cells of `texts`. A column without published numbers has only ours."""
     titles = [""]
     for column in table.columns:
-        titles += [f"{column.title}: published", "ours"] if table.is_printed(column) else [f"{column.title}: ours"]
+        titles += [f"{column.title}: published", "ours"] if table.is_published(column) else [f"{column.title}: ours"]
     return [*titles, "epochs", "seeds", "note"]
 
 
 def texts(table: Table, line: Line) -> list[str]:
     cells = [line.name]
     for column, cell in zip(table.columns, line.cells, strict=True):
-        cells += [cell.printed, cell.ours] if table.is_printed(column) else [cell.ours]
+        cells += [cell.published, cell.ours] if table.is_published(column) else [cell.ours]
     return [*cells, "—" if line.epochs is None else str(line.epochs), seeds_text(line), line.note]
 
 

@@ -24,7 +24,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Printed:
+class Published:
     """A published number; `epochs` is None if the paper does not state after how many epochs it was measured."""
 
     value: float
@@ -49,7 +49,7 @@ class Row:
     name: str
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    printed: Mapping[str, Sequence[Printed]] = field(default_factory=dict)  # by column title
+    published: Mapping[str, Sequence[Published]] = field(default_factory=dict)  # by column title
     epochs: int | None = None  # None: as many as the table states
     probes: Sequence[Probe] = ()  # rows of several tables that share a run must have the same probes
     note: str = ""
@@ -87,9 +87,9 @@ class Table:
     command: str = ""  # the command that runs the benchmark
     figures: Sequence[Figure] = ()
 
-    def is_printed(self, column: Column) -> bool:
+    def is_published(self, column: Column) -> bool:
         """Whether the paper has numbers for this column."""
-        return any(row.printed.get(column.title) for row in self.rows)
+        return any(row.published.get(column.title) for row in self.rows)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def usual_of(method: str, data: str, given: Mapping[str, Any]) -> Config:
 
 def records_of(table: Table, row: Row, records: Mapping[str, Record]) -> dict[str, Record]:
     """The records of a row with any seed, for its own number of epochs and the published ones."""
-    wanted = {row.epochs or table.epochs} | {each.epochs for values in row.printed.values() for each in values}
+    wanted = {row.epochs or table.epochs} | {each.epochs for values in row.published.values() for each in values}
     found = {}
     for name, record in records.items():
         values = record["config"]["values"]

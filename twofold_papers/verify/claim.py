@@ -8,7 +8,7 @@
 If the formula in the paper is wrong, the claim states the corrected one. A second function computes the published form,
 which must fail:
 
-    @duality.printed("The norms are equal without the square.")
+    @duality.published("The norms are equal without the square.")
     def _() -> Sides: ...
 """
 
@@ -72,13 +72,13 @@ class Claim:
     compute: Compute
     tolerance: float
     wrong_form: str | None = None  # what the paper states, if that is wrong
-    compute_printed: Compute | None = None
+    compute_published: Compute | None = None
 
-    def printed(self, statement: str) -> Callable[[Compute], "Claim"]:
+    def published(self, statement: str) -> Callable[[Compute], "Claim"]:
         """Decorate the function that computes the published form, which must fail by more than the tolerance."""
 
         def attach(compute: Compute) -> Claim:
-            self.wrong_form, self.compute_printed = statement, compute
+            self.wrong_form, self.compute_published = statement, compute
             return self
 
         return attach
@@ -95,7 +95,7 @@ class Checked:
     error: float
     verdict: Verdict
     seconds: float
-    printed_error: float | None = field(default=None)
+    published_error: float | None = field(default=None)
 
 
 _CLAIMS: list[Claim] = []
@@ -128,12 +128,12 @@ def check(made: Claim) -> Checked:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         sides = made.compute()
-        error, printed_error = sides.error(), None
+        error, published_error = sides.error(), None
         holds = error <= made.tolerance
         verdict: Verdict = "holds" if holds else "FAILS"
-        if made.compute_printed is not None:
+        if made.compute_published is not None:
             torch.manual_seed(0)
-            printed_error = made.compute_printed().error()
+            published_error = made.compute_published().error()
             if holds:  # if the published form holds too, the claim that it is wrong is itself wrong
-                verdict = "holds as corrected" if printed_error > made.tolerance else "FAILS"
-    return Checked(made, sides, error, verdict, time.perf_counter() - start, printed_error)
+                verdict = "holds as corrected" if published_error > made.tolerance else "FAILS"
+    return Checked(made, sides, error, verdict, time.perf_counter() - start, published_error)

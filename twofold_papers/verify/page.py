@@ -37,7 +37,7 @@ def row(checked: Checked) -> dict[str, Any]:
         "tolerance": f"{claim.tolerance:.0e}",
         "verdict": checked.verdict,
         "wrong_form": claim.wrong_form and sentence(claim.wrong_form),
-        "printed_error": error_text(checked.printed_error),
+        "published_error": error_text(checked.published_error),
     }
 
 
@@ -104,7 +104,7 @@ def errata(results: Sequence[Checked]) -> str:
         lines += [f"## {title}", ""]
         for checked in wrong:
             claim = checked.claim
-            published = f"{sentence(claim.wrong_form or '')} Error {magnitude(checked.printed_error)}."
+            published = f"{sentence(claim.wrong_form or '')} Error {magnitude(checked.published_error)}."
             corrected = (
                 f"{sentence(claim.statement)} Error {magnitude(checked.error)}; {claim.tolerance:.0e} is allowed."
             )

@@ -38,7 +38,7 @@ CORRECTED = {
 def test_claim(made: Claim) -> None:
     checked = check(made)
     expected = "holds as corrected" if made.number in CORRECTED else "holds"
-    assert checked.verdict == expected, f"error {checked.error}, of the published form {checked.printed_error}"
+    assert checked.verdict == expected, f"error {checked.error}, of the published form {checked.published_error}"
 
 
 def test_numbers_are_unique() -> None:

@@ -22,7 +22,7 @@ CORRECTED = 14
 @pytest.mark.parametrize("made", CLAIMS, ids=lambda made: made.number)
 def test_claim_holds(made: Claim) -> None:
     checked = check(made)
-    assert checked.verdict != "FAILS", (checked.error, checked.printed_error)
+    assert checked.verdict != "FAILS", (checked.error, checked.published_error)
 
 
 def test_claim_numbers_are_distinct_and_fourteen_claims_correct_the_paper() -> None:

@@ -40,7 +40,7 @@ from twofold_papers.reproduce.readings import (
 from twofold_papers.reproduce.record import has_todays_defaults, read_records, record_name, spectrum_summary
 from twofold_papers.reproduce.runner import Budget, carry_out
 from twofold_papers.reproduce.show import lines_of_jobs, lines_of_records
-from twofold_papers.reproduce.table import Job, Printed, Probe, Row, Setting, Table, job_of, jobs_of
+from twofold_papers.reproduce.table import Job, Probe, Published, Row, Setting, Table, job_of, jobs_of
 from twofold_papers.reproduce.tables import TABLES
 
 TINY = {"data": "digits", "encoder": "conv", "projector": "32,16", "predictor_width": "32", "batch_size": "256"}
@@ -57,7 +57,10 @@ SMALL = Table(
     data="digits",
     rows=[
         Row(
-            "one", "frossl", {"projector": (32, 16)}, {LINEAR.title: [Printed(12.34, 0.5, 1), Printed(56.7, epochs=2)]}
+            "one",
+            "frossl",
+            {"projector": (32, 16)},
+            {LINEAR.title: [Published(12.34, 0.5, 1), Published(56.7, epochs=2)]},
         ),
         Row("other", "frossl", {"projector": (32, 8)}),
     ],
@@ -126,7 +129,7 @@ def test_a_name_contains_only_settings_that_differ_from_the_recipe() -> None:
 def test_row_names_are_unique_and_published_numbers_belong_to_columns(table: Table) -> None:
     assert len({row.name for row in table.rows}) == len(table.rows)
     titles = {column.title for column in table.columns}
-    assert all(row.printed.keys() <= titles for row in table.rows)
+    assert all(row.published.keys() <= titles for row in table.rows)
 
 
 def test_rows_that_share_a_run_have_the_same_probes() -> None:
@@ -166,7 +169,9 @@ def test_probes_of_a_finished_run(tmp_path: Path, tiny: dict[str, str]) -> None:
 
 def test_alpha_cl_1_has_the_published_numbers() -> None:
     published = {
-        row.name: [each.value for each in row.printed[LINEAR.title]] for row in TABLES["alpha-cl-1"].rows if row.printed
+        row.name: [each.value for each in row.published[LINEAR.title]]
+        for row in TABLES["alpha-cl-1"].rows
+        if row.published
     }
     assert published["InfoNCE"] == [84.06, 87.63, 87.86]
     assert published["α-CL-direct"] == [85.11, 87.93, 88.09]
@@ -197,7 +202,7 @@ def test_recorded_runs_are_skipped(tmp_path: Path, tiny: dict[str, str]) -> None
     results = [json.loads((tmp_path / job.name / "results.json").read_text())["table"][0] for job in jobs[:3]]
     first, second = lines_of_jobs(SMALL, jobs, records)
     pair = [100 * results[0]["linear_accuracy"], 100 * results[2]["linear_accuracy"]]
-    assert (first.cells[0].printed, list(first.seeds)) == ("12.34 ± 0.50", [0, 1])
+    assert (first.cells[0].published, list(first.seeds)) == ("12.34 ± 0.50", [0, 1])
     spread = abs(pair[0] - pair[1]) / math.sqrt(2)
     assert first.cells[0].ours == f"{sum(pair) / 2:.2f} ± {spread:.2f}"
     assert second.cells[0].ours == f"{100 * results[1]['linear_accuracy']:.2f}"
@@ -283,7 +288,7 @@ def test_a_failed_run_is_recorded_and_the_next_one_runs(tmp_path: Path, tiny: di
 
 def test_published_numbers_have_the_same_epochs_as_the_run() -> None:
     def line(epochs: int) -> str:
-        return lines_of_jobs(SMALL, jobs_of(SMALL, SMALL.rows[:1], epochs=epochs), {})[0].cells[0].printed
+        return lines_of_jobs(SMALL, jobs_of(SMALL, SMALL.rows[:1], epochs=epochs), {})[0].cells[0].published
 
     assert line(1) == "12.34 ± 0.50"
     assert line(2) == "56.70"
@@ -306,7 +311,7 @@ def test_records_of_all_seeds_belong_to_their_row() -> None:
     )
     lines = {(line.name, line.epochs): line for line in lines_of_records(table, records)}
     assert lines["α-CL-direct", 100].cells[0].ours == "86.00 ± 1.41"
-    assert lines["α-CL-direct", 300].cells[0].printed == "87.93 ± 0.16"
+    assert lines["α-CL-direct", 300].cells[0].published == "87.93 ± 0.16"
     assert lines["InfoNCE", 100].cells[0].ours == "not run yet"
     assert len(lines) == len(table.rows) + 1  # 17 epochs are neither published nor those of the table
 
@@ -390,7 +395,7 @@ def test_a_row_shows_its_newest_measurement(tmp_path: Path) -> None:
     write("c", "other", "2026-03-01", {"encoder": "resnet18", "b": 64, "batch": 0.9})
     first, second, *_ = lines_of_measurements(TABLES["s-diet-2"], tmp_path)
     assert [cell.ours for cell in first.cells] == ["0.5000", "—", "0.2500"]
-    assert (first.cells[0].printed, second.cells[0].printed) == ("0.9944", "0.9965")
+    assert (first.cells[0].published, second.cells[0].published) == ("0.9944", "0.9965")
     assert [cell.ours for cell in second.cells] == ["not run yet", "", ""]
 
 

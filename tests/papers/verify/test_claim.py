@@ -42,11 +42,11 @@ def test_verdicts() -> None:
     assert check(made(1.0, 1.0)).verdict == "holds"
     assert check(made(1.0, 1.1)).verdict == "FAILS"
     corrected = made(1.0, 1.0)
-    corrected.printed("right is left plus one")(lambda: Sides(2.0, 1.0))
+    corrected.published("right is left plus one")(lambda: Sides(2.0, 1.0))
     assert check(corrected).verdict == "holds as corrected"
-    assert check(corrected).printed_error == 0.5
+    assert check(corrected).published_error == 0.5
     no_mistake = made(1.0, 1.0)
-    no_mistake.printed("the same")(lambda: Sides(1.0, 1.0))
+    no_mistake.published("the same")(lambda: Sides(1.0, 1.0))
     assert check(no_mistake).verdict == "FAILS", "the form that is claimed to be wrong holds"
 
 
@@ -76,7 +76,7 @@ def test_an_unknown_paper_is_refused_with_a_suggestion() -> None:
 
 def test_the_page_has_every_claim_and_picture(tmp_path: Path) -> None:
     corrected = made(1.0, 1.0)
-    corrected.printed("one & one is <three>")(lambda: Sides(3.0, 1.0))
+    corrected.published("one & one is <three>")(lambda: Sides(3.0, 1.0))
     figure = Figure("frossl", "Figure 9", "what is seen", lambda: None)
     path = page.write_page(tmp_path / "theory.html", [check(corrected)], [(figure, "data:image/png;base64,AAAA")])
     html = path.read_text(encoding="ascii")

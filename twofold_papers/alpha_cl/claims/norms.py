@@ -150,7 +150,7 @@ def normalisation_backward() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@normalisation_backward.printed("y = (x − mean)/‖x‖, where the x in the norm is not centred")
+@normalisation_backward.published("y = (x − mean)/‖x‖, where the x in the norm is not centred")
 def _() -> Sides:
     x = normal(6) + 1
     return Sides(jacobian(lambda x: (x - x.mean()) / x.norm(), x), layer_norm_jacobian(x))
@@ -171,7 +171,7 @@ def normalisation_forward() -> Sides:
     return Sides(flat(found), 0.0)
 
 
-@normalisation_forward.printed("y = J(x) x, so normalisation is reversible (Definition 3)")
+@normalisation_forward.published("y = J(x) x, so normalisation is reversible (Definition 3)")
 def _() -> Sides:
     x = normal(6) + 1
     return Sides(exact_layer_norm(x) / 6**0.5, layer_norm_jacobian(x) @ x)
@@ -222,7 +222,7 @@ def batch_norm_forward() -> Sides:
     return Sides(flat([found, by_jacobian]), flat([layer_norm_jacobian(f), torch.zeros_like(f)]))
 
 
-@batch_norm_forward.printed("the forward pass is fⁿ_k = J_k f_k")
+@batch_norm_forward.published("the forward pass is fⁿ_k = J_k f_k")
 def _() -> Sides:
     _, output, by_jacobian = batch_norm_jacobian()
     return Sides(output, by_jacobian)

@@ -177,9 +177,9 @@ def nt_xent_and_eq_2(epsilon: float) -> Sides:
         other_view = rows.roll(samples, dims=0)
         gap = half_squared(rows, other_view)[:, None] - half_squared(rows[:, None], rows)
         negative = ~(itself | itself.roll(samples, dims=0))
-        printed = (epsilon + (gap / tau).exp().where(negative, 0).sum(dim=1)).log().mean()
+        published = (epsilon + (gap / tau).exp().where(negative, 0).sum(dim=1)).log().mean()
         left += [simclr, simclr]
-        right += [printed, objectives.info_nce(z, tau, epsilon).total]
+        right += [published, objectives.info_nce(z, tau, epsilon).total]
     return Sides(torch.stack(left), torch.stack(right))
 
 
@@ -194,7 +194,7 @@ def simclr() -> Sides:
     return nt_xent_and_eq_2(epsilon=1.0)
 
 
-@simclr.printed("ε = 0 gives SimCLR. The denominator would then lack the positive pair")
+@simclr.published("ε = 0 gives SimCLR. The denominator would then lack the positive pair")
 def _() -> Sides:
     return nt_xent_and_eq_2(epsilon=0.0)
 
@@ -439,7 +439,7 @@ def stationarity() -> Sides:
     return lagrangian_slope(+1)
 
 
-@stationarity.printed(
+@stationarity.published(
     "c_j + τ(log p_j + 1) − μ. This is harmless: the sign of a multiplier is free, but it must be the same "
     "within one proof"
 )

@@ -211,7 +211,7 @@ def filter_multipliers() -> Sides:
     return Sides(*multipliers_at_a_maximum())
 
 
-@filter_multipliers.printed("Λ_kk = 1, because the eigenvalues of v'v'ᵀ can only be 0 or 1")
+@filter_multipliers.published("Λ_kk = 1, because the eigenvalues of v'v'ᵀ can only be 0 or 1")
 def _() -> Sides:
     return Sides(multipliers_at_a_maximum()[0], 1.0)
 
@@ -240,7 +240,7 @@ def zero_multiplier() -> Sides:
     return Sides(torch.stack(gains), 1e-6, ">")
 
 
-@zero_multiplier.printed("if Λ_kk = 0, the row of W_l is zero, which contradicts its given length")
+@zero_multiplier.published("if Λ_kk = 0, the row of W_l is zero, which contradicts its given length")
 def _() -> Sides:
     v = normal(5)
     return Sides(orthogonal_filter(v).norm(), 0.0)

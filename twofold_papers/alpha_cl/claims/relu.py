@@ -337,7 +337,7 @@ def rank_one_solution() -> Sides:
     return rank_one_energy(0)
 
 
-@rank_one_solution.printed("(uᵀ X_α u) ‖W_2 u‖². But u has M entries, and W_2 has K columns")
+@rank_one_solution.published("(uᵀ X_α u) ‖W_2 u‖². But u has M entries, and W_2 has K columns")
 def _() -> Sides:
     return rank_one_energy(1)
 

@@ -1,7 +1,7 @@
 """α-CL, Table 1: losses and rules for pair weights, trained with one recipe."""
 
 from twofold_papers.reproduce.readings import LINEAR
-from twofold_papers.reproduce.table import Printed, Row, Setting, Table
+from twofold_papers.reproduce.table import Published, Row, Setting, Table
 
 CAPTION = "Table 1's caption"
 SECTION = "section 6"
@@ -31,13 +31,13 @@ SETTINGS = (
 )
 
 
-def printed(*values_and_deviations: tuple[float, float]) -> dict[str, list[Printed]]:
+def published(*values_and_deviations: tuple[float, float]) -> dict[str, list[Published]]:
     """Published numbers after 100, 300 and 500 epochs: mean and standard deviation over five seeds."""
     pairs = zip((100, 300, 500), values_and_deviations, strict=True)
-    return {LINEAR.title: [Printed(value, sd, epochs) for epochs, (value, sd) in pairs]}
+    return {LINEAR.title: [Published(value, sd, epochs) for epochs, (value, sd) in pairs]}
 
 
-INVERSE = printed((83.72, 0.19), (87.51, 0.11), (87.69, 0.09))
+INVERSE = published((83.72, 0.19), (87.51, 0.11), (87.69, 0.09))
 TABLE = Table(
     name="alpha-cl-1",
     paper="alpha-cl",
@@ -47,24 +47,24 @@ TABLE = Table(
     epochs=100,
     settings=SETTINGS,
     rows=[
-        Row("quadratic loss", "quadratic", {}, printed((63.59, 2.53), (73.02, 0.80), (73.58, 0.82))),
+        Row("quadratic loss", "quadratic", {}, published((63.59, 2.53), (73.02, 0.80), (73.58, 0.82))),
         Row(
             "InfoNCE",
             "contrastive",
             INFONCE,
-            printed((84.06, 0.30), (87.63, 0.13), (87.86, 0.12)),
+            published((84.06, 0.30), (87.63, 0.13), (87.86, 0.12)),
         ),
         Row(
             "backprop α(θ)",
             "alpha-cl",
             {"rule": "entropy", "temperature": 0.5, "through_importance": True},
-            printed((83.42, 0.25), (87.18, 0.19), (87.48, 0.21)),
+            published((83.42, 0.25), (87.18, 0.19), (87.48, 0.21)),
         ),
         Row(
             "α-CL-r_H",
             "alpha-cl",
             {"rule": "entropy", "temperature": 0.5},
-            printed((84.27, 0.24), (87.75, 0.25), (87.92, 0.24)),
+            published((84.27, 0.24), (87.75, 0.25), (87.92, 0.24)),
         ),
         Row(
             "α-CL-r_γ",
@@ -84,13 +84,13 @@ TABLE = Table(
             "α-CL-r_s",
             "alpha-cl",
             {"rule": "square", "temperature": 5.0},
-            printed((84.72, 0.10), (86.62, 0.17), (86.74, 0.15)),
+            published((84.72, 0.10), (86.62, 0.17), (86.74, 0.15)),
         ),
         Row(
             "α-CL-direct",
             "alpha-cl",
             DIRECT,
-            printed((85.11, 0.19), (87.93, 0.16), (88.09, 0.13)),
+            published((85.11, 0.19), (87.93, 0.16), (88.09, 0.13)),
         ),
         Row("quadratic loss, weight decay 1e-6", "quadratic", DECAYED),
         Row("InfoNCE, weight decay 1e-6", "contrastive", INFONCE | DECAYED),

@@ -2,7 +2,7 @@
 
 from twofold_papers.alpha_cl.tables.table_1 import DIFFERS, SETTINGS
 from twofold_papers.reproduce.readings import LINEAR
-from twofold_papers.reproduce.table import Printed, Row, Table
+from twofold_papers.reproduce.table import Published, Row, Table
 
 PUBLISHED = {2: (83.74, 0.18), 4: (84.06, 0.24), 6: (84.08, 0.42), 8: (83.91, 0.28), 10: (83.56, 0.13)}
 
@@ -19,7 +19,7 @@ TABLE = Table(
             f"p = {exponent}",
             "alpha-cl",
             {"rule": "direct", "temperature": 0.5, "exponent": float(exponent)},
-            {LINEAR.title: [Printed(value, sd, 500, "STL-10")]},
+            {LINEAR.title: [Published(value, sd, 500, "STL-10")]},
         )
         for exponent, (value, sd) in PUBLISHED.items()
     ],

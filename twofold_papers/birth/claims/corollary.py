@@ -41,7 +41,7 @@ def one_eigenvalue() -> Sides:
     return Sides(stacked([v for v, _ in pairs]), stacked([torch.full_like(v, size) for v, size in pairs]))
 
 
-@one_eigenvalue.printed("G has only one nonzero eigenvalue, that is, the number of nonzero eigenvalues is 1")
+@one_eigenvalue.published("G has only one nonzero eigenvalue, that is, the number of nonzero eigenvalues is 1")
 def _() -> Sides:
     counts = [float(len(_nonzero(eigenvalues(graph)))) for graph, _ in _graphs()]
     return Sides(torch.tensor(counts), 1.0)
@@ -142,7 +142,7 @@ def vicreg_with_larger_variances() -> Sides:
     return _stretched(weighted=True)
 
 
-@vicreg_with_larger_variances.printed("if σ_k ≥ 1, eq 2 is the same function of VICReg as if all σ_k = 1")
+@vicreg_with_larger_variances.published("if σ_k ≥ 1, eq 2 is the same function of VICReg as if all σ_k = 1")
 def _() -> Sides:
     return _stretched(weighted=False)
 
@@ -242,6 +242,6 @@ def sum_over_pairs() -> Sides:
     return _pairs(corrected=True)
 
 
-@sum_over_pairs.printed("the trainable form equals ΣG_ij‖f_i − f_j‖²/N + α‖Cov(f) − I‖² up to a constant")
+@sum_over_pairs.published("the trainable form equals ΣG_ij‖f_i − f_j‖²/N + α‖Cov(f) − I‖² up to a constant")
 def _() -> Sides:
     return _pairs(corrected=False)

@@ -148,7 +148,7 @@ def centred_vectors() -> Sides:
     return _right_vectors(with_zeros=False)
 
 
-@centred_vectors.printed(
+@centred_vectors.published(
     "VᵀH = Vᵀ for all singular vectors of the centred F. This fails for s_k = 0: if K ≥ N, one of these vectors is 1/√N"
 )
 def _() -> Sides:
@@ -185,7 +185,7 @@ def lemma_1() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@lemma_1.printed(
+@lemma_1.published(
     "the same with V and s from the SVD of F, which is not centred. Checked: the difference between two "
     "random sets of features, because the constant is not given"
 )
@@ -240,7 +240,7 @@ def diagonal_is_in_the_unit_interval() -> Sides:
     return Sides(torch.cat([-D, D]), torch.cat([torch.zeros_like(D), torch.ones_like(D)]), "≤")
 
 
-@diagonal_is_in_the_unit_interval.printed("D is positive for any X and f_θ. Checked: all D_kk are above 1e-6")
+@diagonal_is_in_the_unit_interval.published("D is positive for any X and f_θ. Checked: all D_kk are above 1e-6")
 def _() -> Sides:
     seen, _ = _deficient()
     smallest = torch.stack([D.min() for D in seen])
@@ -269,7 +269,7 @@ def bounded() -> Sides:
     return Sides(torch.cat(seen), torch.cat(bound), "≤")
 
 
-@bounded.printed(
+@bounded.published(
     "nothing prevents D from growing, so |min L| → ∞. Checked: features that are a million times larger make "
     "the objective at least 10 times larger"
 )
@@ -405,7 +405,7 @@ def what_the_head_does() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@what_the_head_does.printed(
+@what_the_head_does.published(
     "the best head maps u_k to the left singular vectors of Y. Checked: |cos| between the image of u_1 and "
     "the nearest of these vectors is 1"
 )

@@ -48,7 +48,7 @@ def theorem_2() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@theorem_2.printed("the same with the SVD of f_θ(X), which is not centred")
+@theorem_2.published("the same with the SVD of f_θ(X), which is not centred")
 def _() -> Sides:
     left, right = [], []
     for _, graph, ridge in settings(RIDGES):
@@ -84,7 +84,7 @@ def relative_loss_as_a_sum() -> Sides:
     return _line_1(-1)
 
 
-@relative_loss_as_a_sum.printed("Σ_k D_kk (VᵀGV)_kk, without the minus sign")
+@relative_loss_as_a_sum.published("Σ_k D_kk (VᵀGV)_kk, without the minus sign")
 def _() -> Sides:
     return _line_1(1)
 
@@ -109,7 +109,7 @@ def slope_of_D() -> Sides:
     return _slope_of_D(1)
 
 
-@slope_of_D.printed("the second line and the result of A.2 have a minus sign")
+@slope_of_D.published("the second line and the result of A.2 have a minus sign")
 def _() -> Sides:
     return _slope_of_D(-1)
 
@@ -240,7 +240,7 @@ def growth() -> Sides:
     return Sides(left / times[1:, None], 1.0)
 
 
-@growth.printed(
+@growth.published(
     "the vanishing gradient prevents unbounded representations. Checked: σ does not change from t = 10² to 10⁴"
 )
 def _() -> Sides:

@@ -38,7 +38,7 @@ def proposition_1() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@proposition_1.printed("(Y)_nj = 1{⌊n/V⌋ = 1}, with 1 instead of j")
+@proposition_1.published("(Y)_nj = 1{⌊n/V⌋ = 1}, with 1 instead of j")
 def _() -> Sides:
     left, right = [], []
     for V, N in VIEWS:

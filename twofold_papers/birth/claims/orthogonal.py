@@ -46,7 +46,7 @@ def needs_the_graph_alone() -> Sides:
     )
 
 
-@needs_the_graph_alone.printed(
+@needs_the_graph_alone.published(
     "the same for any K and C. Checked: K > C, where W has orthonormal columns, with the published W*"
 )
 def _() -> Sides:
@@ -118,7 +118,7 @@ def cross_term() -> Sides:
     return _third_line(right_order=True)
 
 
-@cross_term.printed("Tr(UVᵀFᵀY), which is not defined for K ≠ C")
+@cross_term.published("Tr(UVᵀFᵀY), which is not defined for K ≠ C")
 def _() -> Sides:
     return _third_line(right_order=False)
 

@@ -182,7 +182,7 @@ def contrasts_both() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@contrasts_both.printed(
+@contrasts_both.published(
     "‖ZᵀZ‖²_F = L_nc(Z) + Dρ² = L_c(Z) + Nκ² if Z itself is doubly stochastic. Checked: both equations, where κ is "
     "the mean squared norm of the rows and ρ that of the columns"
 )

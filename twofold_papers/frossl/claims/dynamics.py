@@ -81,7 +81,7 @@ def singular_velocity(s: Tensor, spectrum: Tensor) -> Tensor:
     return 2 * spectrum * s + 2 * spectrum.prod(dim=0).sqrt() * s.flip(0) - 4 * spectrum**2 * s**3
 
 
-def printed_velocity(s: Tensor, spectrum: Tensor) -> Tensor:
+def published_velocity(s: Tensor, spectrum: Tensor) -> Tensor:
     return 2 * s * (spectrum - 2 * spectrum.prod(dim=0).sqrt() - 2 * s**2 * spectrum**2)
 
 
@@ -107,7 +107,7 @@ def singular_vectors_stay() -> Sides:
     return Sides(flat([a - embedded(a.diagonal(dim1=-2, dim2=-1), a.shape[-1]) for a in seen]), 0.0)
 
 
-@singular_vectors_stay.printed("it is enough that Γ₁ and Γ₂ share their eigenvectors; U₁ and U₂ can be arbitrary")
+@singular_vectors_stay.published("it is enough that Γ₁ and Γ₂ share their eigenvectors; U₁ and U₂ can be arbitrary")
 def _() -> Sides:
     seen = [learnt(case) for case in cases(same_sides=False)]
     return Sides(flat([a - embedded(a.diagonal(dim1=-2, dim2=-1), a.shape[-1]) for a in seen]), 0.0)
@@ -130,11 +130,11 @@ def velocity_of_weights() -> Sides:
     return Sides(left, flat([outer_velocity(case, singular_velocity) for case in given]))
 
 
-@velocity_of_weights.printed("dW₁/dt = U[2S₁D₁ − 4S₁(D₁D₂)^½ − 4S₁³D₁²]V̂")
+@velocity_of_weights.published("dW₁/dt = U[2S₁D₁ − 4S₁(D₁D₂)^½ − 4S₁³D₁²]V̂")
 def _() -> Sides:
     given = cases()
     left = flat([descent(case.x)(case.weights) for case in given])
-    return Sides(left, flat([outer_velocity(case, printed_velocity) for case in given]))
+    return Sides(left, flat([outer_velocity(case, published_velocity) for case in given]))
 
 
 def inner_velocity(case: Aligned) -> Tensor:
@@ -154,14 +154,14 @@ def velocity_of_singular_values() -> Sides:
     return Sides(left, flat([singular_velocity(case.s, case.learnable) for case in given]))
 
 
-@velocity_of_singular_values.printed("s₁' = 2s₁(λ − 2√(λγ) − 2λ²s₁²)")
+@velocity_of_singular_values.published("s₁' = 2s₁(λ − 2√(λγ) − 2λ²s₁²)")
 def _() -> Sides:
     given = cases()
     left = flat([inner_velocity(case) for case in given])
-    return Sides(left, flat([printed_velocity(case.s, case.learnable) for case in given]))
+    return Sides(left, flat([published_velocity(case.s, case.learnable) for case in given]))
 
 
-def printed_solution(s: Tensor, spectrum: Tensor, times_T: Tensor) -> Tensor:
+def published_solution(s: Tensor, spectrum: Tensor, times_T: Tensor) -> Tensor:
     """Eq 18 and 34 as published, [T, 2, d]."""
     a = 2 * spectrum.prod(dim=0).sqrt() - spectrum
     squares = spectrum**2
@@ -183,8 +183,8 @@ def times(time: float, steps: int = STEPS) -> Tensor:
 def solution_of_the_printed_equation() -> Sides:
     """The error of Runge–Kutta is about 1e-10 at these rates."""
     given = cases()
-    left = [flow(partial(printed_velocity, spectrum=case.learnable), case.s, TIME) for case in given]
-    return Sides(flat(left), flat([printed_solution(case.s, case.learnable, times(TIME)) for case in given]))
+    left = [flow(partial(published_velocity, spectrum=case.learnable), case.s, TIME) for case in given]
+    return Sides(flat(left), flat([published_solution(case.s, case.learnable, times(TIME)) for case in given]))
 
 
 @claim(
@@ -221,11 +221,11 @@ def closed_form() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@closed_form.printed("eq 18. For λ = γ, it is s² = λ/((2λ² + λ/s₀²)e^{4λt} − 2λ²), which goes to 0")
+@closed_form.published("eq 18. For λ = γ, it is s² = λ/((2λ² + λ/s₀²)e^{4λt} − 2λ²), which goes to 0")
 def _() -> Sides:
     given = cases(same_views=True)
     left = [learnt(case).diagonal(dim1=-2, dim2=-1) for case in given]
-    return Sides(flat(left), flat([printed_solution(case.s, case.learnable, times(TIME)) for case in given]))
+    return Sides(flat(left), flat([published_solution(case.s, case.learnable, times(TIME)) for case in given]))
 
 
 @claim(
@@ -241,13 +241,13 @@ def limit() -> Sides:
     return Sides(flat(left), flat([case.learnable.rsqrt() for case in given]))
 
 
-@limit.printed(
+@limit.published(
     "eq 18, in which s₁ goes to 0 for t → ∞ if λ < 4γ. Checked: s₁ and s₂ of eq 18 at t = 10, and the limits 1/√λ and "
     "1/√γ"
 )
 def _() -> Sides:
     given = cases()
-    left = [printed_solution(case.s, case.learnable, times(10.0))[-1] for case in given]
+    left = [published_solution(case.s, case.learnable, times(10.0))[-1] for case in given]
     return Sides(flat(left), flat([case.learnable.rsqrt() for case in given]))
 
 

@@ -125,7 +125,7 @@ def gradient_of_variance() -> Sides:
     return compared(orthonormality(0), variance_gradient, 0)
 
 
-@gradient_of_variance.printed("∇_{W₁}‖W₁Γ₁W₁ᵀ − I‖²_F = −4(W₁Γ₁W₁ᵀ − I)W₁Γ₁, with a minus sign")
+@gradient_of_variance.published("∇_{W₁}‖W₁Γ₁W₁ᵀ − I‖²_F = −4(W₁Γ₁W₁ᵀ − I)W₁Γ₁, with a minus sign")
 def _() -> Sides:
     return compared(orthonormality(0), lambda w, x, v: -variance_gradient(w, x, v), 0)
 
@@ -152,15 +152,15 @@ def gradient_of_other_variance() -> Sides:
     return compared(orthonormality(1), variance_gradient, 1)
 
 
-@gradient_of_other_variance.printed(
+@gradient_of_other_variance.published(
     "∇_{W₂}‖W₂Γ₂W₂ᵀ − I‖²_F = −4(W₂Γ₁W₂ᵀ − I)W₂Γ₂, with a minus sign, and with Γ₁ instead of Γ₂ in the bracket"
 )
 def _() -> Sides:
-    def printed(w: Tensor, x: Tensor, _: int) -> Tensor:
+    def published(w: Tensor, x: Tensor, _: int) -> Tensor:
         first, second = x.mT @ x
         return -4 * (w[1] @ first @ w[1].T - torch.eye(w.shape[1], dtype=w.dtype)) @ w[1] @ second
 
-    return compared(orthonormality(1), printed, 1)
+    return compared(orthonormality(1), published, 1)
 
 
 def whole_gradient(w: Tensor, x: Tensor, v: int) -> Tensor:
@@ -168,7 +168,7 @@ def whole_gradient(w: Tensor, x: Tensor, v: int) -> Tensor:
     return -2 * (w[v] @ gamma + w[1 - v] @ cross - 2 * w[v] @ gamma @ w[v].T @ w[v] @ gamma)
 
 
-def printed_gradient(w: Tensor, x: Tensor, v: int) -> Tensor:
+def published_gradient(w: Tensor, x: Tensor, v: int) -> Tensor:
     gamma, cross = x[v].T @ x[v], x[1 - v].T @ x[v]
     return -2 * (w[v] @ gamma + 2 * w[1 - v] @ cross + 2 * w[v] @ gamma @ w[v].T @ w[v] @ gamma)
 
@@ -183,9 +183,9 @@ def gradient_of_first() -> Sides:
     return compared(frossl_variant, whole_gradient, 0)
 
 
-@gradient_of_first.printed("∇_{W₁}L = −2(W₁Γ₁ + 2W₂X₂ᵀX₁ + 2W₁Γ₁W₁ᵀW₁Γ₁)")
+@gradient_of_first.published("∇_{W₁}L = −2(W₁Γ₁ + 2W₂X₂ᵀX₁ + 2W₁Γ₁W₁ᵀW₁Γ₁)")
 def _() -> Sides:
-    return compared(frossl_variant, printed_gradient, 0)
+    return compared(frossl_variant, published_gradient, 0)
 
 
 @claim(
@@ -198,16 +198,16 @@ def gradient_of_second() -> Sides:
     return compared(frossl_variant, whole_gradient, 1)
 
 
-@gradient_of_second.printed("∇_{W₂}L = −2(W₂Γ₂ + 2W₁X₁ᵀX₂ + 2W₂Γ₂W₂ᵀW₂Γ₂)")
+@gradient_of_second.published("∇_{W₂}L = −2(W₂Γ₂ + 2W₁X₁ᵀX₂ + 2W₂Γ₂W₂ᵀW₂Γ₂)")
 def _() -> Sides:
-    return compared(frossl_variant, printed_gradient, 1)
+    return compared(frossl_variant, published_gradient, 1)
 
 
 def sum_of_terms(w: Tensor, x: Tensor, v: int) -> Tensor:
     return invariance_gradient(w, x, v) + variance_gradient(w, x, v)
 
 
-def printed_sum(w: Tensor, x: Tensor, v: int) -> Tensor:
+def published_sum(w: Tensor, x: Tensor, v: int) -> Tensor:
     return invariance_gradient(w, x, v) - variance_gradient(w, x, v)
 
 
@@ -221,12 +221,12 @@ def combined_first() -> Sides:
     return compared(frossl_variant, sum_of_terms, 0)
 
 
-@combined_first.printed(
+@combined_first.published(
     "∇_{W₁}L = 2W₁Γ₁ − 2W₂X₂ᵀX₁ − 4(W₁Γ₁W₁ᵀ − I)W₁Γ₁, with a minus sign before the last term. This is the first line "
     "of eq 28; the second line is not equal to it"
 )
 def _() -> Sides:
-    return compared(frossl_variant, printed_sum, 0)
+    return compared(frossl_variant, published_sum, 0)
 
 
 @claim(
@@ -239,12 +239,12 @@ def combined_second() -> Sides:
     return compared(frossl_variant, sum_of_terms, 1)
 
 
-@combined_second.printed(
+@combined_second.published(
     "∇_{W₂}L = 2W₂Γ₂ − 2W₁X₁ᵀX₂ − 4(W₂Γ₂W₂ᵀ − I)W₂Γ₂, with a minus sign before the last term. This is the first line "
     "of eq 29; the second line is not equal to it"
 )
 def _() -> Sides:
-    return compared(frossl_variant, printed_sum, 1)
+    return compared(frossl_variant, published_sum, 1)
 
 
 def loss_after(velocity: Callable[[Tensor, Tensor, int], Tensor], given: list[Instance]) -> Tensor:
@@ -277,7 +277,7 @@ def descent() -> Sides:
     return Sides(loss_after(lambda w, x, v: -whole_gradient(w, x, v), given), losses(given), "<")
 
 
-@descent.printed("dW/dt = ∇L, without a minus sign, where ∇L is the published eq 12 and 13")
+@descent.published("dW/dt = ∇L, without a minus sign, where ∇L is the published eq 12 and 13")
 def _() -> Sides:
     given = small(instances())
-    return Sides(loss_after(printed_gradient, given), losses(given), "<")
+    return Sides(loss_after(published_gradient, given), losses(given), "<")

@@ -273,7 +273,7 @@ def listing() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@listing.printed(
+@listing.published(
     "the listing scales Z to √D · Z/‖Z‖_F, takes log‖ZᵀZ‖_F without the square, and uses MSELoss, which is the mean "
     "over samples and dimensions"
 )

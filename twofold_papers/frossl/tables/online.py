@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from twofold_papers.reproduce.readings import LINEAR, online_at
-from twofold_papers.reproduce.table import Printed, Row, Setting, Table
+from twofold_papers.reproduce.table import Published, Row, Setting, Table
 
 EPOCHS = (3, 10, 30, 50, 100)
 COLUMNS = [online_at(epoch) for epoch in EPOCHS]
 # Accuracies in Table 3 at epochs 3, 10, 30, 50 and 100. The table does not have CorInfoMax.
-IN_PRINT = {
+PUBLISHED = {
     "FroSSL": (44.8, 56.9, 64.8, 67.1, 72.0),
     "FroSSL, no logarithm": (40.5, 51.9, 60.6, 64.1, 67.3),
     "VICReg": (43.6, 51.1, 61.2, 67.5, 71.1),
@@ -21,7 +21,7 @@ IN_PRINT = {
     "DINO": (26.6, 26.7, 38.2, 43.2, 46.1),
     "W-MSE": (17.2, 30.4, 45.6, 53.4, 61.9),
 }
-IN_PRINT["FroSSL, no logarithm, trace 1"] = IN_PRINT["FroSSL, no logarithm"]
+PUBLISHED["FroSSL, no logarithm, trace 1"] = PUBLISHED["FroSSL, no logarithm"]
 NOTES = {"FroSSL, no logarithm, trace 1": "ZᵀZ is divided by its trace, as in the authors' code"}
 METHODS = {
     "FroSSL": ("frossl", {}),
@@ -43,13 +43,13 @@ LONGER = list(METHODS)[:5]
 
 def row(name: str, title: str, epochs: int) -> Row:
     method, settings = METHODS[name]
-    values: Sequence[float] = IN_PRINT.get(name, ())
-    printed = {
-        column.title: [Printed(value)]
+    values: Sequence[float] = PUBLISHED.get(name, ())
+    published = {
+        column.title: [Published(value)]
         for column, epoch, value in zip(COLUMNS, EPOCHS, values, strict=False)
         if epoch <= epochs
     }
-    return Row(title, method, settings, printed, epochs, note=NOTES.get(name, ""))
+    return Row(title, method, settings, published, epochs, note=NOTES.get(name, ""))
 
 
 TABLE = Table(

@@ -126,7 +126,7 @@ def cosine_no_stop_average() -> Sides:
     )
 
 
-@cosine_no_stop_average.printed(
+@cosine_no_stop_average.published(
     "eq 22 plus λ_m Σ_k λ_k(λ_mλ_k E[|ẑ_k|³/‖Dẑ‖³]E[1/‖ẑ‖] − E[|ẑ_k|/‖Dẑ‖³]E[|ẑ_mẑ_k|/‖ẑ‖]) sign ẑ_m"
 )
 def _() -> Sides:
@@ -192,7 +192,7 @@ def cosine_no_stop_dominant() -> Sides:
     )
 
 
-@cosine_no_stop_dominant.printed("dẑ_1/dt ≈ λ_1⁴/λ_1³ and dẑ_m/dt ≈ λ_m²λ_1²/λ_1³, so all modes diverge")
+@cosine_no_stop_dominant.published("dẑ_1/dt ≈ λ_1⁴/λ_1³ and dẑ_m/dt ≈ λ_m²λ_1²/λ_1³, so all modes diverge")
 def _() -> Sides:
     return dominant_rates(COSINE_NO_STOP, lambda v: v[0] / SMALL**2, lambda v: v[1:] ** 2 / v[0] / SMALL)
 
@@ -242,7 +242,7 @@ def cosine_no_stop_uniform() -> Sides:
     return sides(case(values, z) for values, z in uniform())
 
 
-@cosine_no_stop_uniform.printed("γ_m dẑ_m/dt > 0 for all m, so the dynamics diverge in the near-uniform regime")
+@cosine_no_stop_uniform.published("γ_m dẑ_m/dt > 0 for all m, so the dynamics diverge in the near-uniform regime")
 def _() -> Sides:
     return sides(
         ((mean_rate(COSINE_NO_STOP, values, z) * z[0].sign(), torch.zeros_like(values)) for values, z in uniform()), ">"
@@ -290,7 +290,7 @@ def cosine_sample_sign() -> Sides:
     return Sides(samples_agreeing(), 0.8, ">")
 
 
-@cosine_sample_sign.printed(
+@cosine_sample_sign.published(
     "for every sample, the sign of Σ_k λ_k(λ_k − λ_m) decides whether dẑ_m/dt has the sign of ẑ_m"
 )
 def _() -> Sides:
@@ -331,7 +331,7 @@ def power_rate() -> Sides:
     return Sides(*power_and_radial(2.0))
 
 
-@power_rate.printed("d/dt Σ_m E[ẑ_m²] = E[Σ_m ẑ_m dẑ_m/dt], without the factor 2")
+@power_rate.published("d/dt Σ_m E[ẑ_m²] = E[Σ_m ẑ_m dẑ_m/dt], without the factor 2")
 def _() -> Sides:
     return Sides(*power_and_radial(1.0))
 

@@ -91,7 +91,7 @@ def euclidean_noise() -> Sides:
     return sides(mode_rates(EUCLIDEAN, noise, lambda v, n: v * (1 - (1 + n**2) * v)) for noise in NOISES)
 
 
-@euclidean_noise.printed("averaged over augmentations, the rate is λ_m(1 − λ_m)")
+@euclidean_noise.published("averaged over augmentations, the rate is λ_m(1 − λ_m)")
 def _() -> Sides:
     return sides(mode_rates(EUCLIDEAN, noise, lambda v, _: v * (1 - v)) for noise in NOISES)
 
@@ -134,7 +134,7 @@ def euclidean_no_stop_from_above() -> Sides:
     return sides([(late_without_stop(0.0), torch.ones(2)), (torch.full((2,), 1e-6), fallen)], "≥")
 
 
-@euclidean_no_stop_from_above.printed("eq 12 drives all representations towards zero, and λ decreases exponentially")
+@euclidean_no_stop_from_above.published("eq 12 drives all representations towards zero, and λ decreases exponentially")
 def _() -> Sides:
     return Sides(late_without_stop(0.0), 1e-6, "≤")
 
@@ -152,7 +152,7 @@ def euclidean_no_stop_noise() -> Sides:
     )
 
 
-@euclidean_no_stop_noise.printed("averaged over augmentations, the rate is −(1 − λ_m)²")
+@euclidean_no_stop_noise.published("averaged over augmentations, the rate is −(1 − λ_m)²")
 def _() -> Sides:
     return sides(mode_rates(EUCLIDEAN_NO_STOP, noise, lambda v, _: -((1 - v) ** 2)) for noise in NOISES)
 
@@ -170,7 +170,7 @@ def euclidean_no_predictor() -> Sides:
     )
 
 
-@euclidean_no_predictor.printed("dẑ_m/dt = 0, averaged over augmentations")
+@euclidean_no_predictor.published("dẑ_m/dt = 0, averaged over augmentations")
 def _() -> Sides:
     return sides(mode_rates(EUCLIDEAN_NO_PREDICTOR, noise, lambda v, _: torch.zeros_like(v)) for noise in NOISES)
 
@@ -202,6 +202,6 @@ def euclidean_iso_noise() -> Sides:
     return sides(mode_rates(EUCLIDEAN_ISO, noise, lambda v, n: 1 - (1 + n**2) * v) for noise in NOISES)
 
 
-@euclidean_iso_noise.printed("averaged over augmentations, the rate is 1 − λ_m")
+@euclidean_iso_noise.published("averaged over augmentations, the rate is 1 − λ_m")
 def _() -> Sides:
     return sides(mode_rates(EUCLIDEAN_ISO, noise, lambda v, _: 1 - v) for noise in NOISES)

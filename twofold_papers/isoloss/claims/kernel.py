@@ -155,7 +155,7 @@ def samples_apart() -> Sides:
     return sides(summed_motion(orthonormal_inputs(6, 1, 9), randn(4, 9), loss) for loss in LOSSES)
 
 
-@samples_apart.printed(
+@samples_apart.published(
     "the same for i.i.d. standard Gaussian inputs, for which x_i·x_j ≈ δ_ij by the central limit theorem"
 )
 def _() -> Sides:
@@ -231,7 +231,7 @@ def cosine_eigenvalue_rate() -> Sides:
     return sides(case(*sizes) for sizes in WHITE_CASES)
 
 
-@cosine_eigenvalue_rate.printed("each sample follows eq 10: dẑ_i/dt = −∂L_cos/∂ẑ_i for i.i.d. Gaussian inputs")
+@cosine_eigenvalue_rate.published("each sample follows eq 10: dẑ_i/dt = −∂L_cos/∂ẑ_i for i.i.d. Gaussian inputs")
 def _() -> Sides:
     """Inputs with E[xxᵀ] = I. A sample follows the part of the gradients that is linear in the inputs."""
 

@@ -185,7 +185,7 @@ def cosine_no_stop_gradient() -> Sides:
     return sides((-gradient(COSINE_NO_STOP, case), formula(case)) for case in cases())
 
 
-@cosine_no_stop_gradient.printed(
+@cosine_no_stop_gradient.published(
     "eq 10 plus λ_m Σ_k(λ_k² λ_m ẑ¹_k³ − λ_k ẑ²_m ẑ²_k ẑ¹_k) / (‖Dẑ¹‖³‖ẑ²‖), with λ_m³ ẑ¹_m³ as the first "
     "term for k = m"
 )
@@ -194,8 +194,8 @@ def _() -> Sides:
         (first, second), eigenvalues = case.rotated, case.eigenvalues
         cubes = (eigenvalues**2 * first**3).sum(-1, keepdim=True) * eigenvalues
         products = dot(eigenvalues * first, second) * second
-        printed = eigenvalues * (cubes - products) / (length(eigenvalues * first) ** 3 * length(second))
-        return cosine_dynamics(first, second, eigenvalues) + printed
+        published = eigenvalues * (cubes - products) / (length(eigenvalues * first) ** 3 * length(second))
+        return cosine_dynamics(first, second, eigenvalues) + published
 
     return sides((-gradient(COSINE_NO_STOP, case), formula(case)) for case in cases())
 

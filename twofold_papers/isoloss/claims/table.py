@@ -66,7 +66,7 @@ def row_1() -> Sides:
     return Sides(euclidean(EUCLIDEAN, 0.2, 100)[-1], LIMIT)
 
 
-@row_1.printed("all λ converge to 1")
+@row_1.published("all λ converge to 1")
 def _() -> Sides:
     return Sides(euclidean(EUCLIDEAN, 0.2, 100)[-1], 1.0)
 
@@ -106,7 +106,7 @@ def row_3() -> Sides:
     return Sides(s, START * torch.exp(-2 * NOISE**2 * time)[:, None])
 
 
-@row_3.printed("there are no updates: λ(t) = λ(0)")
+@row_3.published("there are no updates: λ(t) = λ(0)")
 def _() -> Sides:
     return Sides(euclidean(EUCLIDEAN_NO_PREDICTOR, 2.0, 25), START)
 
@@ -121,7 +121,7 @@ def row_4() -> Sides:
     return Sides(euclidean(EUCLIDEAN_ISO, 0.2, 75)[-1], LIMIT)
 
 
-@row_4.printed("all λ converge to 1")
+@row_4.published("all λ converge to 1")
 def _() -> Sides:
     return Sides(euclidean(EUCLIDEAN_ISO, 0.2, 75)[-1], 1.0)
 
@@ -176,7 +176,7 @@ def row_6() -> Sides:
     return Sides(without_stop().sum(1), START.sum())
 
 
-@row_6.printed("all λ diverge. Checked: all λ at t = 5 are above their initial values")
+@row_6.published("all λ diverge. Checked: all λ at t = 5 are above their initial values")
 def _() -> Sides:
     return Sides(without_stop()[-1], START, ">")
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from twofold_papers.reproduce.curves import EIGENVALUES
 from twofold_papers.reproduce.readings import DISTINCT, EFFECTIVE_RANK, LINEAR, ONLINE
-from twofold_papers.reproduce.table import Printed, Row, Setting, Table
+from twofold_papers.reproduce.table import Published, Row, Setting, Table
 from twofold_papers.reproduce.tables.long import SOLO_LEARN
 
 APPENDIX = "appendix D"
@@ -26,15 +26,15 @@ DIFFERS = (
 CRASHED = "crashed"
 # Settings of appendix D. Settings of the authors' code that differ from the paper have rows of their own.
 NO_TEACHER = {"teacher_momentum": None, "optimizer": "sgd", "lr": 0.1, "weight_decay": 4e-4}
-PRINTED = {"correlation_momentum": 0.998, "scale": 1.0}
+PUBLISHED = {"correlation_momentum": 0.998, "scale": 1.0}
 TEACHER = {"teacher_momentum": 0.99, "optimizer": "lars", "lr": 1.0, "weight_decay": 4e-4}
 WIDTHS = {"projector": (4096, 256)}
 AUTHORS = {"correlation_momentum": 0.5, "weight_decay": 1e-4, "scale": 2.0}
 AUTHORS_NOTE = "correlation momentum 0.5, weight decay 1e-4, the loss times 2"
 
 
-def printed(value: float, sd: float | None = None, note: str = "") -> dict[str, list[Printed]]:
-    return {ONLINE.title: [Printed(value, sd, note=note)]}
+def published(value: float, sd: float | None = None, note: str = "") -> dict[str, list[Published]]:
+    return {ONLINE.title: [Published(value, sd, note=note)]}
 
 
 def by_authors(row: Row) -> Row:
@@ -44,13 +44,13 @@ def by_authors(row: Row) -> Row:
 
 
 DIRECTPRED = [
-    Row("DirectPred, EMA", "directpred", TEACHER | WIDTHS | {"exponent": 0.5}, printed(92.0, 0.2)),
-    alone := Row("DirectPred", "directpred", NO_TEACHER | WIDTHS | {"exponent": 0.5}, printed(12.1, 1.3, CRASHED)),
+    Row("DirectPred, EMA", "directpred", TEACHER | WIDTHS | {"exponent": 0.5}, published(92.0, 0.2)),
+    alone := Row("DirectPred", "directpred", NO_TEACHER | WIDTHS | {"exponent": 0.5}, published(12.1, 1.3, CRASHED)),
     by_authors(alone),
 ]
 ISOLOSS = [
-    Row("IsoLoss, EMA", "isoloss", TEACHER | WIDTHS | {"exponent": 0.5}, printed(91.5, 0.2)),
-    alone := Row("IsoLoss", "isoloss", NO_TEACHER | PRINTED | WIDTHS | {"exponent": 0.5}, printed(91.5, 0.2)),
+    Row("IsoLoss, EMA", "isoloss", TEACHER | WIDTHS | {"exponent": 0.5}, published(91.5, 0.2)),
+    alone := Row("IsoLoss", "isoloss", NO_TEACHER | PUBLISHED | WIDTHS | {"exponent": 0.5}, published(91.5, 0.2)),
     by_authors(alone),
 ]
 TABLE = Table(
@@ -67,13 +67,13 @@ TABLE = Table(
             "BYOL, EMA",
             "byol",
             TEACHER | WIDTHS | {"predictor_width": 4096, "weight_decay": 1e-5},
-            printed(92.6, note="solo-learn"),
+            published(92.6, note="solo-learn"),
         ),
         Row(
             "SimSiam",
             "byol",
             NO_TEACHER | WIDTHS | {"predictor_width": 4096, "weight_decay": 1e-5},
-            printed(90.7, 0.2),
+            published(90.7, 0.2),
             note="as in the authors' code: BYOL without EMA",
         ),
         Row("SimSiam, solo-learn's settings", "simsiam"),

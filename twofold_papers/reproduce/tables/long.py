@@ -3,7 +3,7 @@
 from twofold_papers.frossl.tables.online import METHODS
 from twofold_papers.reproduce.curves import ACCURACY
 from twofold_papers.reproduce.readings import KNN, LINEAR, ONLINE
-from twofold_papers.reproduce.table import Printed, Row, Setting, Table
+from twofold_papers.reproduce.table import Published, Row, Setting, Table
 
 # Numbers of FroSSL's Table 2, CIFAR-10, 1000 epochs.
 PUBLISHED = {
@@ -45,7 +45,7 @@ TABLE = Table(
     ),
     rows=[
         *(
-            Row(name, *METHODS[name], {LINEAR.title: [Printed(value, epochs=1000)]})
+            Row(name, *METHODS[name], {LINEAR.title: [Published(value, epochs=1000)]})
             for name, value in PUBLISHED.items()
         ),
         # The effect of two of the differences from solo-learn, in a tenth of the time.

@@ -43,7 +43,7 @@ def rescaled() -> Sides:
     return sides(lambda data: _rescaled(data, power=0.5, factor=2.0))
 
 
-@rescaled.printed("L*_scl(αf) = α² L_scl(f)")
+@rescaled.published("L*_scl(αf) = α² L_scl(f)")
 def _() -> Sides:
     return sides(lambda data: _rescaled(data, power=1.0, factor=1.0))
 
@@ -73,7 +73,7 @@ def spectral_loss_by_matrices() -> Sides:
     return sides(pair)
 
 
-@spectral_loss_by_matrices.printed("L_scl = Tr(−2WᵀWM_pos + WᵀWM WᵀWM), in the proof of Theorem B.1")
+@spectral_loss_by_matrices.published("L_scl = Tr(−2WᵀWM_pos + WᵀWM WᵀWM), in the proof of Theorem B.1")
 def _() -> Sides:
     def pair(data: Data) -> tuple[Tensor, Tensor]:
         w = data.encoder()
@@ -94,7 +94,7 @@ def spectral_gradient() -> Sides:
     return sides(lambda data: _spectral_gradient(data, 2.0))
 
 
-@spectral_gradient.printed("∂L_scl/∂W = −WM_pos + WMWᵀWM, without the factor 2")
+@spectral_gradient.published("∂L_scl/∂W = −WM_pos + WMWᵀWM, without the factor 2")
 def _() -> Sides:
     return sides(lambda data: _spectral_gradient(data, 1.0))
 
@@ -128,22 +128,22 @@ def critical_points_of_scl() -> Sides:
     tolerance=1e-10,
 )
 def critical_points_of_scl_are_those() -> Sides:
-    return _structure(printed=False)
+    return _structure(published=False)
 
 
-@critical_points_of_scl_are_those.printed(
+@critical_points_of_scl_are_those.published(
     "WᵀWM v_i = s_i λ_i v_i and WᵀWM_pos v_i = s_i λ_i² v_i, without the M on the left. This fails if M is singular"
 )
 def _() -> Sides:
-    return _structure(printed=True)
+    return _structure(published=True)
 
 
-def _structure(printed: bool) -> Sides:
+def _structure(published: bool) -> Sides:
     left, right = [], []
     for data in datasets():
         eigenvalues, v = data.spectrum
         moment = data.second_moment
-        seen = torch.eye(len(moment)).to(moment) if printed else moment
+        seen = torch.eye(len(moment)).to(moment) if published else moment
         for w in data.stationary_scl:
             image = w.T @ w @ moment @ v
             taken = ((v.T @ moment @ image).diagonal() > eigenvalues / 2) & (eigenvalues > 1e-9)
@@ -163,7 +163,7 @@ def least_scl() -> Sides:
     return sides(lambda data: (data.scl(data.best_scl), -data.spectrum[0][: data.m].square().sum() / 2))
 
 
-@least_scl.printed("the minimum of L_scl is −Σ λ_i²")
+@least_scl.published("the minimum of L_scl is −Σ λ_i²")
 def _() -> Sides:
     return sides(lambda data: (data.scl(data.best_scl), -data.spectrum[0][: data.m].square().sum()))
 
@@ -178,7 +178,7 @@ def global_minimum_of_scl() -> Sides:
     return sides(lambda data: (_squared(data, data.best_scl, data.second_moment), data.second_moment @ data.top()))
 
 
-@global_minimum_of_scl.printed(
+@global_minimum_of_scl.published(
     "WᵀWM = [M†M_pos]_m. This fails if M is singular, because W is then arbitrary outside the image of M"
 )
 def _() -> Sides:
@@ -201,7 +201,7 @@ def diet_gradient() -> Sides:
     return sides(lambda data: _diet_gradient(data, len(data.x)))
 
 
-@diet_gradient.printed("∂L_diet/∂W = W_Hᵀ(W_HWX − Y)Xᵀ and ∂L_diet/∂W_H = (W_HWX − Y)XᵀWᵀ, without the factor 1/N")
+@diet_gradient.published("∂L_diet/∂W = W_Hᵀ(W_HWX − Y)Xᵀ and ∂L_diet/∂W_H = (W_HWX − Y)XᵀWᵀ, without the factor 1/N")
 def _() -> Sides:
     return sides(lambda data: _diet_gradient(data, 1))
 

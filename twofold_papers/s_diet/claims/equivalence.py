@@ -67,7 +67,7 @@ def least_diet_is_that() -> Sides:
     return sides(pair)
 
 
-@least_diet_is_that.printed(
+@least_diet_is_that.published(
     "the trace is Tr(WXYᵀW_Hᵀ). This is defined only for m = n, and has another value than the correct trace"
 )
 def _() -> Sides:

@@ -90,7 +90,7 @@ def rows_are_orthogonal() -> Sides:
     return _rows(1.0)
 
 
-@rows_are_orthogonal.printed("this holds for every isometry with m ≤ n")
+@rows_are_orthogonal.published("this holds for every isometry with m ≤ n")
 def _() -> Sides:
     return _rows(0.5)
 
@@ -116,7 +116,7 @@ def rows_align() -> Sides:
     return _alignments(1.0)
 
 
-@rows_align.printed("this holds for every isometry with m ≤ n")
+@rows_align.published("this holds for every isometry with m ≤ n")
 def _() -> Sides:
     return _alignments(0.5)
 
@@ -138,24 +138,24 @@ def stays_parallel() -> Sides:
     return _off_the_form(list(trained()))
 
 
-@stays_parallel.printed("this holds for every isometry with m ≤ n")
+@stays_parallel.published("this holds for every isometry with m ≤ n")
 def _() -> Sides:
     setting = replace(SMALL, m=3)
     return _off_the_form([(setting, setting.trained(normalise=True, steps=100, lr=1.0))])
 
 
-def _gradient_on_u(printed: bool) -> Sides:
+def _gradient_on_u(published: bool) -> Sides:
     found, expected = [], []
     for setting in settings():
         ab = coefficients(setting)
         w = setting.encoder(*ab)
         found.append(setting.u @ normalised_gradient(setting, w).T)
         coordinates, parts = setting.x @ setting.u.T, along(setting, ab)
-        noise = ab[0] * coordinates if printed else parts  # component of Wx along r_c, from Wu_c only, or also Wv_c
+        noise = ab[0] * coordinates if published else parts  # component of Wx along r_c, from Wu_c only, or also Wv_c
         norms = (setting.x @ w.T).norm(dim=-1)
         for c in range(setting.concepts):
             eps, alpha = coordinates[c, :, c], parts[c, :, c]  # 1 + ε1
-            own = setting.mean(eps / norms[c]) / (1 if printed else setting.n)
+            own = setting.mean(eps / norms[c]) / (1 if published else setting.n)
             back = setting.mean(eps * alpha**2 / norms[c] ** 3) / setting.concepts
             others = [k for k in range(setting.concepts) if k != c]
             shrink = sum(
@@ -173,15 +173,15 @@ def _gradient_on_u(printed: bool) -> Sides:
     tolerance=1e-12,
 )
 def gradient_on_u() -> Sides:
-    return _gradient_on_u(printed=False)
+    return _gradient_on_u(published=False)
 
 
-@gradient_on_u.printed(
+@gradient_on_u.published(
     "the first term has no factor 1/n, and the last has no ξ_cξ'_cWv_c. But Wu_c and Wv_c are both parallel to r_c, so "
     "the signs of ξ_c and ξ'_c matter"
 )
 def _() -> Sides:
-    return _gradient_on_u(printed=True)
+    return _gradient_on_u(published=True)
 
 
 @claim(
@@ -242,7 +242,7 @@ def representation() -> Sides:
     return _spread(0.5)
 
 
-@representation.printed("the factor is φ²/d instead of φ/√d")
+@representation.published("the factor is φ²/d instead of φ/√d")
 def _() -> Sides:
     return _spread(1.0)
 
@@ -312,7 +312,7 @@ def both_are_balanced() -> Sides:
     return _bounds(swapped=False)
 
 
-@both_are_balanced.printed("(1−ν1)/(1+ν2) ≤ ‖Wv_c‖/‖Wu_c‖ ≤ (1+ν1)/(1−ν2)")
+@both_are_balanced.published("(1−ν1)/(1+ν2) ≤ ‖Wv_c‖/‖Wu_c‖ ≤ (1+ν1)/(1−ν2)")
 def _() -> Sides:
     return _bounds(swapped=True)
 

@@ -44,7 +44,7 @@ def sgd() -> Sides:
     return Sides(stack(found), stack(expected))
 
 
-@sgd.printed("θ_t = a^t θ_0 + (a^t ημ − ημ^{t+1})/(a − μ) m_0, with a plus sign")
+@sgd.published("θ_t = a^t θ_0 + (a^t ημ − ημ^{t+1})/(a − μ) m_0, with a plus sign")
 def _() -> Sides:
     found, expected = [], []
     for t, lr, decay, momentum in list(_sgd_cases())[:-1]:
@@ -98,7 +98,7 @@ def adamw() -> Sides:
     return Sides(stack(found), stack(expected))
 
 
-@adamw.printed("θ_t = a^t θ_0 + (a^t ημ − ημ^{t+1})/(a − μ) m_0/√v_0, with a plus sign")
+@adamw.published("θ_t = a^t θ_0 + (a^t ημ − ημ^{t+1})/(a − μ) m_0/√v_0, with a plus sign")
 def _() -> Sides:
     found, expected = [], []
     for t, lr, decay, betas in list(_adamw_cases())[:-1]:
@@ -161,7 +161,7 @@ def no_warm_up() -> Sides:
     return Sides(plain, corrected * factor)
 
 
-@no_warm_up.printed("omitting bias correction is a type of learning rate warm-up, so early steps are shorter")
+@no_warm_up.published("omitting bias correction is a type of learning rate warm-up, so early steps are shorter")
 def _() -> Sides:
     plain, corrected = _first_updates(300)
     return Sides(plain, corrected, "≤")

@@ -18,8 +18,8 @@ TABLE = Table(
     figures=(Figure("singular-values", "spectrum", singular_values),),
     settings=SETTINGS,
     rows=[
-        replace(NORMALISED, printed={}, note="published: over 200"),
-        replace(OTHER, printed={}, note="published: under 100, called DIET"),
+        replace(NORMALISED, published={}, note="published: over 200"),
+        replace(OTHER, published={}, note="published: under 100, called DIET"),
         Row("DIET", "diet", note="without a projector"),
     ],
     findings=(

@@ -1,7 +1,7 @@
 """S-DIET, Table 1: with normalisation, a hard feature is learnt in addition to an easy one (MNIST-on-CIFAR)."""
 
 from twofold_papers.reproduce.readings import LINEAR, probed
-from twofold_papers.reproduce.table import Printed, Probe, Row, Setting, Table
+from twofold_papers.reproduce.table import Probe, Published, Row, Setting, Table
 
 APPENDIX = "appendix C"
 SETTINGS = (
@@ -22,8 +22,8 @@ MASKED = probed("masked", "linear accuracy, digit masked, %")
 PROBES = (Probe("masked", data="mnist-on-cifar-masked"),)
 
 
-def printed(shown: float, masked: float) -> dict[str, list[Printed]]:
-    return {LINEAR.title: [Printed(shown, epochs=500)], MASKED.title: [Printed(masked, epochs=500)]}
+def published(shown: float, masked: float) -> dict[str, list[Published]]:
+    return {LINEAR.title: [Published(shown, epochs=500)], MASKED.title: [Published(masked, epochs=500)]}
 
 
 TABLE = Table(
@@ -36,8 +36,8 @@ TABLE = Table(
     settings=SETTINGS,
     data="mnist-on-cifar",
     rows=[
-        Row("normalised", "s-diet", {"normalize": True}, printed(83.9, 84.06), probes=PROBES),
-        Row("not normalised", "s-diet", {"normalize": False}, printed(13.76, 43.56), probes=PROBES),
+        Row("normalised", "s-diet", {"normalize": True}, published(83.9, 84.06), probes=PROBES),
+        Row("not normalised", "s-diet", {"normalize": False}, published(13.76, 43.56), probes=PROBES),
     ],
     findings=(
         "Confirmed with a masked digit, where accuracy shows what was learnt from the picture: normalisation gives "

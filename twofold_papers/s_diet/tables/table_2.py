@@ -1,12 +1,12 @@
 """S-DIET, Table 2: how similar the gradients of batch cross entropy and of full cross entropy are."""
 
 from twofold_papers.reproduce.readings import Column
-from twofold_papers.reproduce.table import Printed, Row, Table
+from twofold_papers.reproduce.table import Published, Row, Table
 
 BATCH = Column("cosine", lambda line: line.get("batch"), ".4f")
 CORRECTED = Column("cosine, sampled softmax", lambda line: line.get("corrected"), ".4f")
 THEORY = Column("√((1−1/b)/(1−1/n))", lambda line: line.get("theory"), ".4f")
-IN_PRINT = {
+PUBLISHED = {
     "resnet18": {64: 0.9944, 128: 0.9965, 256: 0.9975, 512: 0.9980},
     "resnet50": {64: 0.9960, 128: 0.9980, 256: 0.9990, 512: 0.9995},
 }
@@ -25,9 +25,9 @@ TABLE = Table(
             f"{encoder.replace('resnet', 'ResNet-')}, b = {size}",
             "",
             {"encoder": encoder, "b": size},
-            {BATCH.title: [Printed(value)]},
+            {BATCH.title: [Published(value)]},
         )
-        for encoder, values in IN_PRINT.items()
+        for encoder, values in PUBLISHED.items()
         for size, value in values.items()
     ],
     findings=(

@@ -1,17 +1,17 @@
 """S-DIET, Table 4: features before and after the projector."""
 
 from twofold_papers.reproduce.readings import LINEAR, probed
-from twofold_papers.reproduce.table import Printed, Row, Table
+from twofold_papers.reproduce.table import Published, Row, Table
 from twofold_papers.s_diet.tables.table_1 import OURS, SETTINGS
 from twofold_papers.s_diet.tables.table_3 import PROJECTED
 
 AFTER = probed("projected", "linear accuracy, after the projector, %")
 
 
-def printed(before: float, after: float) -> dict[str, list[Printed]]:
+def published(before: float, after: float) -> dict[str, list[Published]]:
     return {
-        LINEAR.title: [Printed(before, epochs=5000, note="CIFAR-100")],
-        AFTER.title: [Printed(after, epochs=5000, note="CIFAR-100")],
+        LINEAR.title: [Published(before, epochs=5000, note="CIFAR-100")],
+        AFTER.title: [Published(after, epochs=5000, note="CIFAR-100")],
     }
 
 
@@ -24,12 +24,12 @@ TABLE = Table(
     epochs=100,
     settings=SETTINGS,
     rows=[
-        Row("ResNet-18", "s-diet", {"normalize": True}, printed(66.88, 63.46), probes=PROJECTED),
+        Row("ResNet-18", "s-diet", {"normalize": True}, published(66.88, 63.46), probes=PROJECTED),
         Row(
             "ResNet-50",
             "s-diet",
             {"normalize": True, "encoder": "resnet50"},
-            printed(72.34, 67.60),
+            published(72.34, 67.60),
             probes=PROJECTED,
         ),
     ],

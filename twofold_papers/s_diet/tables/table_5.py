@@ -1,15 +1,15 @@
 """S-DIET, Table 5: methods with batch size 256 and the same augmentations."""
 
 from twofold_papers.reproduce.readings import KNN, LINEAR, MEMORY
-from twofold_papers.reproduce.table import Printed, Row, Setting, Table
+from twofold_papers.reproduce.table import Published, Row, Setting, Table
 from twofold_papers.s_diet.tables.table_1 import APPENDIX, OURS, SETTINGS
 from twofold_papers.s_diet.tables.table_3 import PROJECTED
 
 OWN = {setting.key: setting.value for setting in SETTINGS if setting.key in ("optimizer", "lr", "weight_decay")}
 
 
-def printed(value: float) -> dict[str, list[Printed]]:
-    return {LINEAR.title: [Printed(value, epochs=5000)]}
+def published(value: float) -> dict[str, list[Published]]:
+    return {LINEAR.title: [Published(value, epochs=5000)]}
 
 
 TABLE = Table(
@@ -31,12 +31,12 @@ TABLE = Table(
         Setting("augment.solarize", 0.0, APPENDIX),
     ),
     rows=[
-        Row("S-DIET", "s-diet", OWN, printed(91.48), probes=PROJECTED),
-        Row("DIET", "diet", OWN, printed(54.64)),
-        Row("SimCLR", "simclr", {}, printed(90.00)),
-        Row("SimSiam", "simsiam", {}, printed(90.78)),
-        Row("BYOL", "byol", {}, printed(90.76)),
-        Row("Barlow Twins", "barlow-twins", {}, printed(90.38)),
+        Row("S-DIET", "s-diet", OWN, published(91.48), probes=PROJECTED),
+        Row("DIET", "diet", OWN, published(54.64)),
+        Row("SimCLR", "simclr", {}, published(90.00)),
+        Row("SimSiam", "simsiam", {}, published(90.78)),
+        Row("BYOL", "byol", {}, published(90.76)),
+        Row("Barlow Twins", "barlow-twins", {}, published(90.38)),
     ],
     findings=(
         "Not confirmed after 100 epochs: SimCLR (85.8 %), Barlow Twins (85.7 %), BYOL (83.2 %) and SimSiam (80.5 %) "

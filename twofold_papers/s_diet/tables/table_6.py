@@ -1,11 +1,11 @@
 """S-DIET, Table 6: GPU memory."""
 
 from twofold_papers.reproduce.readings import Column
-from twofold_papers.reproduce.table import Printed, Row, Table
+from twofold_papers.reproduce.table import Published, Row, Table
 
 MIB = Column("MiB", lambda line: line.get("MiB"), ",.0f")
 RATIO = Column("fraction of SimCLR's memory", lambda line: line.get("to simclr"), ".3f")
-IN_PRINT = {
+PUBLISHED = {
     "resnet18": {"s-diet": 2312, "diet": 2556, "simclr": 3896, "simsiam": 3964, "barlow-twins": 4026, "byol": 4512},
     "resnet50": {"s-diet": 7770, "diet": 9720, "simclr": 16408, "simsiam": 16562, "barlow-twins": 17090, "byol": 17296},
 }
@@ -24,9 +24,9 @@ TABLE = Table(
             f"{encoder.replace('resnet', 'ResNet-')}, {method}",
             "",
             {"encoder": encoder, "method": method, "precision": "float32"},
-            {MIB.title: [Printed(value)], RATIO.title: [Printed(round(value / values["simclr"], 3))]},
+            {MIB.title: [Published(value)], RATIO.title: [Published(round(value / values["simclr"], 3))]},
         )
-        for encoder, values in IN_PRINT.items()
+        for encoder, values in PUBLISHED.items()
         for method, value in values.items()
     ],
     findings=(
