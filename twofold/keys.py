@@ -22,8 +22,8 @@ from twofold.types import is_of
 class Bounds:
     """The range of a number, or of each number in a tuple."""
 
-    low: float = -math.inf
-    high: float = math.inf
+    low: float = -math.inf  # the smallest value
+    high: float = math.inf  # the largest value
     above: bool = False  # exclude `low`
     below: bool = False  # exclude `high`
 
@@ -37,17 +37,25 @@ class Bounds:
         return f"from {self.low:g} to {self.high:g}"
 
     def allow(self, value: float) -> bool:
+        """Return whether the value is in the range."""
         return (value > self.low if self.above else value >= self.low) and (
             value < self.high if self.below else value <= self.high
         )
 
 
+#: A number from 0 to 1.
 Probability = Annotated[float, Bounds(0, 1)]
+#: A number from 0 to below 1.
 Momentum = Annotated[float, Bounds(0, 1, below=True)]
+#: A number above 0.
 Positive = Annotated[float, Bounds(0, above=True)]
+#: A number of at least 0.
 NonNegative = Annotated[float, Bounds(0)]
+#: A whole number of at least 1.
 Count = Annotated[int, Bounds(1)]
+#: A probability, or one for each view.
 PerView = Probability | tuple[Probability, ...]
+#: The widths of layers, such as those of a projector.
 Widths = tuple[Count, ...]
 
 

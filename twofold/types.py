@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 class Batch:
     """A batch from the loader: stored pixels, and the identity of each sample."""
 
-    images: Tensor  # uint8 [N, C, H, W]
+    images: Tensor  # uint8 [N, C, H, W], the pixels
     index: Tensor  # int64 [N], the stable index of each sample in its source
-    position: Tensor  # int64 [N], the position of each sample in the global batch, from which random draws are derived
-    labels: Tensor | None  # int64 [N]
+    position: Tensor  # int64 [N], the position of each sample in the global batch; random numbers depend on it
+    labels: Tensor | None  # int64 [N], the class of each sample; None without labels
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """The outputs of the networks for the views of a batch. An objective uses those that it needs."""
+    """The outputs of the networks for the views of a batch. An objective uses the fields that it needs."""
 
     features: Tensor  # [V, N, K], the encoder's output
     z: Tensor  # [V, N, D], the projector's output
@@ -39,10 +39,10 @@ class Embeddings:
 
 @dataclass(frozen=True)
 class LossTerms:
-    """The minimised loss `total`, and its named `terms`, weighted as in the total, for curves and messages."""
+    """The loss and its terms."""
 
-    total: Tensor
-    terms: Mapping[str, Tensor]
+    total: Tensor  # [], the loss that training minimises
+    terms: Mapping[str, Tensor]  # the named terms of the loss, with their weights, for curves and messages
 
 
 def is_of(value: Any, library: str, *names: str) -> bool:

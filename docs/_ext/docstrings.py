@@ -1,21 +1,23 @@
 """Turn what the code says about itself into reStructuredText, which autodoc expects.
 
-The comment at the end of a dataclass field becomes its description. Docstrings have `code` in single backticks, and
+The comment at the end of a field's line becomes its description. Docstrings have `code` in single backticks, and
 formulas in plain text such as z*, |x| or x_. Single backticks become literals, and the characters that reStructuredText
 would take for markup are escaped. Examples and indented blocks after `::` stay as they are.
 """
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
 CODE = re.compile(r"(``.+?``|`[^`]+`)", re.DOTALL)
-MARKUP = re.compile(r"(?<!\\)([*|]|(?<=\w)_(?=\W|$))", re.MULTILINE)
+# An attribute such as encoder_ keeps its name at the start of its description.
+MARKUP = re.compile(r"(?<!\\)([*|]|(?<=\w)_(?! : )(?=\W|$))", re.MULTILINE)
+DTYPES = ("bool", "int64", "uint8", "float32", "float64")
 
 
 def escape(paragraph: str) -> str:
@@ -54,21 +56,43 @@ def converted(lines: Sequence[str]) -> Iterator[str]:
     yield from escape("\n".join(paragraph)).split("\n") if paragraph else ()
 
 
-def describe_field(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
-    """Describe a field without a docstring by the comment at the end of its line."""
-    if what == "attribute" and not any(lines):
-        owner, _, field = name.rpartition(".")
-        try:
-            source = inspect.getsource(look_up(owner))
-        except (AttributeError, OSError, TypeError):
-            return
-        found = re.search(rf"^    {field}: .*  # (?!noqa|type:)(.+)$", source, re.MULTILINE)
-        lines[:] = [found.group(1)] if found else []
+def describe_fields(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
+    """Add a section with the fields of a class: name, type, and the comment at the end of the line."""
+    if what != "class" or not (fields := described_fields(obj)):
+        return
+    lines += ["", "Attributes", "----------"]
+    for field, (hint, text) in fields.items():
+        lines += [f"{field} : {hint}", *([f"    {escape(text)}"] if text else [])]
+    lines.append("")
 
 
-def look_up(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    return getattr(import_module(module), name)
+def described_fields(cls: type) -> dict[str, tuple[str, str]]:
+    """Return type and description of each field, unless the docstring describes the fields itself.
+
+    A dataclass shows all its fields, another class those that have a comment.
+    """
+    hints = inspect.get_annotations(cls)
+    if not hints or re.search(r"^(Attributes|Parameters)\n---", inspect.getdoc(cls) or "", re.MULTILINE):
+        return {}
+    comments = dict(re.findall(r"^    (\w+): .*  # (?!noqa|type:)(.+)$", inspect.getsource(cls), re.MULTILINE))
+    return {
+        field: (without_modules(hint), as_sentence(comments.get(field, "")))
+        for field, hint in hints.items()
+        if dataclasses.is_dataclass(cls) or field in comments
+    }
+
+
+def without_modules(hint: Any) -> str:
+    """Return an annotation as text, with `Tensor` for `torch.Tensor`."""
+    text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", text).replace("'Method'", "Method")
+
+
+def as_sentence(comment: str) -> str:
+    """Return the comment with a capital letter and a full stop, unless it begins with a symbol or a shape."""
+    start = re.match(r"[a-z]+(?= )", comment)
+    first = comment[0].upper() if start and start.group() not in DTYPES else comment[:1]
+    return f"{first}{comment[1:]}{'' if comment.endswith('.') else '.'}" if comment else ""
 
 
 def convert(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
@@ -76,6 +100,7 @@ def convert(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    app.connect("autodoc-process-docstring", describe_field, priority=90)
-    app.connect("autodoc-process-docstring", convert, priority=100)  # before napoleon reads the sections
+    # Both before napoleon reads the sections.
+    app.connect("autodoc-process-docstring", convert, priority=100)
+    app.connect("autodoc-process-docstring", describe_fields, priority=200)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -38,7 +38,7 @@ def by_module(package: str, titles: Mapping[str, str]) -> dict[str, tuple[str, .
 PAGES = (
     Page(
         "twofold",
-        "Train, use and evaluate encoders. Each function does the same as the command of its name.",
+        "Train, use and evaluate encoders. Each function does the same as the command with its name.",
         {
             "Train": ("pretrain", "resume", "Run", "Config"),
             "Use": ("load_encoder", "embed", "search", "export"),
@@ -49,7 +49,7 @@ PAGES = (
     ),
     Page(
         "twofold.methods",
-        "The catalog of methods, and what you need to add one. `twofold.methods()` returns all names, and "
+        "The catalog of methods, and what you need to add a method. `twofold.methods()` returns all names, and "
         "`twofold.methods.CATALOG` maps each name to its `Entry`.",
         {
             "Add a method": ("entry", "Method", "Parts", "OfMoments"),
@@ -58,7 +58,7 @@ PAGES = (
     ),
     Page(
         "twofold.objectives",
-        "Objectives are pure functions of embeddings. Use them in a training loop of your own, or in a new method.",
+        "Objectives: losses as pure functions of embeddings. Use them in your own training loop, or in a new method.",
         by_module(
             "twofold.objectives",
             {
@@ -75,7 +75,7 @@ PAGES = (
     ),
     Page(
         "twofold.models",
-        "Networks that methods are made of.",
+        "The networks and the state that methods use.",
         {
             "Encoders": ("build_encoder", "feature_dimension"),
             "Projectors and predictors": ("mlp", "DirectPredictor", "Prototypes"),
@@ -102,7 +102,7 @@ PAGES = (
     ),
     Page(
         "twofold.evaluate",
-        "Measure what a representation is worth, with and without labels.",
+        "Measure how good a representation is, with and without labels.",
         {
             "Encoders": ("encoder.Encoder", "encoder.open_encoder"),
             "Spectrum": (
@@ -128,12 +128,12 @@ PAGES = (
     ),
     Page(
         "twofold.types",
-        "Records that pass between the parts of a method.",
+        "Data classes that pass between the parts of a method.",
         {"Records": ("Embeddings", "LossTerms", "Batch")},
     ),
     Page(
         "twofold.keys",
-        "Types with bounds, for the parameters of a method of your own.",
+        "Types with bounds, for the parameters of your own method.",
         {
             "Numbers": ("Count", "Positive", "NonNegative", "Probability", "Momentum", "Bounds"),
             "Lists": ("Widths", "PerView"),
@@ -151,7 +151,7 @@ NOTATION = {"twofold.Config": ("(**keys)", ["   :members: scaled_lr"])}
 
 INTRODUCTION = """# Python API
 
-`twofold.__version__` is the version. The functions that read paths accept text and `pathlib.Path`.
+`twofold.__version__` is the version. Functions that take a path accept text and `pathlib.Path`.
 """
 
 
@@ -189,9 +189,9 @@ def options_for(value: object) -> list[str]:
         return []
     if not inspect.isclass(value):
         return ["   :no-value:"]
-    if "\nAttributes\n---" in (inspect.getdoc(value) or ""):  # the docstring describes the fields
-        return ["   :members:", "   :undoc-members:", f"   :exclude-members: {', '.join(value.__annotations__)}"]
-    return ["   :members:", "   :undoc-members:"]
+    # The docstring describes the fields, or docs/_ext/docstrings.py adds their descriptions.
+    fields = inspect.get_annotations(value)
+    return ["   :members:", "   :undoc-members:", *([f"   :exclude-members: {', '.join(fields)}"] if fields else [])]
 
 
 def look_up(module: str, name: str) -> object:

@@ -116,7 +116,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Config:
-    """The configuration of a run.
+    """The configuration of a run. Its attributes are the keys that `twofold methods NAME` explains, and these:
 
     Attributes
     ----------
@@ -124,8 +124,6 @@ class Config:
         The method's own parameters.
     origin : mapping
         The layer that set each key, such as `user` or `method`. A key that is missing has its default.
-
-    All other attributes are keys; `twofold methods NAME` explains them.
     """
 
     data: Annotated[

@@ -39,8 +39,10 @@ class EvalTransform:
     ----------
     image_size
         The side S of the result.
-    mean, std
-        Mean and standard deviation of each channel `[C]`, for pixels from 0 to 1.
+    mean
+        The mean of each channel `[C]`, for pixels from 0 to 1.
+    std
+        The standard deviation of each channel `[C]`, for pixels from 0 to 1.
     """
 
     image_size: int
@@ -70,14 +72,17 @@ class Augmenter:
         The number V of views.
     image_size
         The side S of the views.
-    mean, std
-        Mean and standard deviation of each channel `[C]`, for pixels from 0 to 1, on the device of the images.
+    mean
+        The mean of each channel `[C]`, for pixels from 0 to 1, on the device of the images.
+    std
+        The standard deviation of each channel `[C]`, in the same way.
     seed
         The seed of the random draws.
     first_view
         The number of the first view.
     is_extra
-        Whether the images are the channels that follow the colours. They have random draws of their own.
+        Whether the images have only the channels after the colour channels. These channels have their own random
+        draws.
     """
 
     def __init__(

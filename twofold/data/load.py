@@ -18,7 +18,10 @@ from twofold.errors import TwofoldError
 
 
 def read_data(config: Config, source: Source, display: Display, *, rest: bool = False) -> Data:
-    """Call `load_configured` with a progress bar. Among several processes, the first fills the cache for the others."""
+    """Decode the images of a source in the size and with the channels of the configuration, with a progress bar.
+
+    With several processes, the first process fills the cache for the others.
+    """
     with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
         data = load_configured(config, source, stage, rest=rest)
     dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")

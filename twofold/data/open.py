@@ -33,12 +33,11 @@ def open_source(
     Parameters
     ----------
     data
-        The name of a dataset, a path, an array, a pair (images, labels), or a Dataset. `data/registry.py` lists all
-        kinds.
+        The name of a dataset, a path, an array, a pair (images, labels), or a Dataset.
     data_dir
-        The folder of the standard files of named datasets.
+        The folder with the files of named datasets.
     download
-        Whether to download missing standard files.
+        Whether to download missing files of named datasets.
     class_list
         A text file of class names. Only these classes of a folder are used.
     progress

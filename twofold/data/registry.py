@@ -35,21 +35,21 @@ PACKED = (".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 
 @dataclass(frozen=True)
 class Reader:
-    """One kind of data. A reader in OBJECT_READERS receives the object, one in PATH_READERS a Path."""
+    """A kind of data, which is an entry of OBJECT_READERS (for objects of a program) or of PATH_READERS (for paths)."""
 
-    recognises: Callable[[Any], bool]
-    read: Callable[[Any, ReadOptions], Splits]
+    recognises: Callable[[Any], bool]  # whether this reader reads the object or path
+    read: Callable[[Any, ReadOptions], Splits]  # returns training images, test images or None, and class names or None
     name_of: Callable[[Any], str]  # the name of the source in messages and reports
-    takes_class_list: bool = False
+    takes_class_list: bool = False  # whether `class_list` applies
 
 
 @dataclass(frozen=True)
 class NamedSet:
     """A dataset that users select by its name."""
 
-    read: Callable[[ReadOptions], Splits]
+    read: Callable[[ReadOptions], Splits]  # as in Reader
     defaults: Mapping[str, Any]  # configuration keys that suit the dataset
-    remotes: tuple[Remote, ...] = ()  # its standard files; a folder that contains them is recognised
+    remotes: tuple[Remote, ...] = ()  # its files; Twofold recognises a folder that contains them
 
 
 def _from_files(read: Callable[[Path, bool], Splits]) -> Callable[[ReadOptions], Splits]:

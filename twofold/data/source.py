@@ -33,26 +33,26 @@ Splits = tuple[Split, Split | None, tuple[str, ...] | None]  # train, test, clas
 class ReadOptions:
     """The options of a reader."""
 
-    data_dir: Path  # contains the standard files of named datasets
-    download: bool  # whether missing standard files are downloaded
+    data_dir: Path  # the folder with the files of named datasets
+    download: bool  # whether to download missing files of named datasets
     class_list: tuple[str, ...]  # if not empty, only these classes of a folder are read
-    progress: Progress | None
+    progress: Progress | None  # called with the number of headers read and of all headers
 
 
 @dataclass(frozen=True)
 class Source:
     """Images that were found but not decoded yet."""
 
-    name: str
-    location: str  # `open_source` finds the source again by it, from any working folder
-    train: Split
-    test: Split | None
-    classes: tuple[str, ...] | None
+    name: str  # the name in messages and reports
+    location: str  # what `open_source` needs to find the source again, from any working folder
+    train: Split  # the training images
+    test: Split | None  # the test images, if the source has a test set
+    classes: tuple[str, ...] | None  # the names of the classes, if there are labels
     defaults: Mapping[str, Any]  # configuration keys that suit this source
-    fingerprint: str
+    fingerprint: str  # a hash by which a run recognises its images
     min_images: int = 2  # the number of images that must be readable
     remark: str = ""  # a note for the user, for example about images that are not used
-    held_out: np.ndarray | None = None  # bool, over the rows of `train`: a test set that was chosen before loading
+    held_out: np.ndarray | None = None  # bool, the rows of `train` that are the test set, if chosen before
 
     @property
     def labelled(self) -> bool:
@@ -65,23 +65,23 @@ class Source:
 
 @dataclass(frozen=True)
 class Skipped:
-    """An image that is skipped because it cannot be read."""
+    """An image that Twofold skips because it cannot be read."""
 
     path: str
-    reason: str
+    reason: str  # why the image cannot be read
 
 
 @dataclass(frozen=True)
 class Data:
     """The decoded images of a source, in the size and split of one run."""
 
-    name: str
-    train: ImageStore
-    test: ImageStore | None
-    classes: tuple[str, ...] | None
-    skipped: tuple[Skipped, ...]
-    fingerprint: str  # a hash of content, image_size, channels and test_fraction: equal only for equal stores
-    rest: ImageStore | None = None  # images that are in neither set, if requested (see `hold_out.parts_of`)
+    name: str  # the name in messages and reports
+    train: ImageStore  # the training images
+    test: ImageStore | None  # the test images, if there are any
+    classes: tuple[str, ...] | None  # the names of the classes, if there are labels
+    skipped: tuple[Skipped, ...]  # images that cannot be read
+    fingerprint: str  # a hash of content, image_size, channels and test_fraction: equal only for equal images
+    rest: ImageStore | None = None  # images that are in neither set, if requested
 
 
 def digest_of(*contents: bytes) -> str:

@@ -23,6 +23,8 @@ LEAST_STD = 1 / 255  # one grey level, so that a constant channel is not divided
 
 @dataclass(frozen=True, eq=False)
 class ImageStore:
+    """The decoded images of a split, with their labels, indices and files."""
+
     images: Tensor  # uint8 [n, C, H, W], read-only
     labels: Tensor | None  # int64 [n], −1 for an image without a label
     index: Tensor  # int64 [n], ascending: the stable index of each image in its source
@@ -35,10 +37,11 @@ class ImageStore:
 
     @property
     def labels_known(self) -> int:
+        """The number of images that have a label."""
         return 0 if self.labels is None else int((self.labels >= 0).sum())
 
     def labelled(self) -> "ImageStore":
-        """Return a store of the images that have a label, for probes."""
+        """Return the images that have a label, for probes."""
         if self.labels is None or bool((self.labels >= 0).all()):
             return self
         rows = torch.nonzero(self.labels >= 0).flatten()
@@ -53,7 +56,7 @@ class ImageStore:
         )
 
     def place(self, device: torch.device | str) -> "ImageStore":
-        """Return a store for a device. The images move there if they fit into DEVICE_SHARE of its free memory."""
+        """Return a store for a device. The images move there if they fit into a fixed share of its free memory."""
         device = torch.device(device)
         if device.type == "cpu":
             return self
@@ -68,7 +71,7 @@ class ImageStore:
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the images and labels of int64 rows, on `device`.
 
-        If the rows are on the same device as the images, this does not synchronise.
+        If the rows are on the same device as the images, the host does not wait for the device.
         """
         local = rows.to(self.images.device)
         # From pinned memory, the copy overlaps with the computation on the device.
@@ -84,7 +87,7 @@ class ImageStore:
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation of each channel, float32 [C], for pixels from 0 to 1.
 
-        They are computed from the histogram of byte values, which is exact for any number of images.
+        This method computes them from the histogram of byte values, which is exact for any number of images.
         """
         channels = range(self.images.shape[1])
         counts = torch.zeros(len(channels), 256, dtype=torch.int64, device=self.images.device)

@@ -43,7 +43,8 @@ def near_duplicates(
 ) -> list[Group]:
     """Return groups of near-duplicate rows, largest first.
 
-    All pairs are compared, in blocks. This needs memory for a whitened copy of the features and `block`² similarities.
+    This function whitens the features and compares all pairs, block by block. It needs memory for a copy of the
+    features and for `block`² similarities.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ class Encoder:
     ) -> Self:
         """Move network and preprocessing to the device.
 
-        `precision` is that of a configuration. With None, the precision of the caller applies.
+        `precision` is a value of the key `precision`. With None, the caller's autocast settings apply.
         """
         autocast = nullcontext if precision is None else autocast_of(precision, device)
         return cls(network.to(device), preprocess.to(device), device, autocast)
@@ -76,12 +76,12 @@ class Encoder:
     def features(self, images: ImageRows, *, batch_size: int = BATCH_SIZE, progress: Progress | None = None) -> Tensor:
         """Return the features `[n, K]` of all images, in order.
 
-        They are on the device up to 1 GiB, otherwise on the CPU.
+        Features of up to 1 GiB stay on the device; larger ones are moved to the CPU.
         """
         return collect(len(images), self._batches(images, batch_size, progress))
 
     def blocks(self, images: ImageRows, progress: Progress | None = None) -> Iterator[np.ndarray]:
-        """Yield the same features in blocks, as arrays, so that files can be written without having all in memory."""
+        """Yield the same features block by block, as arrays. So a file can be larger than the memory."""
         return (batch.float().cpu().numpy() for batch in self._batches(images, BATCH_SIZE, progress))
 
     @torch.no_grad()
@@ -138,19 +138,20 @@ def open_encoder(
 ) -> Encoder:
     """Open an encoder.
 
-    The encoder of a run computes in the precision of its configuration, others in the precision of the caller.
+    The encoder of a run computes in the precision of the run's configuration. Other encoders compute in the precision
+    that the caller's autocast settings state.
 
     Parameters
     ----------
     what : str, Path, Run or nn.Module
         A run, a .safetensors file, a module, or `timm:NAME` for a timm model with its pretrained weights.
     find_images : callable
-        Returns the images. It is called for a module, and for a .safetensors file that Twofold did not write. An
-        encoder without preprocessing is built for the size of these images, and normalises by their mean and standard
-        deviation.
+        Returns the images. It is called only for a module, and for a .safetensors file that Twofold did not write. If
+        such an encoder has no preprocessing, it gets one for the size of these images, which normalises by their mean
+        and standard deviation.
     module : str or nn.Module, optional
-        The architecture of a .safetensors file that Twofold did not write, by name or as a module. For a run that
-        trained a module of the user, a module of that architecture.
+        For a .safetensors file that Twofold did not write: the architecture, by name or as a module. For a run that
+        trained your own module: a module of the same class.
     image_size : int, optional
         The size of the input, for an encoder without preprocessing.
 

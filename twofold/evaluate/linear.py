@@ -35,12 +35,12 @@ RANKED = 5  # largest number of classes per row that `ranked` returns
 class LinearProbe:
     """A fitted linear classifier on standardised features."""
 
-    mean: Tensor  # [K]
-    scale: Tensor  # [K]
+    mean: Tensor  # [K], the mean of the features
+    scale: Tensor  # [K], the standard deviation of the features
     weight: Tensor  # [K, C], for (features − mean) / scale
     bias: Tensor  # [C]
-    penalty: float
-    held_out_accuracy: float | None  # with this penalty, on held-out training rows; None if the penalty was given
+    penalty: float  # the penalty of the weights
+    held_out_accuracy: float | None  # accuracy on held-out training rows; None if a single penalty was given
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits `[n, C]` of features `[n, K]`."""
@@ -73,12 +73,13 @@ def fit_linear(
 ) -> LinearProbe:
     """Fit a multinomial logistic regression: minimise mean cross entropy + penalty/2 · ‖W‖². The bias has no penalty.
 
-    Features are standardised by their mean and standard deviation over the training rows. L-BFGS runs in coordinates in
-    which the curvature is about 1, for at most 1,000 iterations. It uses float64 up to n·K = 2²², and float32 above.
+    Features are standardised by their mean and standard deviation over the training rows. L-BFGS makes at most 1,000
+    iterations, in coordinates in which the curvature is about 1. It uses float64 if n·K is at most 2²², else float32.
 
-    With several penalties, the one with the best accuracy on held-out training rows is chosen, the stronger of equals.
-    Up to 2,000 rows this is a stratified 5-fold cross-validation; above, 20 % of the rows are held out once. These fits
-    use float32, at most 100 iterations, and 30 times the tolerance.
+    If you pass several penalties, this function chooses the one with the best accuracy on held-out training rows, and
+    among equals the strongest. Up to 2,000 rows, it uses stratified 5-fold cross-validation. With more rows, it holds
+    out 20 % of the rows once. The fits that choose the penalty use float32, at most 100 iterations, and 30 times the
+    tolerance.
 
     Parameters
     ----------

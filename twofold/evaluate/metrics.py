@@ -19,9 +19,9 @@ SHORTEST = 1e-8  # a shorter row has no direction
 def eigenvalues(covariance: Tensor) -> Tensor:
     """Return the eigenvalues of a symmetric matrix `[D, D]`: float64 on the CPU, descending, clamped at 0.
 
-    If the matrix is on a GPU, the eigenvalues are computed there, so that runs do not compete for CPU cores. Rounding
-    errors of a float32 covariance leave eigenvalues of about 1e-7 of the largest, and `effective_rank` counts their
-    square roots. If the true eigenvalues are smaller, accumulate the covariance in float64.
+    If the matrix is on a CUDA GPU, that GPU computes the eigenvalues, so that runs do not compete for CPU cores.
+    Rounding errors of a float32 covariance add eigenvalues of about 1e-7 of the largest one, and `effective_rank`
+    counts their square roots. If the true eigenvalues are smaller, accumulate the covariance in float64.
     """
     return torch.linalg.eigvalsh(widened(covariance)).flip(0).clamp(min=0).cpu()
 
@@ -57,7 +57,7 @@ def stable_rank(spectrum: Tensor) -> float:
 
 
 def condition_number(spectrum: Tensor, k: int = 14) -> float:
-    """Return λ_1 / λ_k, with k limited to D; infinite if λ_k is 0."""
+    """Return λ_1 / λ_k. If k is larger than D, the last eigenvalue replaces λ_k. The result is infinite if λ_k is 0."""
     ordered = spectrum.double().sort(descending=True).values
     smallest = ordered[min(k, len(ordered)) - 1].item()
     return ordered[0].item() / smallest if smallest > 0 else math.inf
@@ -71,7 +71,7 @@ def shannon_entropy(spectrum: Tensor) -> float:
 
 
 def dimensions_above(spectrum: Tensor, share: float = 0.1) -> int:
-    """Count the singular values √λ above `share` of the largest: the "learnt features" of S-DIET, section 5."""
+    """Count the singular values √λ above `share` times the largest: the "learnt features" of S-DIET, section 5."""
     return int((spectrum.double() > share**2 * spectrum.double().max()).sum())
 
 

@@ -109,7 +109,7 @@ def linear_scores(
 def linear_accuracy(
     train_features: Tensor, train_labels: Tensor, test_features: Tensor, test_labels: Tensor, *, classes: int
 ) -> float:
-    """Return the test accuracy of a linear probe. It is fitted, and its penalty chosen, on the training rows only."""
+    """Return the test accuracy of a linear probe, whose fit and penalty depend on the training rows only."""
     return fit_linear(train_features, train_labels, classes=classes).accuracy(test_features, test_labels)
 
 
@@ -124,7 +124,7 @@ def few_label_accuracy(
     subsets: int = 5,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return mean and standard deviation of `linear_accuracy` over random labelled subsets.
+    """Return the mean and the standard deviation of `linear_accuracy` over random labelled subsets.
 
     The standard deviation has n − 1 in its denominator and is 0 for a single subset.
     """
@@ -201,7 +201,11 @@ def knn_accuracy(
     temperature: float = 0.07,
     block: int = 4096,
 ) -> float:
-    """Return the test accuracy of `knn_predict`."""
+    """Return the test accuracy of a vote of the `k` nearest training rows.
+
+    A neighbour with cosine similarity s has a vote of weight exp(s / temperature). Twofold compares `block` rows at a
+    time.
+    """
     predicted = knn_predict(train_features, train_labels, test_features, k=k, temperature=temperature, block=block)
     return agreement(predicted, test_labels)
 

@@ -21,6 +21,8 @@ ITERATIONS = 500  # starting from PCA; twice as many lower the divergence for 1,
 
 @dataclass(frozen=True)
 class Projection:
+    """A map: the positions of the rows, and how well they agree with the features."""
+
     points: Tensor  # float32 [n, 2]: x spans −1 to 1, y stays within
     perplexity: float  # roughly the number of neighbours of each row
     divergence: float  # Kullback–Leibler divergence between neighbourhoods of the rows and on the map

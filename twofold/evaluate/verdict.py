@@ -47,15 +47,12 @@ STANDARD_ERRORS = 3
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was measured and what it means (`sentence`, `evidence`), and what to try (`remedy`).
+    """A verdict: what was measured, what it means, and what to try."""
 
-    `kind` is the name of the verdict in JSON. The kind `healthy` means that no collapse was detected.
-    """
-
-    kind: str
-    sentence: str
-    evidence: tuple[str, ...] = ()
-    remedy: str | None = None
+    kind: str  # the name of the verdict in JSON; `healthy` means that no collapse was detected
+    sentence: str  # the verdict as a sentence
+    evidence: tuple[str, ...] = ()  # measured values that support it
+    remedy: str | None = None  # what to try
 
     @property
     def bad(self) -> bool:
@@ -63,20 +60,21 @@ class Verdict:
         return self.kind not in ("healthy", "few dimensions", "common offset", "unknown")
 
     def record(self) -> dict[str, Any]:
+        """Return the verdict as a dictionary for JSON."""
         return asdict(self) | {"evidence": list(self.evidence)}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Measures of the embeddings at one step, as far as a verdict needs them."""
+    """Measures of the embeddings at one step, which a verdict needs."""
 
     step: int
-    dimension: int
+    dimension: int  # number of dimensions of the embeddings
     rank: float  # effective rank
     above: int  # number of singular values above 0.1 of the largest
-    variance: float  # Σλ
+    variance: float  # Σλ, the sum of the eigenvalues
     norm: float | None = None  # root mean square length of the embeddings, which are not centred
-    uniformity: float | None = None
+    uniformity: float | None = None  # as `metrics.uniformity` returns it
 
     @classmethod
     def of(cls, spectrum: Tensor, values: Mapping[str, Any]) -> "Snapshot":
@@ -98,19 +96,23 @@ class Snapshot:
 
     @property
     def few_dimensions(self) -> bool:
+        """Whether the embeddings vary in few directions only."""
         few = self.rank < self.fewest and self.above <= self.fewest
         return few and (self.above <= FEW_ABOVE or self.rank <= NO_TAIL * self.above)
 
     @property
     def one_point(self) -> bool:
+        """Whether all embeddings are nearly equal."""
         return self.variance == 0 or (self.norm is not None and self.variance <= ONE_POINT * self.norm**2)
 
     @property
     def one_direction(self) -> bool:
+        """Whether all embeddings have nearly the same direction."""
         return self.uniformity is not None and self.uniformity >= ONE_DIRECTION
 
     @property
     def rich_about_its_mean(self) -> bool:
+        """Whether the embeddings minus their mean have many dimensions."""
         many = self.rank >= self.fewest and self.above > min(FEW_ABOVE, self.fewest)
         return many and self.norm is not None and self.variance > ROUNDING * self.norm**2
 
@@ -141,13 +143,13 @@ def judge(
     history : sequence of Snapshot
         The embeddings at the measured steps.
     metrics : sequence of mapping
-        The lines of metrics.jsonl. Empty for a single spectrum that is not part of a run.
+        The lines of metrics.jsonl. It is empty for a single spectrum that is not part of a run.
     method : str
-        The method of the run. Remedies do not suggest it.
+        The method of the run. Remedies do not suggest this method.
     few_dimensions : str
-        Why the method leaves few dimensions by design; "" if it does not.
+        The reason why the method uses few dimensions by design; "" if it does not.
     guess : float, optional
-        The loss of equal probabilities, if the method can get stuck there.
+        The loss when all probabilities are equal, if training can get stuck there.
     held_out : int, optional
         The number of images on which accuracies are measured.
     """

@@ -19,10 +19,10 @@ UpdateState = Callable[[Embeddings, Tensor], None]  # (embeddings of the step, p
 
 @dataclass(frozen=True)
 class OfMoments:
-    """An objective as a function of moments, `loss(statistics(z))`. Several processes can add up their moments."""
+    """An objective as a function of moments: `loss(statistics(z))`. Several processes can add up their moments."""
 
-    statistics: Callable[[Tensor], Moments]
-    loss: Callable[[Moments], LossTerms]
+    statistics: Callable[[Tensor], Moments]  # maps embeddings [V, N, D] to their moments
+    loss: Callable[[Moments], LossTerms]  # maps moments to the loss
     matrices: int  # number of D×D matrices in the moments
 
 
@@ -62,7 +62,7 @@ class Method(nn.Module):
     Parameters
     ----------
     parts : Parts
-        What the method's function received.
+        The parts that the method's function received.
     projector : nn.Module
         Maps features [N, K] to embeddings [N, D].
     objective : callable
@@ -72,11 +72,11 @@ class Method(nn.Module):
     steady_predictor : bool
         Keep the predictor's learning rate constant during the run.
     direct : DirectPredictor, optional
-        A predictor in closed form, updated before the loss is computed.
+        A predictor in closed form. It is updated before the loss is computed.
     head : nn.Module, optional
         Classifier rows or prototypes that the objective uses.
     teacher_momentum : float, optional
-        Add a teacher with this momentum at the start of the run; it rises to 1. None: no teacher.
+        Add a teacher with this momentum, which rises to 1 during the run. None: no teacher.
     memory : nn.Module, optional
         State that outlives a step, such as a queue. It is part of checkpoints.
     update_state : callable, optional
@@ -84,12 +84,12 @@ class Method(nn.Module):
     multi_crop : bool
         The objective accepts small crops, which have no targets.
     of_moments : OfMoments, optional
-        The same objective as a function of moments. Several processes use it if the batch is larger than the embeddings
-        are wide.
+        The same objective as a function of moments. Several processes use it if the batch has more images than the
+        embeddings have dimensions.
     guess : float, optional
         The loss when all probabilities are equal, if training can get stuck there.
     few_dimensions : str
-        If the method uses few dimensions by design, the reason, as a sentence. Verdicts then do not call it a collapse.
+        The reason why the method uses few dimensions by design, as a sentence. Verdicts then report no collapse.
 
     Examples
     --------
@@ -197,27 +197,31 @@ class Method(nn.Module):
         )
 
     def through(self, network: nn.Module, x_VN: Tensor) -> Tensor:
-        """The network's outputs [V, N, ...]; views pass one after another if the network may mix samples."""
+        """Return the network's outputs [V, N, ...].
+
+        If the network may mix samples, each view has its own forward pass.
+        """
         if self.together:
             return together(network, x_VN)
         return torch.stack([network(x_N) for x_N in x_VN])
 
     def networks(self) -> list[nn.Module]:
-        """The networks that `forward` runs."""
+        """Return the networks that `forward` runs."""
         return [*self.trained_networks(), *(() if self.teacher is None else (self.teacher,))]
 
     def trained_networks(self) -> list[nn.Module]:
-        """The networks that `forward` runs with gradients."""
+        """Return the networks that `forward` runs with gradients."""
         return [network for network in (self.encoder, self.projector, self.predictor) if network is not None]
 
     def steady(self) -> nn.Module | None:
-        """The network whose learning rate stays constant, if any."""
+        """Return the network whose learning rate stays constant, if any."""
         return self.predictor if self.steady_predictor else None
 
     def gradients(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Two lists: the gradients of the networks that `forward` runs, and those of other modules, such as the head.
+        """Return the gradients of the networks that `forward` runs, and those of other modules, such as the head.
 
-        Each process has only its samples' part of the first, and the complete second.
+        With several processes, each process has the gradients of the networks for its own samples only. The gradients
+        of the other modules are complete in each process.
         """
         own = {id(parameter) for network in self.trained_networks() for parameter in network.parameters()}
         partial: list[Tensor] = []
@@ -228,17 +232,21 @@ class Method(nn.Module):
         return partial, complete
 
     def trained_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """Return the names and values of all parameters that get a gradient."""
         return [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]
 
     @torch.no_grad()
     def prepare(self, z_VND: Tensor) -> None:
-        """Update the state that the loss needs; the trainer calls it once per step, before the loss."""
+        """Update the state that the loss needs. The trainer calls this once per step, before the loss."""
         if self.direct is not None:
             self.direct.prepare(z_VND.detach())
 
     @torch.no_grad()
     def update(self, embeddings: Embeddings, progress: Tensor) -> None:
-        """Update the remaining state; the trainer calls it after the optimizer's step. `progress` goes from 0 to 1."""
+        """Update the remaining state. The trainer calls this after the optimizer's step.
+
+        `progress` goes from 0 to 1 during the run.
+        """
         if self.update_state is not None:
             self.update_state(embeddings, progress)
         if self.teacher is not None and self.teacher_momentum is not None:

@@ -24,20 +24,20 @@ Recipe = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 class Entry:
     """A method of the catalog. The keyword parameters of `build` are its keys.
 
-    `recipe` sets keys of the run. It is a function of the method's parameters if it depends on one of them, such as
-    whether there is a teacher.
+    `recipe` has the method's own defaults for keys that all runs have. It is a function of the method's parameters if
+    it depends on one of them, for example on whether there is a teacher.
     """
 
     name: str
-    build: Builder
-    family: Family
-    paper: str
-    summary: str
+    build: Builder  # the function that builds the method
+    family: Family  # the group of the method in lists
+    paper: str  # the paper that the method comes from
+    summary: str  # the first line of the docstring of `build`
     recipe: Recipe
-    few_images: Mapping[str, Any] = field(default_factory=dict)  # settings for fewer than 512 images
-    by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {}  # settings for a batch size
+    few_images: Mapping[str, Any] = field(default_factory=dict)  # further defaults for fewer than 512 images
+    by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {}  # further defaults for a batch size
     source: str = ""  # where the defaults come from
-    formula: str = ""  # of the loss, in Unicode, for the terminal
+    formula: str = ""  # the formula of the loss, in Unicode, for the terminal
     latex: str = ""  # the same formula as LaTeX, for the documentation site
     symbols: str = ""  # what the letters of the formula mean
     state: str = ""  # state that outlives a step, in addition to trained weights
@@ -45,6 +45,7 @@ class Entry:
     choose: str = ""  # when to choose the method
 
     def recipe_for(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the recipe for these parameters of the method."""
         return self.recipe(parameters) if callable(self.recipe) else self.recipe
 
 
@@ -75,25 +76,25 @@ def entry(
 ) -> Callable[[Builder], Builder]:
     """Register a function as a method, so that `twofold.pretrain` and the command line find it by name.
 
-    The first line of the function's docstring is the summary that `twofold methods` shows. Only the texts of Twofold's
-    own methods are complete; your method needs none of them.
+    The first line of the function's docstring is the summary that `twofold methods` shows. All parameters are optional.
 
     Parameters
     ----------
     family : str
-        The group that lists show the method in.
+        The group of the method in lists.
     paper : str
         The paper that the method comes from.
     recipe : mapping or callable
-        Other keys of the run that the method sets, such as `optimizer`, or a function from its parameters to them.
+        The method's own defaults for keys that all runs have, such as `optimizer`. If they depend on the method's
+        parameters, pass a function of these parameters.
     few_images : mapping
-        Keys that it sets for fewer than 512 images.
+        Further defaults of the method if there are fewer than 512 images.
     by_batch : callable
-        Function from a batch size to keys that it sets.
+        Function from the batch size to further defaults of the method.
     name : str, optional
         The name of the method. Default: the function's name, with hyphens for underscores.
     **about : str
-        Texts for the documentation: source, formula, latex, symbols, state, memory and choose.
+        Texts for the documentation, as in `Entry`: source, formula, latex, symbols, state, memory and choose.
 
     Examples
     --------
@@ -143,13 +144,14 @@ def refuse_unusable_parameters(known_as: str, build: Builder) -> None:
 
 
 def find(name: str) -> Entry:
+    """Return the entry of a method, or raise an error that names the nearest method."""
     if name not in CATALOG:
         raise TwofoldError(f"unknown method '{name}'{nearest(name, list(CATALOG))}")
     return CATALOG[name]
 
 
 def schema(name: str) -> Schema:
-    """Every key that a run of this method understands."""
+    """Return all keys of a run of this method, by name: those of all runs, and those of the method."""
     return RUN_KEYS | parameter_keys(find(name).build)
 
 

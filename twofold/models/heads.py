@@ -28,13 +28,13 @@ def mlp(
     widths : tuple of int
         Output dimension of each linear layer.
     norm : bool
-        BatchNorm after every layer except the last.
+        Whether BatchNorm follows every layer except the last.
     last_norm : bool
-        BatchNorm after the last layer.
+        Whether BatchNorm follows the last layer.
     last_scale : bool
-        The last BatchNorm has a trained scale and shift.
+        Whether the last BatchNorm has a trained scale and shift.
     activation : callable, optional
-        Makes the activation between layers. Default: ReLU.
+        Returns the activation module between layers. Default: ReLU.
 
     Returns
     -------
@@ -76,7 +76,7 @@ class Unit(nn.Module):
 
 
 class Prototypes(nn.Module):
-    """Trained directions (SwAV, DINO): maps embeddings z[..., D] to their cosines [..., P] with P prototypes."""
+    """P trained directions, the prototypes of SwAV and DINO. Maps embeddings z[..., D] to their cosines [..., P]."""
 
     def __init__(self, dim: int, count: int):
         super().__init__()
@@ -84,9 +84,9 @@ class Prototypes(nn.Module):
 
     @full_precision
     def forward(self, z: Tensor, frozen: Tensor | None = None) -> Tensor:
-        """Cosines [..., P]. If `frozen` (a bool tensor []) is true, the prototypes get no gradient.
+        """Return the cosines [..., P]. If `frozen` (a bool tensor []) is true, the prototypes get no gradient.
 
-        Weight decay may change the lengths of the prototypes; they do not matter here.
+        Weight decay may change the lengths of the prototypes, but the cosines do not depend on these lengths.
         """
         weight = self.weight if frozen is None else torch.where(frozen, self.weight.detach(), self.weight)
         return normalized(z) @ normalized(weight).T

@@ -25,11 +25,12 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs of the copied network, without gradients."""
         return self.network(x)
 
     @torch.no_grad()
     def update(self, student: Iterable[Tensor], momentum: Tensor) -> None:
-        """Move towards `student`: the parameters of the copied network, in their order."""
+        """Move the weights towards `student`, the parameters of the network that was copied, in their order."""
         mine: list[Tensor] = list(self.network.parameters())
         steps = list(torch._foreach_sub(list(student), mine))
         torch._foreach_mul_(steps, 1 - momentum)
@@ -47,23 +48,23 @@ def rising_momentum(start: float, progress: Tensor) -> Tensor:
 class Queue(nn.Module):
     """The last `size` embeddings (MoCo, SwAV) and the indices of their images. New ones replace the oldest."""
 
-    rows: Tensor
-    index: Tensor
-    position: Tensor
+    rows: Tensor  # the embeddings [size, D]
+    index: Tensor  # the stable indices of their images [size]; −1: empty
+    position: Tensor  # the position [] of the oldest entry, which the next embedding replaces
 
     def __init__(self, size: int, dim: int):
         super().__init__()
         self.register_buffer("rows", torch.zeros(size, dim))
-        self.register_buffer("index", torch.full((size,), -1))  # stable indices of the images; −1: empty
-        self.register_buffer("position", torch.zeros((), dtype=torch.int64))  # of the oldest entry, replaced next
+        self.register_buffer("index", torch.full((size,), -1))
+        self.register_buffer("position", torch.zeros((), dtype=torch.int64))
 
     @property
     def filled(self) -> Tensor:
-        """bool [size]: which entries hold an embedding."""
+        """Which entries hold an embedding, as a bool tensor [size]."""
         return self.index >= 0
 
     def others(self, index_N: Tensor) -> Tensor:
-        """bool [N, size]: which entries belong to another image than each sample."""
+        """Return which entries belong to another image than each sample, as a bool tensor [N, size]."""
         return self.filled & (self.index != index_N[:, None])
 
     @torch.no_grad()
@@ -81,7 +82,7 @@ class Queue(nn.Module):
 class Centre(nn.Module):
     """The running mean of the teacher's scores (DINO): c ← m c + (1−m) mean. It starts at 0."""
 
-    mean: Tensor
+    mean: Tensor  # the running mean [D]
 
     def __init__(self, dim: int, momentum: float):
         super().__init__()
@@ -100,8 +101,8 @@ class RunningCovariance(nn.Module):
     The covariance starts at the identity, the mean at 0.
     """
 
-    covariances: Tensor
-    means: Tensor
+    covariances: Tensor  # the running covariances [V, D, D]
+    means: Tensor  # the running means [V, D]
 
     def __init__(self, views: int, dim: int, momentum: float):
         super().__init__()
@@ -120,6 +121,7 @@ class RunningCovariance(nn.Module):
 
     @torch.no_grad()
     def update(self, z_VND: Tensor) -> None:
+        """Add the embeddings of one training step, of all views."""
         covariances, means = running_moments(z_VND, self.covariances, self.means, self.momentum)
         self.covariances.copy_(covariances)
         self.means.copy_(means)

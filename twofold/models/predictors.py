@@ -15,23 +15,23 @@ class DirectPredictor(nn.Module):
     """A linear predictor computed from the correlation C = U S Uᵀ of its inputs (DirectPred, Tian et al. 2021).
 
     W_P = U (S/max S + ε)^α Uᵀ, where C ← τC + (1−τ) ZᵀZ/B is a running correlation of training batches, not centred.
-    Call `update` with a batch before you use `matrix`. With α = ½ or 1 the host never waits for the device; with other
-    exponents it does.
+    Call `update` with a batch before you use `matrix`. With α = ½ or 1, the host never waits for the device. With other
+    exponents, it waits.
 
     Parameters
     ----------
     dim : int
-        D.
+        The number D of dimensions of the embeddings.
     exponent : float
-        α: ½ for DirectPred, 1 for DirectCopy.
+        The exponent α: ½ for DirectPred, 1 for DirectCopy.
     momentum : float
-        τ.
+        The momentum τ of C.
     normalize : bool
         Divide C by its largest eigenvalue.
     epsilon : float
-        ε; 0.25 for DirectCopy.
+        The constant ε; 0.25 for DirectCopy.
     corrected : bool
-        Remove the effect of C's initial value 0. This matters only if `normalize` is false.
+        Correct C for its initial value 0. This has an effect only if `normalize` is false.
 
     Examples
     --------
@@ -83,12 +83,12 @@ class DirectPredictor(nn.Module):
         self._prepared = self.matrix()
 
     def prepared(self) -> Tensor:
-        """The matrix of the last `prepare`, or the current one if `prepare` was never called."""
+        """Return the matrix of the last `prepare`, or the current matrix if `prepare` was never called."""
         return self.matrix() if self._prepared is None else self._prepared
 
     @torch.no_grad()
     def matrix(self) -> Tensor:
-        """W_P[D, D], symmetric, without gradient. Before the first update it is the identity."""
+        """Return W_P[D, D], symmetric and without gradient. Before the first update, it is the identity."""
         correlation = self.correlation
         tiny = torch.finfo(correlation.dtype).tiny
         if self.corrected:
@@ -101,14 +101,14 @@ class DirectPredictor(nn.Module):
         return torch.where(self.weight > 0, power.to(self.weight.device, dtype), identity.to(self.weight.device, dtype))
 
     def forward(self, z: Tensor) -> Tensor:
-        """W_P z for each row of z[..., D]."""
+        """Return W_P z for each row of z[..., D]."""
         return z @ self.matrix().T.to(z.dtype)
 
     @torch.no_grad()
     def spectrum(self) -> Tensor:
-        """Eigenvalues [D] of E[zzᵀ], descending, in float64 on the CPU. Waits for the device.
+        """Return the eigenvalues [D] of E[zzᵀ], descending, in float64 on the CPU. The host waits for the device.
 
-        The effect of C's initial value 0 is removed.
+        The result does not depend on C's initial value 0.
         """
         weight = self.weight.cpu().double().clamp_min(torch.finfo(torch.float64).tiny)
         return torch.linalg.eigvalsh(self.correlation.cpu()).flip(0).clamp_min(0) / weight

@@ -132,8 +132,12 @@ def vicreg(
     ----------
     z : Tensor [V, N, D]
         Embeddings of V ≥ 2 views of N ≥ 2 samples.
-    invariance, variance, covariance : float
-        Weights of the three terms.
+    invariance : float
+        Weight of s.
+    variance : float
+        Weight of v.
+    covariance : float
+        Weight of c.
     epsilon : float
         Added to the variances.
 

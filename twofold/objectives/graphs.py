@@ -22,10 +22,14 @@ def view_graph(
 
     Parameters
     ----------
-    samples, views : int
-        N and V.
-    device, dtype : optional
-        Of the result.
+    samples : int
+        The number N of samples.
+    views : int
+        The number V of views of each sample.
+    device : torch.device or str, optional
+        The device of the result.
+    dtype : torch.dtype, optional
+        The type of the result.
 
     Returns
     -------
@@ -36,18 +40,19 @@ def view_graph(
 
 
 def across_views(graph: Tensor, views: int) -> Tensor:
-    """Extend a graph between samples to all views of them.
+    """Extend a graph between samples to a graph between all views of these samples.
 
     Parameters
     ----------
     graph : Tensor [N, N]
         A graph between samples; the identity gives `view_graph`.
     views : int
-        V.
+        The number V of views of each sample.
 
     Returns
     -------
     Tensor [V·N, V·N]
+        The graph between all views.
     """
     return graph.tile(views, views)
 

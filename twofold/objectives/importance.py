@@ -158,14 +158,17 @@ def contrastive_covariance(x: Tensor, x_positive: Tensor, alpha: Tensor) -> Tens
 
     Parameters
     ----------
-    x, x_positive : Tensor [N, D]
-        Two views of the same samples.
+    x : Tensor [N, D]
+        One view of the samples.
+    x_positive : Tensor [N, D]
+        Another view of the same samples.
     alpha : Tensor [N, N]
         Importance of the pairs.
 
     Returns
     -------
     Tensor [D, D]
+        C_α[x].
     """
     left, right = _factors(x, x_positive, alpha)
     return left.T @ right
@@ -179,14 +182,17 @@ def energy(z: Tensor, z_positive: Tensor, alpha: Tensor) -> Tensor:
 
     Parameters
     ----------
-    z, z_positive : Tensor [N, D]
-        Embeddings of two views of the same samples.
+    z : Tensor [N, D]
+        Embeddings of one view of the samples.
+    z_positive : Tensor [N, D]
+        Embeddings of another view of the same samples.
     alpha : Tensor [N, N]
         Importance of the pairs.
 
     Returns
     -------
     Tensor []
+        E_α.
     """
     left, right = _factors(z, z_positive, alpha)
     return (left * right).sum()

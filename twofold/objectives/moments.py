@@ -18,17 +18,17 @@ SMALLEST_NORM = 1e-6  # of a column over the batch; a column without variance is
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over centred samples, for each view and between views. The D×D sums are optional."""
+    """Moments of embeddings: sums over centred samples, for each view and between views. The D×D sums are optional."""
 
-    count: int
-    mean_VD: Tensor
-    cross_VVD: Tensor  # Σ_n (z_vn − mean_v) ⊙ (z_wn − mean_w); for v = w the squared norms of the columns
+    count: int  # the number N of samples
+    mean_VD: Tensor  # the mean of each view
+    cross_VVD: Tensor  # Σ_n (z_vn − mean_v) ⊙ (z_wn − mean_w); for v = w, these are squared norms of columns
     spread: Tensor  # Σ_n Σ_{v<w} ‖z_vn − z_wn‖²; computed from the embeddings, because cross_VVD would lose digits
     within_VDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_vn − mean_v)ᵀ
-    between_PDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_wn − mean_w)ᵀ, v < w in the order of `view_pairs`
+    between_PDD: Tensor | None = None  # Σ_n (z_vn − mean_v)(z_wn − mean_w)ᵀ for the P pairs of views v < w
 
     def merge(self, other: "Moments") -> "Moments":
-        """The moments of both shards together, by Chan's update, which subtracts no large numbers."""
+        """Return the moments of two shards together, by Chan's update, which subtracts no large numbers."""
         count = self.count + other.count
         apart = other.mean_VD - self.mean_VD
         weight = self.count * other.count / count
@@ -42,10 +42,11 @@ class Moments:
         )
 
     def about(self, count: int, mean_VD: Tensor) -> "Moments":
-        """This shard's contribution to the moments of a batch with this count and mean.
+        """Return this shard's contribution to the moments of a batch with this count and mean.
 
-        The sums of the contributions of all shards are the moments of the batch. `mean_VD` may be a constant: its
-        gradient would be 0, because the differences between the shards' means and it, weighted by count, sum to 0.
+        The sums of the contributions of all shards are the moments of the batch. `mean_VD` may be a constant. Its
+        gradient would be 0, because the differences between the means of the shards and `mean_VD`, weighted by count,
+        sum to 0.
         """
         apart = self.mean_VD - mean_VD
         return Moments(
@@ -58,7 +59,7 @@ class Moments:
         )
 
     def norms(self, epsilon: float = 0.0) -> Tensor:
-        """[V, D]: norms of the centred columns over the batch, at least 1e-6. `epsilon` is added to the variances."""
+        """Return the norms [V, D] of the centred columns, at least 1e-6. `epsilon` is added to the variances."""
         return norms_of(self.cross_VVD.diagonal().mT, self.count, epsilon)
 
 

@@ -38,7 +38,7 @@ def asymmetric(
     distance : {"cosine", "euclidean"}
         d is −cos, or half the squared distance.
     stop_gradient : bool
-        Hold the target fixed.
+        Send no gradient to the target.
 
     Returns
     -------
@@ -57,13 +57,15 @@ def asymmetric(
 def isoloss(z: Tensor, target: Tensor, predictor_matrix: Tensor, *, distance: Distance = "cosine") -> LossTerms:
     """The isotropic loss d(z + sg(W_P z − z), sg(target)) of IsoLoss.
 
-    Its value is that of `asymmetric`; its gradients are those of IsoLoss eq 15 and 17. The gradient skips the
-    predictor, so the eigenvalues of W_P do not change how fast their modes learn.
+    Its value is that of `asymmetric`, and its gradients are those of IsoLoss eq 15 and 17. The gradient skips the
+    predictor, so the eigenvalues of W_P do not change how fast the embeddings learn along its eigenvectors.
 
     Parameters
     ----------
-    z, target : Tensor [..., N, D]
-        Embeddings of two views; the target is held fixed.
+    z : Tensor [..., N, D]
+        Embeddings of one view.
+    target : Tensor [..., N, D]
+        Embeddings of another view, which get no gradient.
     predictor_matrix : Tensor [D, D]
         W_P.
     distance : {"cosine", "euclidean"}

@@ -37,7 +37,7 @@ class Run:
 
     @property
     def folder(self) -> RunFolder:
-        """Reads and writes the files of the run folder."""
+        """The object that reads and writes the files of the run folder."""
         return RunFolder.open(self.path)
 
     @property
@@ -51,12 +51,12 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The losses and other measures, one dict for each log point, in the order of the steps."""
+        """The losses and other measures, as one dict for each step at which they were logged."""
         return self.folder.read("metrics.jsonl")
 
     @property
     def spectrum(self) -> list[dict[str, Any]]:
-        """The eigenvalues of features and embeddings, one dict per spectrum: `step`, `of` and `eigenvalues`."""
+        """The eigenvalues of features and embeddings over time, as dicts with `step`, `of` and `eigenvalues`."""
         return self.folder.read("spectrum.jsonl")
 
     @property

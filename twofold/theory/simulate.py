@@ -21,14 +21,14 @@ Data = Tensor | Callable[[int], Tensor]
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Result of `simulate`: the loss and spectrum before the first step, at the recorded steps, and after the last.
+    """The result of `simulate`: the loss and the spectrum at the start, at the recorded steps and at the end.
 
     Attributes
     ----------
     steps : int64 Tensor [T]
-        Number of steps done.
+        The number of completed steps at each record.
     losses : Tensor [T]
-        The loss.
+        The loss at each record.
     eigenvalues : Tensor [T, D]
         Eigenvalues, descending, of the covariance of the embeddings of all views (divided by V·N).
     predictor_eigenvalues : Tensor [T, D] or None
@@ -61,8 +61,8 @@ def simulate(
     ----------
     objective : callable
         Called with the embeddings z[V, N, D]; returns LossTerms or a scalar. With a predictor, each view predicts the
-        next one, and the objective is called with (z, target, matrix) for a DirectPredictor, otherwise with
-        (predictor(z), target). The objective decides whether to stop the gradient of the target.
+        next one. The arguments are then (z, target, matrix) for a DirectPredictor, and (predictor(z), target) for other
+        predictors. The objective decides whether the target gets a gradient.
     network : nn.Module
         Maps one view [N, ...] to embeddings [N, D].
     data : Tensor [V, N, ...] or callable
@@ -74,15 +74,17 @@ def simulate(
     optimizer : callable
         A class of `torch.optim`, except LBFGS.
     predictor : nn.Module, optional
-        Trained with the network. A DirectPredictor is instead updated before each use. It is changed in place.
+        A predictor, which is changed in place. `simulate` trains it with the network, but updates a DirectPredictor
+        before each use instead.
     before_step : callable, optional
-        Called with the number of each step, also after the last; may read or change the predictor.
+        Called with the number of each step before that step, and once after the last. It may change the predictor.
     every : int
-        Record every `every`-th step.
+        Record one of `every` steps.
 
     Returns
     -------
     Trajectory
+        The recorded losses and eigenvalues.
 
     Examples
     --------

@@ -42,10 +42,11 @@ def diagnose(
         Embeddings as an array `[rows, dimensions]` or as a file: .npy, .npz, or a .csv or .parquet table that `embed`
         wrote. Or an encoder: a run, a .safetensors file, `timm:NAME` with pretrained weights, or a module.
     data : optional
-        The images to encode, as for `pretrain`. A run uses its own images by default; other encoders need it.
+        The images to encode, in any form that `pretrain` accepts. A run uses its own images by default. Other encoders
+        need this argument.
     encoder : str or nn.Module, optional
-        The name of the architecture of a .safetensors file that Twofold did not write, or the module if the run trained
-        your own.
+        For a .safetensors file that Twofold did not write: the name of its architecture. For a run that trained your
+        own module: a module of the same class.
     image_size : int, optional
         The image size for a .safetensors file that Twofold did not write.
     display : Display, optional

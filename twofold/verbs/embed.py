@@ -29,7 +29,7 @@ def embed(
     run : str, Path or Run
         The run whose encoder is used.
     data
-        The images, as for `pretrain`.
+        The images, in any form that `pretrain` accepts.
     out : str or Path
         The .npz, .csv or .parquet file to write.
     encoder : nn.Module, optional
@@ -42,9 +42,10 @@ def embed(
     Returns
     -------
     Path
-        The file. A .npz file contains the arrays `features` (float32 `[n, K]`), `index` and `split`, sorted by index,
-        and `labels`, `classes` and `files` if the images have any. A label of −1 and an empty file name mean that there
-        is none. `split` is `train` or `test`. For the run's own images, `test` are the images that the run held out.
+        The file. A .npz file contains the arrays `features` (float32 `[n, K]`), `index` and `split`, sorted by index.
+        If the images have labels or file names, it also contains `labels`, `classes` and `files`; −1 stands for an
+        unknown label and an empty text for an unknown file name. `split` is `train` or `test`. For the run's own
+        images, `test` means that the run held the image out.
 
     Examples
     --------

@@ -50,8 +50,8 @@ class InvalidInput(TwofoldError, ValueError):
 class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A scikit-learn transformer that learns features of images without labels.
 
-    `fit` trains an encoder and `transform` returns the features of images. `X` has images `[n, H, W]`, `[n, H, W, C]`
-    or `[n, C, H, W]`, uint8 or floats from 0 to 1, or rows of pixels `[n, H·W·C]`.
+    `fit` trains an encoder, and `transform` returns the features of images. `X` has images `[n, H, W]`, `[n, H, W, C]`
+    or `[n, C, H, W]`, or rows of pixels `[n, H·W·C]`. The pixels are uint8, or floats from 0 to 1.
 
     Parameters
     ----------
@@ -63,18 +63,20 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         The shape `(H, W)`, `(H, W, C)` or `(C, H, W)` of an image, if `X` has rows of pixels. Not needed for square
         grey images.
     overrides : Mapping, optional
-        Further settings by key, such as `{"batch_size": 128, "augment.flip": 0}`. `"encoder"` may be a module.
+        Further settings by key, such as `{"batch_size": 128, "augment.flip": 0}`. The value of `"encoder"` may be a
+        module.
     random_state : int, RandomState or None
-        The seed of weights, order and augmentation. An int gives the same features in every call.
+        The seed of the weights, the order of images and the augmentation. With an int, every `fit` gives the same
+        features.
     out : str or Path, optional
-        A folder in which every `fit` leaves its run folder, with report and checkpoints. By default nothing is kept.
+        A folder in which every `fit` keeps its run folder, with report and checkpoints. By default, `fit` keeps none.
     verbose : bool
         Print progress.
 
     Attributes
     ----------
     encoder_ : nn.Module
-        The trained encoder, with `.preprocess`.
+        The trained encoder. Its module `preprocess` prepares images.
     config_ : Config
         The configuration of the run.
     metrics_ : list of dict

@@ -28,7 +28,7 @@ def export(
 ) -> Path:
     """Export the encoder of a run for use without Twofold.
 
-    Twofold reads the file again and verifies that its features agree to 1e-4. ONNX files are verified only if
+    Twofold loads the file again and verifies that its features agree to 1e-4. It verifies ONNX files only if
     onnxruntime is installed.
 
     Parameters
@@ -45,7 +45,8 @@ def export(
     Returns
     -------
     Path
-        The file. A JSON file with the same name and `.json` states how to load it and how to prepare images.
+        The file. A second file, with `.json` added to the name, states how to load the encoder and how to prepare
+        images.
 
     Examples
     --------

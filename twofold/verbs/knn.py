@@ -32,7 +32,7 @@ def knn(
     run : str, Path or Run
         The run whose encoder is measured.
     data : optional
-        Labelled images, as for `pretrain`. By default the run's own images.
+        Labelled images, in any form that `pretrain` accepts. By default, the run's own images.
     k : int
         The number of neighbours that vote.
     temperature : float

@@ -109,9 +109,9 @@ def pretrain(
     Parameters
     ----------
     config : optional
-        The data, or a mapping of settings, or a complete `Config`. The data is a path or a name, an array of images, a
-        pair `(images, labels)`, a PyTorch or Hugging Face Dataset, or a pair or dict of these (train and test). By
-        default the data is `digits`.
+        The data, or a mapping of settings, or a complete `Config`. By default, the data are `digits`. Data can be a
+        path or a name, an array of images, a pair `(images, labels)`, or a PyTorch or Hugging Face Dataset. If there is
+        a test set, pass a pair or a dict of two of these: the training data and the test data.
     method : str, optional
         The name of the method, by default `frossl`. `twofold.methods()` lists all names.
     out : str or Path, optional
@@ -119,7 +119,8 @@ def pretrain(
     encoder : str or nn.Module, optional
         The name of an architecture, or any module that maps images `[N, C, H, W]` to features `[N, K]`.
     minutes : float, optional
-        Approximate training time, in place of `epochs`. Twofold times a few steps and chooses the number of epochs.
+        Approximate training time in minutes, instead of `epochs`. Twofold times a few steps and chooses the number of
+        epochs.
     quiet : bool
         Print nothing.
     **overrides

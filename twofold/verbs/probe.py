@@ -36,13 +36,13 @@ def probe(
     run : str, Path or Run
         The run whose encoder is measured.
     data : optional
-        Labelled images, as for `pretrain`. By default the run's own images.
+        Labelled images, in any form that `pretrain` accepts. By default, the run's own images.
     solver : {"lbfgs", "sgd"}
-        `lbfgs` converges fully and chooses the penalty on held-out training images. `sgd` follows the protocol of the
-        papers.
+        `lbfgs` converges fully and chooses the weight penalty on held-out training images. `sgd` follows solo-learn's
+        protocol (100 epochs).
     labels_per_class : int or iterable of int
-        Also train with only this many labels of each class, on 5 random subsets. A number is skipped if no class has
-        more labels than that, because the result would be that of all labels.
+        Also train with only this many labels of each class, on 5 random subsets. Twofold skips a number
+        if no class has more labels than that, because the result would be the same as with all labels.
     layer : {"pre", "post"}
         Measure the encoder's features (`pre`) or the projector's output (`post`).
     encoder : nn.Module, optional

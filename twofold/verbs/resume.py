@@ -34,15 +34,16 @@ def resume(
 ) -> Run:
     """Resume a run from its last checkpoint.
 
-    On a CPU, the result is bit-identical to a run that was never stopped. If the run is finished, nothing is trained.
+    On a CPU, the result is bit-identical to that of a run that was never stopped. If the run is finished, Twofold does
+    not train.
 
     Parameters
     ----------
     run : str, Path or Run
         The run folder.
     data : optional
-        The images, if they moved, or if the run was trained on arrays or a Dataset. By default Twofold uses the path or
-        name that the run was trained on.
+        The images, if they moved, or if the run was trained on arrays or a Dataset. By default, Twofold uses the path
+        or the name of the data that the run was trained on.
     encoder : nn.Module, optional
         A module of the same class, if the run trains your own module. Its weights do not matter.
     quiet : bool

@@ -61,7 +61,7 @@ def search(
     run : str, Path or Run
         The run whose encoder compares the images.
     data
-        The images to search, as for `pretrain`.
+        The images to search, in any form that `pretrain` accepts.
     queries : str, Path, PIL.Image.Image, or a sequence of these
         Image files or Pillow images.
     k : int

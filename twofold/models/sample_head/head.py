@@ -58,42 +58,50 @@ class Loaded:
 class SampleHead:
     """A per-image classifier whose rows are in memory or in a folder.
 
-    The cost of a step does not depend on the number of rows. Rows start as N(0, 1/D). A row that was never used is a
-    hash of (seed, index) and is not stored, so a classifier of any size is ready at once.
+    The cost of a step does not depend on the number of rows. Initial rows are drawn from N(0, 1/D). A row that was
+    never used is a hash of (seed, index) and is not stored, so a classifier of any size is ready at once.
 
-    With momentum and weight decay, a row moves in every step, also in those that do not use it. `update` says how this
-    is computed when the row is next used.
+    With momentum and weight decay, the optimizer changes a row in every step, also in steps that do not use the row.
+    These changes are computed when a step next uses the row; `update` states how.
 
     Parameters
     ----------
-    rows, dim : int
-        Number of rows and D.
+    rows : int
+        The number of rows, one for each image.
+    dim : int
+        The number D of dimensions of a row.
     schedule : sequence of float
         schedule[k], k = 0, 1, …, is the learning rate of step k + 1. For an existing folder, a new schedule applies
         from the next step on.
     path : str or Path, optional
-        Folder of the rows. If it exists, training continues with its rows. See `row_store` for what the folder
-        survives. Without a path the rows are in memory.
+        Folder of the rows. If it exists, training continues with its rows. Without a path, the rows are in memory.
     update : {"exact", "multistep"}
-        "exact": catch the row up over the steps since its last use. This is AdamW, or SGD with momentum, on all rows,
-        up to rounding and eps. "multistep", as in the paper: move the row by one epoch with each use.
+        "exact": compute all steps since the last use of the row. The result is that of AdamW, or SGD with momentum, on
+        all rows, up to rounding and eps. "multistep", as in the paper: move the row by the steps of one epoch with each
+        use.
     steps_per_epoch : int, optional
-        Batches in an epoch; required with "multistep".
+        The number of batches in an epoch; required with "multistep".
     optimizer : {"adamw", "sgd"}
         The optimizer of the rows.
-    weight_decay, betas, eps, momentum : float
-        Settings of the optimizer. `betas` and `eps` are those of AdamW, `momentum` is that of SGD.
+    weight_decay : float
+        The weight decay of the optimizer.
+    betas : tuple of float
+        Coefficients of the moments of AdamW.
+    eps : float
+        The epsilon of AdamW.
+    momentum : float
+        The momentum of SGD.
     seed : int
         Seed of the initial rows.
     dtype : torch.dtype
         float32 or float64.
     run : str, optional
-        Name of the run. A folder of another run is refused.
+        The name of the run. `SampleHead` refuses a folder of another run.
     step : int, optional
-        The step to return to, if the folder has marks of several steps. Default: the last mark.
+        The step to return to, if `mark` saved the rows of several steps. Default: the last saved step.
     share : tuple of int
-        (number, count) of this process, if several processes share the folder. This process then has the rows from
-        edges[number] to edges[number + 1]. Otherwise only one object at a time may use a folder.
+        (number, count) of this process, if several processes share the folder. This process then has one of `count`
+        about equal ranges of rows. Otherwise, only one object at a time may use a folder.
 
     Examples
     --------
@@ -168,31 +176,31 @@ class SampleHead:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the rows take once all are used."""
+        """The size of the rows in bytes, once all of them are used."""
         return self.rows * self._record_bytes
 
     def take(self, indices: Tensor | Sequence[int]) -> Tensor:
-        """The current values [R, D] of these rows; the indices must be distinct, in any order."""
+        """Return the current values [R, D] of these rows. The indices must be distinct, in any order."""
         return self.load(self._checked(indices), self.steps).weights.clone()
 
     def step(self, indices: Tensor | Sequence[int], gradients: Tensor) -> None:
-        """One optimizer step for all rows, in which only the rows `indices` [R] have gradients [R, D]."""
+        """Make one optimizer step for all rows, in which only the rows `indices` [R] have gradients [R, D]."""
         self.apply(self.load(self._checked(indices), self.steps), gradients)
 
     def load(self, index_R: np.ndarray, step: int) -> Loaded:
-        """These rows as they will be after `step` steps, if no step until then uses them."""
+        """Return these rows as they will be after `step` steps, if no step until then uses them."""
         loaded = self.read(index_R, step)
         self.optimizer.catch_up(loaded.state_RSD, loaded.lag)
         return loaded
 
     def read(self, index_R: np.ndarray, step: int) -> Loaded:
-        """Like `load`, but the caller must catch the rows up, on any device."""
+        """Return the rows as after their last use. The caller must compute the steps since then, on any device."""
         records = self._store.read(index_R)
         since_R, state_RSD = self._decoded(records, index_R)
         return Loaded(index_R, records, state_RSD, self.optimizer.lag(since_R, step).to(self.dtype), step)
 
     def apply(self, loaded: Loaded, gradients: Tensor) -> None:
-        """Make one optimizer step with loaded rows and write them back."""
+        """Make one optimizer step with rows that `load` returned, and write them back."""
         self._refuse_out_of_turn(loaded)
         if gradients.shape != loaded.weights.shape:
             expected = tuple(loaded.weights.shape)
@@ -201,7 +209,7 @@ class SampleHead:
         self.write(loaded)
 
     def write(self, loaded: Loaded) -> None:
-        """Write back rows that the optimizer has moved; this ends the step."""
+        """Write back rows that the optimizer has changed. This ends the step."""
         self._refuse_out_of_turn(loaded)
         self._store.write(loaded.index_R, self._encoded(loaded.state_RSD, self.steps + 1), loaded.records)
         self.steps += 1
@@ -213,20 +221,20 @@ class SampleHead:
             raise TwofoldError(f"all {len(self.schedule)} steps of the schedule are done: give a longer schedule")
 
     def flush(self) -> None:
-        """Save the current rows: after a kill or a power failure, the classifier continues from here."""
+        """Save the current rows. After a kill or a power failure, the classifier continues from this state."""
         self.mark()
         self.forget_older()
 
     def mark(self) -> None:
-        """Save the current rows, and keep older marks until `forget_older`; the parameter `step` returns to one."""
+        """Save the current rows, and keep older saved states until `forget_older`. The parameter `step` selects one."""
         self._store.mark(self.steps)
 
     def forget_older(self) -> None:
-        """Delete all marks except the last."""
+        """Delete all saved states except the last."""
         self._store.forget_older()
 
     def dense(self) -> Tensor:
-        """The current values of all rows [rows, D], or of the rows of this process. Nothing changes."""
+        """Return the current values of all rows [rows, D], or of the rows of this process, without changing them."""
         blocks = [self.load(index_R, self.steps).weights for index_R in _blocks(self.own)]
         return torch.cat([torch.empty(0, self.dim, dtype=self.dtype), *blocks])
 
@@ -234,7 +242,7 @@ class SampleHead:
         self._store.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint: all rows if they are in memory, only the step of the mark if they are on disk."""
+        """Return the state for a checkpoint: all rows if they are in memory, or only the number of steps if on disk."""
         if isinstance(self._store, DiskRows):
             return {"steps": self.steps}
         schedule, rows = torch.from_numpy(self.schedule), torch.from_numpy(self._store.table)
@@ -313,8 +321,8 @@ class SampleHead:
 class BatchRows(nn.Module):
     """Buffers on the device for the classifier rows of one batch and their gradient.
 
-    The buffers keep their addresses, so that a step recorded as a CUDA graph finds the rows of the next batch in them.
-    They are neither parameters nor part of a checkpoint: the rows belong to the `SampleHead`.
+    The buffers keep their addresses, so that a step recorded as a CUDA graph can read the rows of each batch from them.
+    They are neither parameters nor part of a checkpoint, because the `SampleHead` stores the rows.
     """
 
     rows: Tensor
@@ -335,7 +343,7 @@ class BatchRows(nn.Module):
             self.register_buffer(name, value.to(device), persistent=False)
 
     def forward(self, batch_size: int) -> tuple[Tensor, Tensor]:
-        """The rows [N, D], which require a gradient, and labels [N], positions in the rows."""
+        """Return the rows [N, D], which require a gradient, and the labels [N], which are positions in the rows."""
         self._leaf = self.rows[:batch_size].detach().requires_grad_()
         return self._leaf, self.labels[:batch_size]
 

@@ -28,12 +28,18 @@ def multistep_sgd(
 
     Parameters
     ----------
-    theta, m : Tensor
-        Weights θ and momentum m, of the same shape.
+    theta : Tensor
+        The weights θ.
+    m : Tensor
+        The momentum m, of the same shape.
     steps : int
         Number of steps.
-    lr, weight_decay, momentum : float
-        η, λ and μ.
+    lr : float
+        The learning rate η.
+    weight_decay : float
+        The weight decay λ.
+    momentum : float
+        The coefficient μ of the momentum.
 
     Returns
     -------
@@ -62,12 +68,22 @@ def multistep_adamw(
 
     Parameters
     ----------
-    theta, m, v : Tensor
-        Weights and the two moments, of the same shape.
+    theta : Tensor
+        The weights θ.
+    m : Tensor
+        The first moment, of the same shape.
+    v : Tensor
+        The second moment, of the same shape.
     steps : int
         Number of steps.
-    lr, weight_decay, betas, eps
-        Settings of AdamW.
+    lr : float
+        The learning rate.
+    weight_decay : float
+        The weight decay.
+    betas : tuple of float
+        Coefficients of the moments.
+    eps : float
+        Added to √v.
 
     Returns
     -------
@@ -83,7 +99,7 @@ def multistep_adamw(
 
 
 class LazyAdamW:
-    """AdamW on rows that are rarely used: a row is caught up over its steps of zero gradient when it is next used.
+    """AdamW on rows that are rarely used: the steps without a gradient are computed when a row is next used.
 
     Step j = 1, 2, … has the learning rate schedule[j−1]. For a row last used in step s, the weights after step k are
     θ_k = (P_k/P_s) θ_s − Σ_j (P_k/P_j) w_j μ^{j−s} m_s/√v_s, where P are the products of a_j = 1−η_jλ, w_j the
@@ -118,13 +134,13 @@ class LazyAdamW:
             self._tables.append(_backward_table(kept, pushes, shrink))
 
     def catch_up(self, theta: Tensor, m: Tensor, v: Tensor, since: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the rows [R, D] after `step`, given their values after step since[R]; no gradients in between."""
+        """Return the rows [R, D] after `step`, from their values after step since[R], without gradients in between."""
         rows = theta.clone(), m.clone(), v.clone()
         self.move(*rows, self.lag(since, step).to(theta))
         return rows
 
     def lag(self, since: Tensor, step: int) -> Tensor:
-        """The coefficients that `move` needs for the steps in between: float64 [R, 6], on the CPU."""
+        """Return the coefficients that `move` needs for the steps in between: float64 [R, 6], on the CPU."""
         since = _checked(since, step, self.steps)
         elapsed = (step - since).double()
         kept = (self._log_kept[step] - self._log_kept[since]).exp()
@@ -141,7 +157,7 @@ class LazyAdamW:
 
     @staticmethod
     def move(theta: Tensor, m: Tensor, v: Tensor, lag: Tensor) -> None:
-        """Catch rows [R, D] up in place, on the device of the rows and of `lag` [R, 6]."""
+        """Apply these steps to rows [R, D] in place, on the device of the rows and of `lag` [R, 6]."""
         for block in blocks(theta):
             weights, first_moment, second_moment = theta[block], m[block], v[block]
             kept, moved, eps, spread, less_m, less_v = lag[block, :, None].unbind(1)
@@ -156,7 +172,7 @@ class LazyAdamW:
 class LazySGD:
     """SGD with momentum and decoupled decay (S-DIET eq 6: m ← μm + g, θ ← (1−ηλ)θ − ηm) on rows that are rarely used.
 
-    It works like `LazyAdamW`, but without bias correction, and nothing is approximated.
+    It works like `LazyAdamW`, but has no bias correction and is exact.
     """
 
     def __init__(self, schedule: Sequence[float], weight_decay: float, momentum: float = 0.9):
@@ -168,13 +184,13 @@ class LazySGD:
         self._table = _backward_table(kept, schedule, momentum)
 
     def catch_up(self, theta: Tensor, m: Tensor, since: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """Return the rows [R, D] after `step`, given their values after step since[R]; no gradients in between."""
+        """Return the rows [R, D] after `step`, from their values after step since[R], without gradients in between."""
         rows = theta.clone(), m.clone()
         self.move(*rows, self.lag(since, step).to(theta))
         return rows
 
     def lag(self, since: Tensor, step: int) -> Tensor:
-        """The coefficients that `move` needs for the steps in between: float64 [R, 3], on the CPU."""
+        """Return the coefficients that `move` needs for the steps in between: float64 [R, 3], on the CPU."""
         since = _checked(since, step, self.steps)
         shrunk = self.momentum ** (step - since).double()
         kept = (self._log_kept[step] - self._log_kept[since]).exp()
@@ -182,7 +198,7 @@ class LazySGD:
 
     @staticmethod
     def move(theta: Tensor, m: Tensor, lag: Tensor) -> None:
-        """Catch rows [R, D] up in place, on the device of the rows and of `lag` [R, 3]."""
+        """Apply these steps to rows [R, D] in place, on the device of the rows and of `lag` [R, 3]."""
         for block in blocks(theta):
             kept, moved, shrunk = lag[block, :, None].unbind(1)
             theta[block].mul_(kept).sub_(moved * m[block])
