@@ -48,8 +48,8 @@ def diagnose_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The architecture of a .safetensors file that Twofold did not write: resnet18, resnet50, conv or "
-            "timm:NAME.",
+            help="The architecture of a .safetensors file that Twofold did not write: resnet18, resnet34, "
+            "resnet50, conv or timm:NAME.",
         ),
     ] = None,
     image_size: Annotated[

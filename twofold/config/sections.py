@@ -150,8 +150,8 @@ class Config:
     encoder: Annotated[str, "encoder: resnet18, resnet34, resnet50, conv (for tiny images), or timm:NAME"] = "resnet18"
     stem: Annotated[
         Literal["small", "small-padded", "small-pool", "large"],
-        "first layers of a ResNet: small (3x3 convolution), small-padded (with two pixels of padding), small-pool "
-        "(with max-pool), or large (7x7 convolution with max-pool)",
+        "first layers of a ResNet: small (3x3 convolution), small-padded (small with two pixels of padding), "
+        "small-pool (small with max-pool), or large (7x7 convolution with max-pool)",
     ] = "small"
 
     init: Annotated[

@@ -276,8 +276,8 @@ def swav(
     source="solo-learn's dino.yaml and augmentations/asymmetric.yaml, and the defaults of its code",
     state="teacher, its prototypes, centre, progress of the run",
     memory="2·V·N·P scores, a second network and its forward pass",
-    choose="Widely used for vision transformers. It starts slowly, so it suits long runs; below a few hundred epochs, "
-    "set `teacher_momentum=0.99`. For multi-crop, set `augment.local_views=6 augment.crop_scale=0.4,1`.",
+    choose="It is widely used with vision transformers. It starts slowly, so it suits long runs; below a few hundred "
+    "epochs, set `teacher_momentum=0.99`. For multi-crop, set `augment.local_views=6 augment.crop_scale=0.4,1`.",
 )
 def dino(
     parts: Parts,

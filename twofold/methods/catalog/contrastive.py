@@ -40,7 +40,7 @@ ALPHA_CL = {"optimizer": "adam", "lr": 0.01, "lr_scaling": "none", "batch_size":
     source="solo-learn's simclr.yaml and augmentations/symmetric.yaml",
     state="none",
     memory="one (V·N)² matrix",
-    choose="The best-known baseline. It needs many negatives, so larger batches help.",
+    choose="As the best-known baseline. It needs many negatives, so larger batches help.",
 )
 def simclr(parts: Parts, *, temperature: Temperature = 0.2, projector: Projector = (2048, 256)) -> Method:
     """Contrasts each image with all other images of the batch (NT-Xent)."""
@@ -130,8 +130,8 @@ def moco(
         "temperature τ and exponent p."
     ),
     source=(
-        "the paper, section 6: Adam, lr 0.01, batch 128, τ 0.5, p 4; no weight decay, as in the authors' code; "
-        "Twofold's own: the projector's widths"
+        "the paper, section 6: Adam, lr 0.01, batch 128, τ 0.5, p 4. As in the authors' code, there is no weight "
+        "decay. The projector's widths are Twofold's own"
     ),
     state="none",
     memory="three (V·N)² matrices; seven for square and inverse",
@@ -187,7 +187,7 @@ def alpha_cl(
         "φ and ψ belong to the `family`; infonce has φ(x) = τ log(ε + x) and ψ(x) = exp(x/τ). With more than two "
         "views, the loss is also a mean over the other views."
     ),
-    source="as for alpha-cl; Twofold's own: the margins that the paper does not state",
+    source="as for alpha-cl. Margins that the paper does not state are Twofold's own",
     state="none",
     memory="one (V·N)² matrix; five for triplet, modified_triplet and linear",
     choose="To compare contrastive losses in one training loop.",

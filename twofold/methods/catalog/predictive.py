@@ -254,7 +254,7 @@ def directcopy(
     "teacher, the method collapses (see [Results](results.md))",
     state="teacher (if any), running correlation",
     memory="a second network and its forward pass (with a teacher), D² in float64",
-    choose="A closed-form predictor that also trains without a teacher (`teacher_momentum=none`).",
+    choose="For a closed-form predictor that also trains without a teacher (`teacher_momentum=none`).",
 )
 def isoloss(
     parts: Parts,
