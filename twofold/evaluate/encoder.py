@@ -86,7 +86,7 @@ class Encoder:
 
     @torch.no_grad()
     def encode(self, images: Any) -> Tensor:
-        """Return the features `[N, K]` of images that the preprocessing accepts, such as a Pillow image, on the CPU.
+        """Return the features `[N, K]`, on the CPU, of images that the preprocessing accepts, such as a Pillow image.
 
         The mode of the network (train or eval) does not change.
         """

@@ -168,13 +168,13 @@ def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn
     Parameters
     ----------
     name : str
-        A key of `ENCODERS`, or "timm:NAME".
+        "resnet18", "resnet34", "resnet50", "conv", or "timm:NAME".
     channels : int
-        Channels of the images.
+        The number of channels of the images.
     stem : str
-        A key of `STEMS`. Only Twofold's ResNets use it.
+        "small", "small-padded", "small-pool" or "large". Only Twofold's ResNets use it.
     image_size : int
-        Side of the images in pixels. Only timm models with a fixed grid of patches use it.
+        The side of the images in pixels. Only timm models with a fixed grid of patches use it.
 
     Returns
     -------
@@ -235,9 +235,9 @@ def patch_side(encoder: nn.Module) -> int:
 
 @torch.no_grad()
 def feature_dimension(encoder: nn.Module, channels: int, image_size: int) -> int:
-    """The feature dimension K of a module that maps images to features [N, K].
+    """Return the feature dimension K of a module that maps images to features [N, K].
 
-    It is found by one forward pass of two black images in evaluation mode.
+    This takes one forward pass of two black images in evaluation mode.
     """
     training = encoder.training
     parameter = next(encoder.parameters(), torch.zeros(()))

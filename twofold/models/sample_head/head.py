@@ -239,6 +239,7 @@ class SampleHead:
         return torch.cat([torch.empty(0, self.dim, dtype=self.dtype), *blocks])
 
     def close(self) -> None:
+        """Close the folder, if there is one. Changes since the last `flush` or `mark` are lost."""
         self._store.close()
 
     def state_dict(self) -> dict[str, Any]:
@@ -336,6 +337,7 @@ class BatchRows(nn.Module):
         self.make_room(1)
 
     def make_room(self, batch_size: int) -> None:
+        """Allocate buffers for batches of this size."""
         first = torch.arange(batch_size)
         former = next(self.buffers(), torch.empty(0))
         rows, device = initial_rows(0, first, self.dim).to(former.dtype), former.device
