@@ -15,21 +15,34 @@ NOTICE = "<!-- Written by docs/generate.py from records/. Do not edit. -->\n"
 INTRODUCTION = f"""{NOTICE}
 # Results
 
-This page shows the accuracy, the speed and the memory of all methods. The pages of the papers show our numbers next to
-the published ones; `twofold reproduce TABLE` runs a table again.
+This page shows the accuracy, the speed and the memory of all methods. The [pages of the papers](#papers) show our
+numbers next to the published ones. To run a table again, see [Reproduce a table](how-to/reproduce-a-table.md).
 
-Each row comes from a record in `records/`, a file with the complete configuration of the run and its results. A dash
-means that the record does not have this value. The columns are:
+Each row comes from a record in `records/`. A record is a file with the complete configuration of a run and its results.
+A dash means that the record does not have this value. The columns are:
 
-- **linear**, **kNN**: accuracy in per cent on held-out images, of a linear classifier and of nearest neighbours on
-  frozen features
-- **online**: accuracy in per cent of the linear classifier that trains along with the encoder, without gradient to it
-- **effective rank**: effective rank (RankMe) of the embeddings at the end of training
+- **linear**: accuracy in per cent of a linear classifier on frozen features, on held-out images
+- **kNN**: accuracy in per cent of a vote of the training images with the nearest features, on held-out images
+- **online**: accuracy in per cent, on held-out images, of a linear classifier that is trained at the same time as the
+  encoder and sends no gradient to it
+- **effective rank**: how many dimensions the embeddings (the projector's output) use at the end of training (RankMe)
 - **images/s**: training images per second, the median of the second half of the run
 - **memory**: the largest amount of GPU memory that training allocated, in MiB
 - **seconds**: duration of training and evaluation
-- **made with**: the machine and the versions, by their number in the list at the end of this page
+- **made with**: the machine and the versions; the number refers to the list at the end of this page
 """
+PAPER_INTRODUCTION = """\
+This page compares our results with those of the paper. First comes a summary, then each table or figure of the paper
+that we rerun."""
+HOW_TO_READ = """## How to read the tables
+
+- A column with the title "published" has the number of the paper, and a column with the title "ours" has our number. If
+  the published number is for another number of epochs or for other data, brackets state this.
+- ± is the standard deviation over seeds.
+- [Results](../results.md) explains linear, kNN and online accuracy and the effective rank.
+- "Distinct features" is the number of eigenvalues of the covariance of the embeddings that are above 0.01 of the
+  largest. It equals the number of singular values above 0.1 of the largest.
+- The name in brackets after a title is the name of the table for `twofold reproduce`."""
 
 
 def pages() -> dict[str, str]:
@@ -47,7 +60,7 @@ def results_page() -> str:
     shown: set[str] = set()  # the records that a table shows
     catalog, longer = TABLES["catalog"], TABLES["catalog-longer"]
     lines = [INTRODUCTION, "## All methods, CIFAR-10, ResNet-18, 30 epochs", ""]
-    lines += ["Each method has its defaults. The methods are sorted by linear accuracy.", ""]
+    lines += ["All methods use their defaults. The table is sorted by linear accuracy.", ""]
     methods = method_table(catalog, everything, environments, shown)
     lines += [*table(methods.titles, methods.rows), "", catalog.findings, ""]
     lines += [f"## {longer.number}", "", longer.findings, "", *markdown(longer, lines_of_records(longer, everything))]
@@ -91,13 +104,13 @@ def linear_accuracy(run: Record) -> float:
 
 
 def paper_page(paper: str, title: str, everything: dict[str, Record]) -> str:
-    """Return what was confirmed of a paper, and its tables, each with what it shows."""
-    lines = [NOTICE, f"# {title}", SUMMARIES[paper]]
+    """Return the page of a paper: which of its results we confirm, and its tables with their findings."""
+    lines = [NOTICE, f"# {title}", "", PAPER_INTRODUCTION, SUMMARIES[paper], HOW_TO_READ, ""]
     for each in (each for each in TABLES.values() if each.paper == paper):
         found = lines_of_measurements(each, paths.BENCHMARKS) if each.benchmark else lines_of_records(each, everything)
         title, *rest = markdown(each, found)
         below = [line.replace("](figures/", "](../figures/") for line in rest]
-        lines += [title.removeprefix("#"), "", each.findings, *below, ""]
+        lines += [title.removeprefix("#"), "", each.findings or "We have not run this table yet.", *below, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

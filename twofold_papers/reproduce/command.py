@@ -181,7 +181,7 @@ def show_table(
     )
     if not lines:
         return
-    display.say(f"\n{table.name}: {table.number}. {table.title}")
+    display.say(f"\n{table.number}: {table.title} ({table.name})")
     if asked:
         display.say(f"settings of these runs: {asked}")
     display.say(side_by_side(table, lines))

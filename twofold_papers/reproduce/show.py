@@ -139,11 +139,11 @@ def markdown(table: Table, found: Sequence[Line]) -> list[str]:
     lines += [f"| {' | '.join(texts(table, line))} |" for line in found]
     for file in figures_of(table, found):
         lines += ["", f"![{table.title}](figures/{file})"]
-    return [f"### {table.name}: {table.number}. {table.title}", "", *lines, "", *differences(table)]
+    return [f"### {table.number}: {table.title} (`{table.name}`)", "", *lines, "", *differences(table)]
 
 
 def differences(table: Table) -> list[str]:
-    measured = [f"Measured by `{table.command}`."] if table.command else []
-    return [
-        " ".join(measured + ([f"Differences from the paper: {'; '.join(table.differs)}."] if table.differs else []))
-    ]
+    measured = [f"We measured our numbers with `{table.command}`.", ""] if table.command else []
+    return measured + (
+        ["Differences from the paper:", "", *(f"- {each}" for each in table.differs)] * bool(table.differs)
+    )

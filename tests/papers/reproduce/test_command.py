@@ -360,7 +360,7 @@ def test_output_fits_a_narrow_terminal(tmp_path: Path) -> None:
     lines = CliRunner().invoke(app, words, env={"COLUMNS": "70"}, catch_exceptions=False).stdout.splitlines()
     names = " ".join(line[:10].strip() for line in lines if line.startswith(" ")).split()
     assert names == ["SimSiam", "IsoLoss,", "authors'", "code"]
-    assert "SimSiam: as in the authors' code: BYOL without EMA" in lines
+    assert "SimSiam: BYOL without EMA, as in the authors' code" in lines
     assert not any(line.startswith("alpha-cl-4") for line in lines)
     left = next(line for line in lines if line.startswith("not finished in time: "))
     assert left.count("cifar10-") == 2

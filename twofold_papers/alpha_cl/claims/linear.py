@@ -138,9 +138,9 @@ equation_27 = claim(
     "−∂L/∂W_l by autograd and this formula, for linear networks with 1, 2, 3 and 5 layers",
     tolerance=1e-12,
 )(with_gradients(-1))
-equation_27.published("the same without the minus sign, which would increase the loss (Lemma 4 gives −C_α)")(
-    with_gradients(+1)
-)
+equation_27.published(
+    "the corrected formula without the minus sign, which would increase the loss (Lemma 4 gives −C_α)"
+)(with_gradients(+1))
 
 
 @claim(

@@ -440,8 +440,8 @@ def stationarity() -> Sides:
 
 
 @stationarity.published(
-    "c_j + τ(log p_j + 1) − μ. This is harmless: the sign of a multiplier is free, but it must be the same "
-    "within one proof"
+    "c_j + τ(log p_j + 1) − μ, with −μ instead of +μ. This is harmless, because the sign of a multiplier is free, but "
+    "it must be the same within one proof"
 )
 def _() -> Sides:
     return lagrangian_slope(-1)

@@ -226,7 +226,7 @@ def orthogonal_filter(v: Tensor) -> Tensor:
     "alpha-cl",
     "eq 87, Λ_kk = 0",
     "If Λ_kk = 0, the filters are orthogonal to v' and keep their length, and they are not a maximum. "
-    "Checked: a small turn towards v' increases |w·v'| by more than 1e-6",
+    "Checked: a small rotation towards v' increases |w·v'| by more than 1e-6",
     tolerance=0.0,
 )
 def zero_multiplier() -> Sides:

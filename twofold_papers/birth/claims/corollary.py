@@ -32,8 +32,8 @@ def _graphs() -> Iterator[tuple[Tensor, float]]:
 @claim(
     "birth",
     "section 2.1, eigenvalues of G",
-    "The graph G of views, or of balanced classes, has two distinct eigenvalues: the size of a class, several "
-    "times, and 0. Checked: every nonzero eigenvalue equals the size of a class, for six graphs.",
+    "The graph G of views, or of balanced classes, has two distinct eigenvalues: the size of a class, once for "
+    "each class, and 0. Checked: every nonzero eigenvalue equals the size of a class, for six graphs.",
     tolerance=1e-12,
 )
 def one_eigenvalue() -> Sides:
@@ -41,7 +41,7 @@ def one_eigenvalue() -> Sides:
     return Sides(stacked([v for v, _ in pairs]), stacked([torch.full_like(v, size) for v, size in pairs]))
 
 
-@one_eigenvalue.published("G has only one nonzero eigenvalue, that is, the number of nonzero eigenvalues is 1")
+@one_eigenvalue.published("G has only one nonzero eigenvalue. Checked: the number of nonzero eigenvalues is 1")
 def _() -> Sides:
     counts = [float(len(_nonzero(eigenvalues(graph)))) for graph, _ in _graphs()]
     return Sides(torch.tensor(counts), 1.0)

@@ -186,8 +186,8 @@ def lemma_1() -> Sides:
 
 
 @lemma_1.published(
-    "the same with V and s from the SVD of F, which is not centred. Checked: the difference between two "
-    "random sets of features, because the constant is not given"
+    "the corrected formula, but with V and s from the SVD of F, which is not centred. Checked: the "
+    "difference between the losses of two random sets of features, because the constant is not given"
 )
 def _() -> Sides:
     left, right = [], []

@@ -48,7 +48,7 @@ def theorem_2() -> Sides:
     return Sides(stacked(left), stacked(right))
 
 
-@theorem_2.published("the same with the SVD of f_θ(X), which is not centred")
+@theorem_2.published("the corrected formula, but with the SVD of f_θ(X), which is not centred")
 def _() -> Sides:
     left, right = [], []
     for _, graph, ridge in settings(RIDGES):

@@ -47,7 +47,7 @@ def needs_the_graph_alone() -> Sides:
 
 
 @needs_the_graph_alone.published(
-    "the same for any K and C. Checked: K > C, where W has orthonormal columns, with the published W*"
+    "the corrected formula, but for any K and C. Checked: K > C, where W has orthonormal columns, with the published W*"
 )
 def _() -> Sides:
     left, right = [], []

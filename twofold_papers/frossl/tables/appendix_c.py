@@ -28,20 +28,22 @@ TABLE = Table(
     ],
     findings=(
         "In eq 6, the ratio D/N acts as the weight of the distance between the views, relative to the logarithms. "
-        "Both sweeps show this. From D/N = 2 to 8, it has little effect on accuracy here, although training on 500 "
-        "digits collapses at D/N = 8 (benchmarks/NOTES.md). Below 2, in the sweep of D, the embeddings fill all "
-        "dimensions and the views stay apart: D = 128, with an effective rank of 128, is seven points worse than D = "
-        "1024. As the ratio rises, the views come together and the embeddings lose dimensions. At D/N = 8, the "
-        "effective rank is 171 with D = 2048 and 102 with a batch of 128, and accuracy is 0.5 and 1.4 points below "
-        "the best. At D/N = 16, with a batch of 64, the embeddings collapse to two dimensions, and accuracy is twelve "
-        "points below the best. For batches smaller than the published 256, Twofold therefore uses D = 2·N by default "
-        "(benchmarks/NOTES.md); the two rows with this default have not been run yet. Large batches also suffer from "
-        "their smaller number of steps: at the same D/N, a batch of 512 is three points worse than D = 512, and a "
-        "batch of 1024 is nine points worse than D = 256. One seed."
+        "The rows change D or N, and both changes show this effect. As the ratio rises, the views come together "
+        "and the embeddings lose dimensions.\n\n"
+        "Below D/N = 2, in the rows with a smaller D, the embeddings fill all dimensions and the views stay apart: "
+        "D = 128 has an effective rank of 128 and is seven points worse than D = 1024.\n\n"
+        "From D/N = 2 to 8, the ratio has little effect on accuracy here. (But training on 500 digits collapses at "
+        "D/N = 8; see `benchmarks/NOTES.md`.) At D/N = 8, the effective rank is 171 with D = 2048 and 102 with a "
+        "batch of 128, and accuracy is 0.5 and 1.4 points below the best.\n\n"
+        "At D/N = 16, with a batch of 64, the embeddings collapse to two dimensions, and accuracy is twelve points "
+        "below the best. For batches smaller than the published 256, Twofold therefore uses D = 2·N by default "
+        "(`benchmarks/NOTES.md`). The two rows with this default have not been run yet.\n\n"
+        "Large batches also suffer from their smaller number of steps. At the same D/N, a batch of 512 is three "
+        "points worse than D = 512, and a batch of 1024 is nine points worse than D = 256. One seed."
     ),
     differs=(
-        "the appendix has graphs without numbers, so there are no published numbers to compare with; the values of D "
-        "and of the batch size are ours",
-        "the learning rate is proportional to the batch size",
+        "The appendix has graphs without numbers, so there are no published numbers to compare with. The values of "
+        "D and of the batch size are ours.",
+        "The learning rate is proportional to the batch size.",
     ),
 )

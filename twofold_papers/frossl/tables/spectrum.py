@@ -41,25 +41,27 @@ TABLE = Table(
         Row("SimCLR", "simclr", {"temperature": 0.2, "projector": (2048, 256)}, note="D = 256"),
     ],
     findings=(
-        "Confirmed: FroSSL's 14th eigenvalue saturates after about 400 steps, sooner than that of SimCLR (700 steps) "
-        "and that of Barlow Twins, which still doubles in 100 steps when the run ends. Later, FroSSL's 14th "
-        "eigenvalue falls to about half of its maximum. Not confirmed: in the paper, FroSSL also saturates before "
-        "VICReg, and it has the highest entropy and the best condition number. VICReg diverges with this learning "
-        "rate and without warm-up: its losses are not finite from step 6 or 7 on. With clipped gradients, it does not "
-        "diverge and is the best of all methods. It then saturates after 90 steps, with an entropy of 5.0 (FroSSL: "
-        "3.2) and a condition number of 1.4. SimCLR's condition number is also better than FroSSL's (2.9 compared "
-        "with 6.8). One seed. All runs except those of VICReg with D = 1024 shared the GPU, four at a time."
+        "Confirmed: FroSSL's 14th eigenvalue saturates after about 400 steps. That of SimCLR saturates after 700 "
+        "steps. That of Barlow Twins still doubles in 100 steps when the run ends. Later, FroSSL's 14th eigenvalue "
+        "falls to about half of its maximum.\n\n"
+        "Not confirmed: in the paper, FroSSL also saturates before VICReg, and it has the highest entropy and the "
+        "best condition number. Here, VICReg diverges with this learning rate and without warm-up: its losses are "
+        "not finite from step 6 or 7 on. With clipped gradients, VICReg does not diverge and is the best of all "
+        "methods. It then saturates after 90 steps, with an entropy of 5.0 (FroSSL: 3.2) and a condition number of "
+        "1.4. SimCLR's condition number is also better than FroSSL's (2.9 compared with 6.8).\n\n"
+        "One seed. All runs except those of VICReg with D = 1024 shared the GPU, four at a time."
     ),
     differs=(
-        "the paper shows its numbers only in the picture, for STL-10 and about 2000 steps; ours are for CIFAR-10, "
-        "where 5 epochs have 975 steps; we compute the eigenvalues at steps that are 11 % apart",
-        "crops, colour augmentation and weight decay are those of each method's recipe, and the loss of Barlow Twins "
-        "has solo-learn's factor of 0.1 (the appendix mentions neither); we take the embeddings before a loss "
-        "normalises them",
-        "bfloat16",
-        "we compute the eigenvalues of a running covariance of both views, the paper those of one batch of the first "
-        "view",
-        "we use a momentum of 0.9; the paper does not give one",
-        "we count an eigenvalue as saturated once it stays above 90 % of its final value",
+        "The paper shows its numbers only in the picture, for STL-10 and about 2000 steps. Ours are for CIFAR-10, "
+        "where 5 epochs have 975 steps.",
+        "We compute the eigenvalues at steps that are 11 % apart.",
+        "Crops, colour augmentation and weight decay are those of each method's recipe. The loss of Barlow Twins "
+        "has solo-learn's factor of 0.1. The appendix mentions neither.",
+        "We take the embeddings before a loss normalises them.",
+        "We train in bfloat16.",
+        "We compute the eigenvalues of a running covariance of both views. The paper computes those of one batch "
+        "of the first view.",
+        "We use a momentum of 0.9. The paper does not give one.",
+        "We count an eigenvalue as saturated once it stays above 90 % of its final value.",
     ),
 )

@@ -156,7 +156,8 @@ def samples_apart() -> Sides:
 
 
 @samples_apart.published(
-    "the same for i.i.d. standard Gaussian inputs, for which x_i·x_j ≈ δ_ij by the central limit theorem"
+    "the corrected statement, but for i.i.d. standard Gaussian inputs, for which x_i·x_j ≈ δ_ij by the central limit "
+    "theorem"
 )
 def _() -> Sides:
     # With 400 inputs and 20 samples, x_i·x_i is about 400, and x_i·x_j is about ±20 for i ≠ j.

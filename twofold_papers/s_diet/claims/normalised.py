@@ -90,7 +90,7 @@ def rows_are_orthogonal() -> Sides:
     return _rows(1.0)
 
 
-@rows_are_orthogonal.published("this holds for every isometry with m ≤ n")
+@rows_are_orthogonal.published("the corrected statement, but for every isometry with m ≤ n")
 def _() -> Sides:
     return _rows(0.5)
 
@@ -116,7 +116,7 @@ def rows_align() -> Sides:
     return _alignments(1.0)
 
 
-@rows_align.published("this holds for every isometry with m ≤ n")
+@rows_align.published("the corrected statement, but for every isometry with m ≤ n")
 def _() -> Sides:
     return _alignments(0.5)
 
@@ -138,7 +138,7 @@ def stays_parallel() -> Sides:
     return _off_the_form(list(trained()))
 
 
-@stays_parallel.published("this holds for every isometry with m ≤ n")
+@stays_parallel.published("the corrected statement, but for every isometry with m ≤ n")
 def _() -> Sides:
     setting = replace(SMALL, m=3)
     return _off_the_form([(setting, setting.trained(normalise=True, steps=100, lr=1.0))])

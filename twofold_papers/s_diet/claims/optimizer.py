@@ -149,8 +149,9 @@ def _first_updates(steps: int) -> tuple[Tensor, Tensor]:
 @claim(
     "s-diet",
     "Section 5.2.2 (bias)",
-    "Without bias correction, step j is longer by the factor (1−β1^j)/√(1−β2^j): 3 in the first step, at most 6.6. "
-    "Checked: the sizes of 300 steps with gradient 1, without bias correction, and PyTorch's AdamW times this factor",
+    "Without bias correction, step j is longer by the factor (1−β1^j)/√(1−β2^j), which is 3 in the first step and at "
+    "most 6.6. Checked: the sizes of 300 steps with gradient 1, without bias correction, and PyTorch's AdamW "
+    "times this factor",
     tolerance=1e-10,
 )
 def no_warm_up() -> Sides:

@@ -18,15 +18,15 @@ TABLE = Table(
     figures=(Figure("maps", "map", side_by_side),),
     rows=[replace(row, published={}) for row in METHODS.rows if row.name in ("S-DIET", "SimCLR")],
     findings=(
-        "Confirmed: both maps have the same coarse structure, as the paper states. Vehicles are at one end and animals "
-        "at the other, frogs and horses form separate groups, and cats are next to dogs. The fine structure differs "
-        "after 100 epochs: most of SimCLR's classes have separate regions, and only cats and dogs share one, whereas "
-        "S-DIET mixes birds, cats, dogs and deer. The accuracies agree with this: SimCLR is ten points better in "
-        "linear accuracy and fifteen points in kNN accuracy."
+        "Confirmed: both maps have the same coarse structure, as the paper states. Vehicles are at one end and "
+        "animals at the other, frogs and horses form separate groups, and cats are next to dogs.\n\n"
+        "The fine structure differs after 100 epochs. With SimCLR, most classes have separate regions, and only "
+        "cats and dogs share one. S-DIET mixes birds, cats, dogs and deer. The accuracies agree with this: SimCLR "
+        "is ten points better in linear accuracy and fifteen points better in kNN accuracy."
     ),
     differs=(
-        "we show the runs of Table 5 with ResNet-18 and 100 epochs, and 1,000 images, some of them held out; the paper "
-        "shows ResNet-50 and test images",
+        "We show runs of Table 5 with ResNet-18 and 100 epochs, and 1,000 images, some of which are held out. The "
+        "paper shows ResNet-50 and test images.",
         *METHODS.differs,
     ),
 )

@@ -34,8 +34,11 @@ TABLE = Table(
         ),
     ],
     findings=(
-        "Confirmed with ResNet-18: features before the projector are better, 75.9 % compared with 70.7 % (published: "
-        "66.9 % and 63.5 %). ResNet-50 has not been run yet. One seed."
+        "Confirmed with ResNet-18: features before the projector are better, 75.9 % compared with 70.7 % "
+        "(published: 66.9 % and 63.5 %). ResNet-50 has not been run yet. One seed."
     ),
-    differs=("we use CIFAR-10 and 100 epochs, the paper CIFAR-100 and 5000 epochs", OURS),
+    differs=(
+        "We use CIFAR-10 and 100 epochs. The paper uses CIFAR-100 and 5000 epochs.",
+        *OURS,
+    ),
 )
