@@ -72,12 +72,12 @@ def test_the_verdict_comes_first_if_there_is_one(tmp_path):
     assert texts(html, "h2")[0] == VERDICT["sentence"]
     assert texts(html, "li") == VERDICT["evidence"]
     assert VERDICT["remedy"] in texts(html, "p")
-    assert "measured on the embeddings" in html
+    assert "those of the embeddings of augmented training images" in html
     assert "verdict bad" in [e.attributes.get("class") for e in elements(html)]
     folder.write("results.json", json.dumps(RESULTS | {"verdict": {"kind": "healthy", "sentence": "Well."}}))
     html = render(folder)
     assert "verdict good" in [e.attributes.get("class") for e in elements(html)]
-    assert "measured on the embeddings" not in html
+    assert "those of the embeddings" not in html
 
 
 def test_speed_time_and_memory_are_stated(tmp_path):

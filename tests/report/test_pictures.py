@@ -106,9 +106,9 @@ def test_neighbours_with_another_label_are_counted_and_highlighted(tmp_path: Pat
     # In the made-up pictures, two of the three neighbours of each image have its label.
     (lead,) = [text for text in texts(html, "p") if "random images" in text]
     assert "12 random images" in lead
-    assert "among 40," in lead
-    counts = "24 of 36 neighbours have the same label as their image (with raw pixels: 11)"
-    assert f"{counts}; the other labels are highlighted." in lead
+    assert "among 40 images," in lead
+    counts = "24 of 36 neighbours have the same label as the image they follow (with raw pixels: 11)"
+    assert f"{counts}; the others are highlighted." in lead
     cells = [e.attributes for e in elements(html) if (e.attributes.get("class") or "").startswith("cell")]
     assert [cell["class"] for cell in cells[:4]] == ["cell query", "cell", "cell", "cell other"]
     assert cells[3]["title"] == "9.png · kind 1 · similarity 0.500"

@@ -116,7 +116,9 @@ def test_only_one_of_two_processes_gets_an_empty_folder(tmp_path: Path, monkeypa
         RunFolder.create(path, "first")
 
     monkeypatch.setattr(RunFolder, "refuse_existing", staticmethod(check_then_be_overtaken))
-    with pytest.raises(TwofoldError, match=r"exists already; `twofold resume"):
+    with pytest.raises(
+        TwofoldError, match=r"exists already; choose another --out, or continue this run with `twofold resume"
+    ):
         RunFolder.create(tmp_path / "run", "second")
     assert RunFolder(tmp_path / "run").config_text() == "first"
 

@@ -44,8 +44,8 @@ def accuracy_chart(metrics: Sequence[Record]) -> Chart:
     return chart(
         "online_accuracy",
         "Online accuracy",
-        "Accuracy of a linear classifier that is trained together with the encoder; no gradient flows back "
-        "to the encoder. It shows the progress of training. As a result, quote the accuracies of the table above.",
+        "Accuracy of a linear classifier that is trained at the same time as the encoder and sends no gradient to it. "
+        "This curve shows the progress of training. To report a result, use the accuracies in the table above.",
         axis("epoch", switch=True),
         accuracy_axis(),
         _drawn(lines),
@@ -61,7 +61,7 @@ def trajectory_chart(spectra: Sequence[Record], of: str) -> Chart:
         line(f"index {index}", steps, [record["eigenvalues"][index - 1] for record in records]) for index in indices
     ]
     where = {
-        "embeddings": "the projector's output, where the loss acts",
+        "embeddings": "the projector's output, from which the loss is computed",
         "features": "the encoder's output, which you use after training",
         "predictor": "the predictor's output",
     }
@@ -101,7 +101,7 @@ def final_spectrum_chart(spectra: Sequence[Record]) -> Chart:
     return chart(
         "final_spectrum",
         "Spectrum at the last step",
-        "Eigenvalues by size; index 1 is the largest. After a steep drop, the dimensions carry almost no information.",
+        "Eigenvalues by size; index 1 is the largest. Dimensions after a steep drop carry almost no information.",
         axis("index", whole=True, switch=True),
         axis("eigenvalue", "log", floor=ROUNDING_ERROR),
         _drawn(lines),
@@ -113,7 +113,7 @@ def speed_chart(timing: Sequence[Record]) -> Chart:
     return chart(
         "speed",
         "Speed",
-        "Training images per second. Other programs on the same machine lower it.",
+        "Training images per second. Other programs on the same machine make training slower.",
         axis("step", whole=True, switch=True),
         axis("images/s", zero=True),
         _drawn([curve("images/s", timing, "step", "images_per_second")]),

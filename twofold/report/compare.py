@@ -127,7 +127,7 @@ def render_comparison(folders: Sequence[RunFolder]) -> str:
 
 
 NOTES = {
-    "Online accuracy": "Accuracy on held-out images of a linear classifier that is trained together with the encoder.",
+    "Online accuracy": "Accuracy on held-out images of a linear classifier that is trained with the encoder.",
     "Effective rank of the features": "How many dimensions of the encoder's output are in use, on augmented images.",
     "Loss": "Losses of different methods are not comparable. Compare runs of the same method only.",
     "Spectrum": "Eigenvalues at the last step, by size; index 1 is the largest.",

@@ -91,8 +91,8 @@ class RunFolder:
         """Raise an error if the path exists, unless it is an empty folder."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             is_run = (path / "config.json").exists()
-            advice = f"`{how_to_resume(path)}` continues it" if is_run else "choose another --out"
-            raise TwofoldError(f"{path} exists already; {advice}")
+            advice = f", or continue this run with `{how_to_resume(path)}`" if is_run else ""
+            raise TwofoldError(f"{path} exists already; choose another --out{advice}")
 
     @classmethod
     def create(cls, place: Path | NumberedPath, config: str) -> "RunFolder":

@@ -115,7 +115,7 @@ def _query_features(encoder: Encoder, query: Query) -> Tensor:
         try:
             pixels = decode_image(Path(query).expanduser(), preprocess.image_size, preprocess.channels)
         except Unreadable as error:
-            raise TwofoldError(f"the query {query} cannot be read: {error}") from None
+            raise TwofoldError(f"the query {query} cannot be read: {error}; pass the path of an image file") from None
     return encoder.encode(pixels)
 
 
