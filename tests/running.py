@@ -80,7 +80,7 @@ def kill_and_resume(
     rng: random.Random,
     kills: int,
     last_step: int,
-    pause: float = 0.5,
+    pause: float = 0.1,
 ) -> None:
     """Launch, kill and launch again until the end. At least one kill hits between the first step and the last.
 

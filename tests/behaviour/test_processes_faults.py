@@ -171,7 +171,7 @@ def test_resume_works_with_a_different_number_of_processes(method: str, tmp_path
 
 def twofold_messages(errors: str) -> list[str]:
     """The messages of Twofold, without those of torchrun and gloo."""
-    return [line for line in errors.splitlines() if line.startswith(("error: ", "stopped; "))]
+    return [line for line in errors.splitlines() if line.startswith(("error: ", "stopped"))]
 
 
 @pytest.mark.full
