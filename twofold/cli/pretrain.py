@@ -24,80 +24,90 @@ twofold pretrain digits --method simclr epochs=50 batch_size=128
 """
 
 
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[DATA] [KEY=VALUE]...",
+        help="The images: a folder, a .csv or .txt list of files, .tar shards, a .npy or .npz file, or the name of "
+        "a dataset such as digits (the default) or cifar10."
+        "\n\n"
+        "Settings such as `epochs=20 batch_size=128 image_size=64`. List those of a method with "
+        "`twofold methods NAME`.",
+        show_default=False,
+    ),
+]
+MethodOption = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        "-m",
+        metavar="NAME",
+        help="The method. List all with `twofold methods`.",
+        show_default="frossl",
+    ),
+]
+RunOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FOLDER",
+        help="The run folder to create.",
+        show_default="runs/METHOD-DATA-NUMBER",
+    ),
+]
+GraphOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="Graph for relational methods: views, labels, groups, neighbours, or a CSV file of groups.",
+        show_default="views",
+    ),
+]
+InitOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="Initial weights: a run folder, a .safetensors file, or timm:NAME.",
+        show_default="random weights",
+    ),
+]
+LogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Also send metrics to tensorboard or wandb, which must be installed. To use both, pass the option "
+        "twice. Twofold always writes metrics to metrics.jsonl in the run folder.",
+    ),
+]
+MinutesOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="M",
+        help="Approximate training time in minutes. Twofold times a few steps and chooses the number of epochs.",
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Show the settings, the reason for each, and the time and memory of the run. Do not train.",
+    ),
+]
+
+
 # Unknown options are accepted here, so that the error can show how to write `--batch-size 64` as a setting.
 @command(TRAIN, EXAMPLES, ignore_unknown_options=True)
 def pretrain(
     context: typer.Context,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[DATA] [KEY=VALUE]...",
-            help="The images: a folder, a .csv or .txt list of files, .tar shards, a .npy or .npz file, or the name of "
-            "a dataset such as digits (the default) or cifar10."
-            "\n\n"
-            "Settings such as `epochs=20 batch_size=128 image_size=64`. List those of a method with "
-            "`twofold methods NAME`.",
-            show_default=False,
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="NAME",
-            help="The method. List all with `twofold methods`.",
-            show_default="frossl",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FOLDER",
-            help="The run folder to create.",
-            show_default="runs/METHOD-DATA-NUMBER",
-        ),
-    ] = None,
-    graph: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SOURCE",
-            help="Graph for relational methods: views, labels, groups, neighbours, or a CSV file of groups.",
-            show_default="views",
-        ),
-    ] = None,
-    init: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SOURCE",
-            help="Initial weights: a run folder, a .safetensors file, or timm:NAME.",
-            show_default="random weights",
-        ),
-    ] = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Also send metrics to tensorboard or wandb, which must be installed. To use both, pass the option "
-            "twice. Twofold always writes metrics to metrics.jsonl in the run folder.",
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            metavar="M",
-            help="Approximate training time in minutes. Twofold times a few steps and chooses the number of epochs.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Show the settings, the reason for each, and the time and memory of the run. Do not train.",
-        ),
-    ] = False,
+    words: Words = None,
+    method: MethodOption = None,
+    out: RunOption = None,
+    graph: GraphOption = None,
+    init: InitOption = None,
+    log: LogOption = None,
+    minutes: MinutesOption = None,
+    dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> None:
     """Train an encoder on images without labels.
@@ -108,18 +118,9 @@ def pretrain(
     from twofold.launch import is_alone
     from twofold.verbs.settings import check_settings
 
-    for word in words or []:
-        if word.startswith("-"):
-            options = [option for parameter in context.command.params for option in parameter.opts]
-            hint = setting_for(word, words or []) or nearest(word, options)
-            raise TwofoldError(f"there is no option {word}{hint}")
+    refuse_unknown_options(context, words or [])
     data, overrides = split_words(words or [])
-    for name, _, value in (setting.partition("=") for setting in overrides):
-        if name in ("out", "minutes", "dry_run", "quiet"):
-            option = f"--{name.replace('_', '-')}"
-            raise TwofoldError(
-                f"{name} is an option, not a setting: write {option}{f' {value}' if name in ('out', 'minutes') else ''}"
-            )
+    refuse_options_as_settings(overrides)
     if graph is not None:
         overrides.append(f"graph.source={graph}")
     if init is not None:
@@ -142,6 +143,25 @@ def pretrain(
             explain(config, source)
             return
         conclude(pretrain.start(config, source, out=out, display=display), display)
+
+
+def refuse_unknown_options(context: typer.Context, words: list[str]) -> None:
+    """Raise an error for a word such as --batch-size, and show how to write it as a setting."""
+    for word in words:
+        if word.startswith("-"):
+            options = [option for parameter in context.command.params for option in parameter.opts]
+            hint = setting_for(word, words) or nearest(word, options)
+            raise TwofoldError(f"there is no option {word}{hint}")
+
+
+def refuse_options_as_settings(overrides: list[str]) -> None:
+    """Raise an error for a setting such as minutes=20, and show how to write it as an option."""
+    for name, _, value in (setting.partition("=") for setting in overrides):
+        if name in ("out", "minutes", "dry_run", "quiet"):
+            option = f"--{name.replace('_', '-')}"
+            raise TwofoldError(
+                f"{name} is an option, not a setting: write {option}{f' {value}' if name in ('out', 'minutes') else ''}"
+            )
 
 
 def explain(config: "Config", source: "Source") -> None:

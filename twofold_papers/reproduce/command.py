@@ -32,72 +32,80 @@ RUNS = Path("runs") / "reproduce"
 CHECKOUT = Path(__file__).parents[2]  # the repository, with its records; an installed package has none there
 
 
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TABLE]... [KEY=VALUE]...",
+        help="The tables to run. List them with `twofold reproduce --list`."
+        "\n\n"
+        "Settings for all runs of the tables, as for `twofold pretrain`.",
+        show_default=False,
+    ),
+]
+ListTables = Annotated[bool, typer.Option("--list", help="List all tables and the number of finished rows of each.")]
+Epochs = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Epochs of all runs.", show_default="as the table states"),
+]
+Seeds = Annotated[
+    str, typer.Option(metavar="SEEDS", help="Run each row once with each of these seeds.", show_default=True)
+]
+RowNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Run only the rows with this name; * stands for any text. May be given more than once.",
+        show_default=False,
+    ),
+]
+DataFolder = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="The folder with the standard files of CIFAR-10.", show_default="data"),
+]
+OutFolder = Annotated[
+    Path,
+    typer.Option("--out", "-o", metavar="FOLDER", help="The folder for runs, records and pages.", show_default=True),
+]
+RecordsFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="The folder for new records.", show_default="OUT/records"),
+]
+BudgetSeconds = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=0,
+        help="Save and stop training after this time. The same command continues it.",
+    ),
+]
+Parallel = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, help="The number of processes that share the device.", show_default=True),
+]
+Machine = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The name of the machine, for the records.", show_default="the device's name"),
+]
+Commit = Annotated[
+    str,
+    typer.Option(metavar="HASH", help="The commit, for the records.", show_default="the current commit"),
+]
+
+
 @command(RESEARCH, EXAMPLES)
 def reproduce(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TABLE]... [KEY=VALUE]...",
-            help="The tables to run. List them with `twofold reproduce --list`."
-            "\n\n"
-            "Settings for all runs of the tables, as for `twofold pretrain`.",
-            show_default=False,
-        ),
-    ] = None,
-    list_tables: Annotated[
-        bool, typer.Option("--list", help="List all tables and the number of finished rows of each.")
-    ] = False,
-    epochs: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Epochs of all runs.", show_default="as the table states"),
-    ] = None,
-    seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="Run each row once with each of these seeds.", show_default=True)
-    ] = "0",
-    row: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Run only the rows with this name; * stands for any text. May be given more than once.",
-            show_default=False,
-        ),
-    ] = None,
-    data_dir: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="The folder with the standard files of CIFAR-10.", show_default="data"),
-    ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="FOLDER", help="The folder for runs, records and pages.", show_default=True
-        ),
-    ] = RUNS,
-    records: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="The folder for new records.", show_default="OUT/records"),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            min=0,
-            help="Save and stop training after this time. The same command continues it.",
-        ),
-    ] = None,
-    parallel: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="The number of processes that share the device.", show_default=True),
-    ] = 1,
-    machine: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="The name of the machine, for the records.", show_default="the device's name"
-        ),
-    ] = "",
-    commit: Annotated[
-        str,
-        typer.Option(metavar="HASH", help="The commit, for the records.", show_default="the current commit"),
-    ] = "",
+    words: Words = None,
+    list_tables: ListTables = False,
+    epochs: Epochs = None,
+    seeds: Seeds = "0",
+    row: RowNames = None,
+    data_dir: DataFolder = None,
+    out: OutFolder = RUNS,
+    records: RecordsFolder = None,
+    budget: BudgetSeconds = None,
+    parallel: Parallel = 1,
+    machine: Machine = "",
+    commit: Commit = "",
     quiet: Quiet = False,
 ) -> None:
     """Run the experiments of a paper's table and compare the results with the published numbers."""
@@ -131,9 +139,8 @@ def reproduce(
     asked = " ".join(f"{key}={value}" for key, value in user.items() if key != "data_dir")
     for table in tables:
         show_table(table, jobs, known, asked, out, display)
-    outcome.elsewhere = [
-        name for name in outcome.elsewhere if name not in known
-    ]  # the other process may have finished it meanwhile
+    # Another process may have finished some of its runs meanwhile.
+    outcome.elsewhere = [name for name in outcome.elsewhere if name not in known]
     conclude(outcome, display)
 
 
