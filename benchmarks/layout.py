@@ -1,10 +1,10 @@
-"""Compare the speed of the two memory formats on a CPU: contiguous ("outermost") and channels-last ("innermost").
+"""Compare the speed of the two memory formats on a CPU: contiguous and channels-last.
 
     python -m benchmarks.layout [--threads 1] [--rounds 9]
 
 The training step of FroSSL is timed in both formats, which take turns. Features are timed as `twofold embed` computes
-them, with contiguous weights. The first case is the digits demo; the others use random images. The names "outermost"
-and "innermost" of the formats appear in the recorded results.
+them, with contiguous weights. The first case is the digits demo; the others use random images. The records of
+2026-11-16 have other names for the two formats.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from twofold.train import trainer as training
 from twofold.train.trainer import Trainer
 
 FEATURE_BATCH, FEATURE_PIXELS = 512, 2**20  # the batch of `embed`, smaller for larger images to save time
-LAYOUTS = {"outermost": torch.contiguous_format, "innermost": torch.channels_last}
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
 # Data, encoder, pixels, batch size, keys. The demo has its own batch size.
 CASES: tuple[tuple[str | None, str, int, int, dict[str, Any]], ...] = (
     ("digits", "conv", 8, 256, {}),
@@ -47,22 +47,24 @@ def measure(case: tuple[str | None, str, int, int, dict[str, Any]], steps: int, 
     for step in turns.values():
         step()
     times = seconds_per_step(turns, steps, rounds)
-    views = trainers["innermost"].config.views * trainers["innermost"].config.batch_size
-    ratios = [before / after for before, after in zip(times["outermost"], times["innermost"], strict=True)]
+    views = trainers["channels-last"].config.views * trainers["channels-last"].config.batch_size
+    ratios = [before / after for before, after in zip(times["contiguous"], times["channels-last"], strict=True)]
     count = min(FEATURE_BATCH, FEATURE_PIXELS // size**2)
-    features = seconds_per_step(feature_passes(trainers["outermost"], count), 1, rounds)
-    of_features = [before / after for before, after in zip(features["outermost"], features["innermost"], strict=True)]
+    features = seconds_per_step(feature_passes(trainers["contiguous"], count), 1, rounds)
+    of_features = [
+        before / after for before, after in zip(features["contiguous"], features["channels-last"], strict=True)
+    ]
     return {
         "encoder": encoder,
         "pixels": size,
-        "batch": trainers["innermost"].config.batch_size,
-        "outermost, views/s": views / median(times["outermost"]),
-        "innermost, views/s": views / median(times["innermost"]),
+        "batch": trainers["channels-last"].config.batch_size,
+        "contiguous, views/s": views / median(times["contiguous"]),
+        "channels-last, views/s": views / median(times["channels-last"]),
         "ratio": median(ratios),
         "ratio, quartiles of the rounds": quantiles(ratios, n=4),
         "features, batch": count,
-        "features outermost, images/s": count / median(features["outermost"]),
-        "features innermost, images/s": count / median(features["innermost"]),
+        "features outermost, images/s": count / median(features["contiguous"]),
+        "features innermost, images/s": count / median(features["channels-last"]),
         "features, ratio": median(of_features),
         "features, ratio, quartiles of the rounds": quantiles(of_features, n=4),
     }
@@ -88,7 +90,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    speeds = ("outermost, views/s", "innermost, views/s", "ratio")
+    speeds = ("contiguous, views/s", "channels-last, views/s", "ratio")
     table = Table("encoder", "pixels", "batch", *speeds, "features, ratio")
     for case in CASES:
         table.add(measure(case, options.steps, options.rounds))

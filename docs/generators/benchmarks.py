@@ -25,10 +25,9 @@ def page() -> str:
             "This page shows how fast Twofold trains on a GPU, compared with the bare network and with another",
             "library, lightly.",
             "",
-            "A training step of Twofold starts with pixels in memory and ends with updated weights. It consists of",
-            "augmentation, forward pass, objective, backward pass and optimizer. The bare network has only the forward",
-            "and backward passes of the same network and an SGD step, on views that are already in GPU memory. Its",
-            "speed is the upper limit for the method.",
+            "A training step takes pixels in memory and updates the weights: augmentation, forward pass, objective,",
+            "backward pass and optimizer. The bare network has only the forward and backward passes and an SGD step, on",
+            "views that are already in GPU memory. Its speed is the upper limit for the method.",
             "",
             f"Measured on one {found['machine']}: ResNet-18, images of {settings['size']} pixels, batch size "
             f"{settings['batch']}, bfloat16, PyTorch {found['torch']}.",

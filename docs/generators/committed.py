@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from generators import benchmarks, demo, paths, results
+from generators import benchmarks, demo, errata, paths, results
 from twofold_papers.verify.claim import check, claims
-from twofold_papers.verify.page import errata
 
 
 def quick_files() -> dict[Path, str]:
@@ -19,4 +18,4 @@ def quick_files() -> dict[Path, str]:
 
 def errata_page() -> str:
     """Return docs/errata.md. This computes the claims whose published form is wrong, which takes most of a minute."""
-    return errata([check(claim) for claim in claims() if claim.wrong_form])
+    return errata.page([check(claim) for claim in claims() if claim.wrong_form])

@@ -1,6 +1,11 @@
 """Small pieces of Markdown."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+# Characters that Markdown would take for markup: formulas such as L*_scl have them.
+MARKUP = re.compile(r"[\\*$<>\[\]~^]|(?<!\w)_|_(?!\w)")
+CODE = re.compile(r"(`[^`]*`)")
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -10,6 +15,18 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def escape(cell: str) -> str:
     return cell.replace("|", "\\|")
+
+
+def literal(text: str) -> str:
+    """Return the text such that Markdown shows it as it is. Code between backticks stays code."""
+    return outside_code(lambda part: MARKUP.sub(r"\\\g<0>", part), text)
+
+
+def outside_code(change: Callable[[str], str], text: str) -> str:
+    """Return the text with a change of all parts that are not between backticks."""
+    parts = CODE.split(text)
+    parts[::2] = map(change, parts[::2])
+    return "".join(parts)
 
 
 def code(text: str) -> str:

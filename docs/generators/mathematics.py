@@ -2,7 +2,8 @@
 
 import re
 
-CODE = re.compile(r"(`[^`]*`)")
+from generators.markdown import outside_code
+
 # A single letter with an optional bar, index and exponent. Not: articles, parts of words such as W-MSE, and "i.e.".
 SYMBOL = re.compile(r"(?<![\w\-–.'’])(?!(?:a|A|I)\b)([A-Za-zα-ωΑ-Ω])(\u0304)?(?:_(\w+?))?([²³⁺⁻ᵀ]?)(?![\w\-–]|\.\w)")
 EXPONENTS = {"²": "^2", "³": "^3", "⁺": "^+", "⁻": "^-", "ᵀ": r"^\top", "": ""}
@@ -10,9 +11,7 @@ EXPONENTS = {"²": "^2", "³": "^3", "⁺": "^+", "⁻": "^-", "ᵀ": r"^\top", 
 
 def with_mathematics(text: str) -> str:
     """Return the text with its symbols between dollar signs. Code between backticks stays as it is."""
-    parts = CODE.split(text)
-    parts[::2] = [SYMBOL.sub(as_latex, part) for part in parts[::2]]
-    return "".join(parts)
+    return outside_code(lambda part: SYMBOL.sub(as_latex, part), text)
 
 
 def as_latex(found: re.Match[str]) -> str:

@@ -1,21 +1,17 @@
 """The theory of each paper: the figures that Twofold draws, and every claim that `twofold verify` checks."""
 
 import io
-import re
 from pathlib import Path
 
 from PIL import Image
 
 from generators import paths
-from generators.markdown import table
+from generators.markdown import literal, table
 from twofold_papers.verify.claim import PAPERS, Claim, claims
 from twofold_papers.verify.figure import Figure, figures
 from twofold_papers.verify.page import sentence
 
 PICTURES = paths.DOCS / "pictures" / "theory"
-# Characters that Markdown would take for markup: formulas such as L*_scl have them.
-MARKUP = re.compile(r"([\\*_$<>\[\]#~^])")
-CODE = re.compile(r"(`[^`]*`)")
 
 
 def pages() -> dict[str, str]:
@@ -41,13 +37,6 @@ def statement(claim: Claim) -> str:
     if claim.wrong_form is None:
         return text
     return f"{text} **Published, wrong:** {literal(sentence(claim.wrong_form))}"
-
-
-def literal(text: str) -> str:
-    """Return the text such that Markdown shows it as it is. Code between backticks stays code."""
-    parts = CODE.split(text)
-    parts[::2] = [MARKUP.sub(r"\\\1", part) for part in parts[::2]]
-    return "".join(parts)
 
 
 def draw_pictures() -> None:

@@ -102,3 +102,10 @@ def test_page_of_a_paper_shows_every_claim_as_it_is_written(site: Path, paper: s
     for claim in claims(paper):
         for statement in filter(None, (claim.number, claim.statement, claim.wrong_form)):
             assert statement.replace("`", "").rstrip(".") in text
+
+
+def test_errata_show_both_forms_as_they_are_written(site: Path) -> None:
+    text = str(Text(site / "errata.html"))
+    for claim in (claim for claim in claims() if claim.wrong_form):
+        for form in (claim.number, claim.wrong_form, claim.statement.partition(" Checked: ")[0]):
+            assert form.replace("`", "").rstrip(".") in text
