@@ -26,8 +26,8 @@ def page() -> str:
             "library, lightly.",
             "",
             "A training step takes pixels in memory and updates the weights: augmentation, forward pass, objective,",
-            "backward pass and optimizer. The bare network has only the forward and backward passes and an SGD step, on",
-            "views that are already in GPU memory. Its speed is the upper limit for the method.",
+            "backward pass and optimizer. The bare network has only the forward and backward passes and an SGD step,",
+            "on views that are already in GPU memory. Its speed is the upper limit for the method.",
             "",
             f"Measured on one {found['machine']}: ResNet-18, images of {settings['size']} pixels, batch size "
             f"{settings['batch']}, bfloat16, PyTorch {found['torch']}.",
