@@ -173,74 +173,105 @@ def is_readable(hint: Any) -> bool:
 
 def coerce(value: Any, hint: Any) -> Any:
     """Convert a value, given as text, JSON or Python, to the type `hint`; raise ValueError if that is not possible."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     value = _of_python(value)
-    if origin is Annotated:
-        value = coerce(value, arguments[0])
-        for bounds in arguments[1:]:
-            if isinstance(bounds, Bounds) and not all(
-                bounds.allow(part) for part in (value if isinstance(value, tuple) else (value,)) if part is not None
-            ):
-                raise ValueError(value)
-        return value
-    if origin is Literal:
-        for choice in arguments:
-            if str(choice) == str(value):
-                return choice
+    read = _READERS.get(typing.get_origin(hint) or hint)
+    if read is None:
+        raise TypeError(f"values of the type {hint} cannot be read")
+    return read(value, typing.get_args(hint))
+
+
+def _read_bounded(value: Any, arguments: tuple[Any, ...]) -> Any:
+    value = coerce(value, arguments[0])
+    parts = [part for part in (value if isinstance(value, tuple) else (value,)) if part is not None]
+    if not all(bounds.allow(part) for bounds in arguments[1:] if isinstance(bounds, Bounds) for part in parts):
         raise ValueError(value)
-    if origin in (typing.Union, types.UnionType):
-        for argument in sorted(
-            arguments, key=lambda each: each is not type(None)
-        ):  # first None, because "none" is also a text
-            try:
-                return coerce(value, argument)
-            except ValueError:
-                continue
-        raise ValueError(value)
-    if origin is tuple:
-        parts = value.strip("()[] ").split(",") if isinstance(value, str) else value
-        if not isinstance(parts, (list, tuple)):
-            raise ValueError(value)
-        if Ellipsis in arguments:
-            if not parts or parts == [""]:
-                raise ValueError(value)
-            return tuple(coerce(part, arguments[0]) for part in parts)
-        if len(parts) != len(arguments):
-            raise ValueError(value)
-        return tuple(coerce(part, argument) for part, argument in zip(parts, arguments, strict=True))
-    if hint is type(None):
-        if value is None or (isinstance(value, str) and value.lower() == "none"):
-            return None
-        raise ValueError(value)
-    if hint is bool:
-        words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.lower() in words:
-            return words[value.lower()]
-        raise ValueError(value)
-    if hint in (int, float):
-        if isinstance(value, bool) or value is None:
-            raise ValueError(value)
+    return value
+
+
+def _read_choice(value: Any, choices: tuple[Any, ...]) -> Any:
+    for choice in choices:
+        if str(choice) == str(value):
+            return choice
+    raise ValueError(value)
+
+
+def _read_union(value: Any, arguments: tuple[Any, ...]) -> Any:
+    # None comes first, because "none" is also a text.
+    for argument in sorted(arguments, key=lambda each: each is not type(None)):
         try:
-            number = float(value)
-        except (TypeError, OverflowError) as error:
-            raise ValueError(value) from error
-        if not math.isfinite(number) or (hint is int and number != int(number)):
+            return coerce(value, argument)
+        except ValueError:
+            continue
+    raise ValueError(value)
+
+
+def _read_tuple(value: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    parts = value.strip("()[] ").split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)):
+        raise ValueError(value)
+    if Ellipsis in arguments:
+        if not parts or parts == [""]:
             raise ValueError(value)
-        # int(str) keeps every digit of a large seed, while float does not.
-        return (
-            (int(value) if not isinstance(value, str) or value.strip("+-").isdigit() else int(number))
-            if (hint is int)
-            else number
-        )
-    if hint is str:
-        if is_of(value, "torch", "device"):
-            return str(value)
-        if not isinstance(value, (str, os.PathLike)):
-            raise ValueError(value)
-        return os.fspath(value)
-    raise TypeError(f"values of the type {hint} cannot be read")
+        return tuple(coerce(part, arguments[0]) for part in parts)
+    if len(parts) != len(arguments):
+        raise ValueError(value)
+    return tuple(coerce(part, argument) for part, argument in zip(parts, arguments, strict=True))
+
+
+def _read_none(value: Any, _: tuple[Any, ...]) -> None:
+    if value is not None and not (isinstance(value, str) and value.lower() == "none"):
+        raise ValueError(value)
+
+
+def _read_bool(value: Any, _: tuple[Any, ...]) -> bool:
+    words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise ValueError(value)
+
+
+def _read_float(value: Any, _: tuple[Any, ...]) -> float:
+    if isinstance(value, bool) or value is None:
+        raise ValueError(value)
+    try:
+        number = float(value)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(value) from error
+    if not math.isfinite(number):
+        raise ValueError(value)
+    return number
+
+
+def _read_int(value: Any, arguments: tuple[Any, ...]) -> int:
+    number = _read_float(value, arguments)
+    if number != int(number):
+        raise ValueError(value)
+    # int(str) keeps every digit of a large seed, while float does not.
+    return int(value) if not isinstance(value, str) or value.strip("+-").isdigit() else int(number)
+
+
+def _read_text(value: Any, _: tuple[Any, ...]) -> str:
+    if is_of(value, "torch", "device"):
+        return str(value)
+    if not isinstance(value, (str, os.PathLike)):
+        raise ValueError(value)
+    return os.fspath(value)
+
+
+_READERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
+    Annotated: _read_bounded,
+    Literal: _read_choice,
+    typing.Union: _read_union,
+    types.UnionType: _read_union,
+    tuple: _read_tuple,
+    type(None): _read_none,
+    bool: _read_bool,
+    float: _read_float,
+    int: _read_int,
+    str: _read_text,
+}
 
 
 def _of_python(value: Any) -> Any:

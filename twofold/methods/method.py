@@ -122,21 +122,7 @@ class Method(nn.Module):
         few_dimensions: str = "",
     ):
         super().__init__()
-        if parts.local_views and not multi_crop:
-            raise TwofoldError(
-                f"augment.local_views={parts.local_views}: this method cannot use small crops, because "
-                "all its views are targets; set augment.local_views=0, or choose dino, swav or moco"
-            )
-        if not isinstance(projector, nn.Module):
-            raise TwofoldError(
-                f"Method's projector is a {type(projector).__name__}: pass a module, such as "
-                "mlp(parts.features, (256, 64)), or nn.Identity()"
-            )
-        if teacher_momentum is not None and not 0 <= teacher_momentum <= 1:
-            raise TwofoldError(
-                f"teacher_momentum={teacher_momentum:g} is not from 0 to 1: it is the part of the teacher's weights "
-                "that a step keeps"
-            )
+        _refuse(parts, projector, teacher_momentum, multi_crop)
         if update_state is not None and memory is None and head is None:
             raise TwofoldError(
                 "update_state= needs memory= or head=: pass the module whose state it updates, so that checkpoints "
@@ -252,3 +238,22 @@ class Method(nn.Module):
         if self.teacher is not None and self.teacher_momentum is not None:
             student = chain(self.encoder.parameters(), self.projector.parameters())
             self.teacher.update(student, rising_momentum(self.teacher_momentum, progress))
+
+
+def _refuse(parts: Parts, projector: object, teacher_momentum: float | None, multi_crop: bool) -> None:
+    """Refuse arguments of `Method` that cannot work."""
+    if parts.local_views and not multi_crop:
+        raise TwofoldError(
+            f"augment.local_views={parts.local_views}: this method cannot use small crops, because "
+            "all its views are targets; set augment.local_views=0, or choose dino, swav or moco"
+        )
+    if not isinstance(projector, nn.Module):
+        raise TwofoldError(
+            f"Method's projector is a {type(projector).__name__}: pass a module, such as "
+            "mlp(parts.features, (256, 64)), or nn.Identity()"
+        )
+    if teacher_momentum is not None and not 0 <= teacher_momentum <= 1:
+        raise TwofoldError(
+            f"teacher_momentum={teacher_momentum:g} is not from 0 to 1: it is the part of the teacher's weights "
+            "that a step keeps"
+        )

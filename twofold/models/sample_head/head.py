@@ -130,18 +130,9 @@ class SampleHead:
         step: int | None = None,
         share: tuple[int, int] = (0, 1),
     ):
-        if rows < 1 or dim < 1:
-            raise TwofoldError(f"a per-image classifier of {rows} rows and {dim} dimensions: both must be at least 1")
-        if dtype not in (torch.float32, torch.float64):
-            raise TwofoldError(f"dtype={dtype}: use float32 or float64; smaller types would round moments to a halt")
-        if update not in ("exact", "multistep") or optimizer not in ("adamw", "sgd"):
-            raise TwofoldError(f"update={update}, optimizer={optimizer}: use exact or multistep, and adamw or sgd")
+        _refuse(rows, dim, dtype, update, optimizer)
+        _refuse_coefficients(weight_decay, betas, eps, momentum)
         given = rates(schedule)
-        if not (weight_decay >= 0 and eps >= 0 and all(0 <= part < 1 for part in (*betas, momentum))):
-            raise TwofoldError(
-                f"weight_decay={weight_decay}, eps={eps}, betas={betas}, momentum={momentum}: the first two must be at "
-                "least 0, the others from 0 to below 1"
-            )
         if update == "exact":
             steps_per_epoch = None  # only "multistep" uses it
         elif steps_per_epoch is None:
@@ -364,3 +355,22 @@ def initial_rows(seed: int, index_R: Tensor, dim: int) -> Tensor:
     """Initial rows, N(0, 1/D), float32 [R, D]; they depend on the seed and the indices only."""
     keys = counter.key(seed, index_R[:, None], torch.arange(dim, device=index_R.device), "sample head")
     return counter.normal(keys) / math.sqrt(dim)
+
+
+def _refuse(rows: int, dim: int, dtype: torch.dtype, update: str, optimizer: str) -> None:
+    """Refuse a classifier that cannot be made."""
+    if rows < 1 or dim < 1:
+        raise TwofoldError(f"a per-image classifier of {rows} rows and {dim} dimensions: both must be at least 1")
+    if dtype not in (torch.float32, torch.float64):
+        raise TwofoldError(f"dtype={dtype}: use float32 or float64; smaller types would round moments to a halt")
+    if update not in ("exact", "multistep") or optimizer not in ("adamw", "sgd"):
+        raise TwofoldError(f"update={update}, optimizer={optimizer}: use exact or multistep, and adamw or sgd")
+
+
+def _refuse_coefficients(weight_decay: float, betas: tuple[float, float], eps: float, momentum: float) -> None:
+    """Refuse coefficients with which the optimizer cannot work."""
+    if not (weight_decay >= 0 and eps >= 0 and all(0 <= part < 1 for part in (*betas, momentum))):
+        raise TwofoldError(
+            f"weight_decay={weight_decay}, eps={eps}, betas={betas}, momentum={momentum}: the first two must be at "
+            "least 0, the others from 0 to below 1"
+        )
