@@ -26,9 +26,9 @@ from twofold.cuda.bf16_weights import Bf16Weights
 from twofold.cuda.step_graph import StepGraph
 from twofold.data import store
 from twofold.data.load import read_data
+from twofold.device import tf32_products
 from twofold.display import Display
-from twofold.precision import tf32_products
-from twofold.train.memory_format import to_memory_format
+from twofold.models.encoders import to_memory_format
 from twofold.train.sample_rows import NoRows
 from twofold.train.trainer import Trainer
 from twofold.verbs.pretrain import configure

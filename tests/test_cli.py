@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import twofold
 from running import run, small, start
 from twofold.cli import app, main
-from twofold.cli.arguments import split_words
+from twofold.cli.common import split_words
 from twofold.cli.results import comparison, results_table
 from twofold.errors import TwofoldError
 from twofold.methods import CATALOG, schema

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import twofold
 from benchmarks.folders.datasets import Split
 from benchmarks.folders.patches import PatchKMeans
-from twofold.config.image_size import default_image_size
+from twofold.config.resolve import default_image_size
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.data.store import ImageStore

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 # layer do not import each other.
 LAYERS: list[tuple[str, ...]] = [
     *((name,) for name in ("version", "errors", "types", "keys", "text", "counter", "linalg", "lars", "randomness")),
-    *((name,) for name in ("launch", "dist", "files", "display", "device", "precision")),
+    *((name,) for name in ("launch", "dist", "files", "display", "device")),
     ("config",),
     ("cuda",),
     ("data", "models", "objectives"),

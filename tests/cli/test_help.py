@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from twofold.cli import ORDER, app
-from twofold.cli.command import PANELS
+from twofold.cli.common import PANELS
 from twofold.methods import CATALOG
 
 PROGRAM: Any = typer.main.get_command(app)

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import running
-from twofold.cuda import compilation
+from twofold.cuda import step_graph
 from twofold.cuda.bf16_weights import Bf16Weights
-from twofold.cuda.compilation import LEAST_STEPS, worth_compiling
-from twofold.cuda.step_graph import WARM_UP, StepGraph
+from twofold.cuda.step_graph import LEAST_STEPS, WARM_UP, StepGraph, worth_compiling
 from twofold.cuda.streams import CannotRecord
 from twofold.data.loader import Loader
 from twofold.errors import TwofoldError
@@ -104,10 +103,10 @@ def test_only_long_runs_on_cuda_are_compiled(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(TwofoldError, match="compile=true needs a CUDA device, not cpu"):
         worth_compiling(True, CPU, 10**9)
     cuda = torch.device("cuda")
-    monkeypatch.setattr(compilation, "what_is_missing", lambda _: None)
+    monkeypatch.setattr(step_graph, "what_is_missing", lambda _: None)
     assert [worth_compiling(None, cuda, steps) for steps in (LEAST_STEPS - 1, LEAST_STEPS)] == [False, True]
     assert [worth_compiling(wanted, cuda, 1) for wanted in (True, False)] == [True, False]
-    monkeypatch.setattr(compilation, "what_is_missing", lambda _: "a compiler")
+    monkeypatch.setattr(step_graph, "what_is_missing", lambda _: "a compiler")
     assert not worth_compiling(None, cuda, LEAST_STEPS)
     with pytest.raises(TwofoldError, match="compile=true needs a compiler"):
         worth_compiling(True, cuda, 1)
@@ -117,11 +116,11 @@ def test_error_of_torch_compile_is_passed_on(monkeypatch: pytest.MonkeyPatch) ->
     def compiler(*_: object, **__: object) -> None:
         raise RuntimeError("Python.h: no such file\nmuch more")
 
-    monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setattr(step_graph.importlib.util, "find_spec", lambda _: object())
     monkeypatch.setattr(torch, "compile", compiler)
-    assert compilation.what_is_missing(torch.device("cuda")) == "what torch.compile needs (Python.h: no such file)"
-    monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda _: None)
-    assert "Triton" in str(compilation.what_is_missing(torch.device("cuda")))
+    assert step_graph.what_is_missing(torch.device("cuda")) == "what torch.compile needs (Python.h: no such file)"
+    monkeypatch.setattr(step_graph.importlib.util, "find_spec", lambda _: None)
+    assert "Triton" in str(step_graph.what_is_missing(torch.device("cuda")))
 
 
 def test_compile_on_a_cpu_raises_an_error() -> None:

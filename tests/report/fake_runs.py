@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from twofold.report.sheets import sheet
+from twofold.report.pictures import sheet
 from twofold.runs.folder import RunFolder
 
 TABLE = [

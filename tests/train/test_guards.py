@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 
-from twofold.cuda import compilation
+from twofold.cuda import step_graph
 from twofold.errors import TwofoldError
 from twofold.train import guards, objective_check, setup
 from twofold.types import LossTerms
@@ -70,6 +70,6 @@ def test_first_signal_is_recorded_and_the_second_goes_to_the_caller(number: sign
 def test_cache_folders_set_by_the_user_are_kept_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    compilation.keep_compiled_code()
+    step_graph.keep_compiled_code()
     assert os.environ["TRITON_CACHE_DIR"] == "mine"
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith(os.path.join("compiled", "inductor"))

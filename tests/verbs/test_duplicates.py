@@ -13,8 +13,7 @@ from sklearn.datasets import load_digits
 import running
 import twofold
 from twofold.errors import TwofoldError
-from twofold.verbs.duplicate_files import write_duplicates
-from twofold.verbs.duplicates import find_duplicates
+from twofold.verbs.duplicates import find_duplicates, write_duplicates
 
 KINDS = {"copy": ".png", "jpeg": ".jpg", "larger": ".png", "darker": ".png"}
 

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.command import USE, command
-from twofold.cli.common import display_of
+from twofold.cli.common import USE, command, display_of
 
 
 @command(USE, examples="twofold cache --clear")

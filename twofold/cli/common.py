@@ -1,9 +1,9 @@
-"""What the commands share: the program, common arguments and options, interrupts, errors and JSON files."""
+"""What the commands share: the program, the decorator that registers a command, arguments, interrupts, JSON files."""
 
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from twofold.cli.help import Program
+from twofold.cli.help import Command, Program
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_resume
 from twofold.version import __version__
 
@@ -24,6 +24,10 @@ EXAMPLES = """
    twofold probe runs/frossl-photos-1
 """
 CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+# The panels of `twofold --help`, from top to bottom.
+TRAIN, EVALUATE, USE, RESEARCH = PANELS = ("Train", "Evaluate", "Use", "Research")
+CommandFunction = Callable[..., Any]
 
 app = typer.Typer(
     cls=Program,
@@ -48,6 +52,26 @@ def program(
         bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None: ...
+
+
+def command(
+    panel: str, examples: str, name: str | None = None, **settings: Any
+) -> Callable[[CommandFunction], CommandFunction]:
+    """Register a function as a command of `twofold`.
+
+    Parameters
+    ----------
+    panel : str
+        One of `PANELS`: the purpose under which `twofold --help` lists the command.
+    examples : str
+        One or two complete command lines, one in each line. The command's help shows them.
+    name : str, optional
+        The name of the command, by default that of the function.
+    **settings
+        Further context settings of Typer, such as `ignore_unknown_options=True`.
+    """
+    epilog = "\n".join(f"   {line.strip()}" for line in examples.strip().splitlines())
+    return app.command(name, cls=Command, rich_help_panel=panel, epilog=epilog, context_settings=CONTEXT | settings)
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
@@ -143,3 +167,26 @@ def write_json(found: dict[str, Any], out: Path | None, display: "Display") -> N
         with writing(out):
             write_atomically(out, json.dumps(found, indent=1) + "\n")
         display.say(f"wrote    {out}")
+
+
+def split_words(words: list[str]) -> tuple[str | None, list[str]]:
+    """Split arguments into the data and the settings (KEY=VALUE). At most one argument is the data."""
+    settings = [word for word in words if word.partition("=")[0].replace(".", "_").isidentifier() and "=" in word]
+    others = [word for word in words if word not in settings]
+    if len(others) > 1:
+        hint = next(filter(None, (setting_for(word, words) for word in others)), "")
+        raise TwofoldError(f"give one DATA, not {len(others)}: {', '.join(others)}{hint}")
+    return (others[0] if others else None), settings
+
+
+def setting_for(word: str, words: list[str]) -> str:
+    """Return a hint for a setting in another notation, such as `--batch-size 64` or `epochs 3`, otherwise ''."""
+    from twofold.config import RUN_KEYS
+    from twofold.methods import CATALOG, schema
+
+    name, _, value = word.lstrip("-").partition("=")
+    name = name.replace("-", "_")
+    if name not in RUN_KEYS and not any(name in schema(method) for method in CATALOG):
+        return ""
+    following = words[words.index(word) + 1 :]
+    return f"; did you mean {name}={value or (following[0] if following else 'VALUE')}?"

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.command import EVALUATE, command
-from twofold.cli.common import Quiet, display_of, handle_interrupts
+from twofold.cli.common import EVALUATE, Quiet, command, display_of, handle_interrupts
 
 
 @command(EVALUATE, examples="twofold compare runs/simclr-photos-1 runs/byol-photos-1")

@@ -5,10 +5,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from twofold.cli.command import EVALUATE, command
 from twofold.cli.common import (
+    EVALUATE,
     OutOption,
     Quiet,
+    command,
     display_of,
     handle_interrupts,
     refuse_unwritable_json,

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.command import USE, command
-from twofold.cli.common import Quiet, RunArgument, display_of, handle_interrupts
+from twofold.cli.common import USE, Quiet, RunArgument, command, display_of, handle_interrupts
 
 SHOWN = 20  # groups; thousands would flood a terminal
 
@@ -40,8 +39,7 @@ def duplicates(
     """List groups of near-identical images: copies, and versions with another size, encoding or brightness."""
     from twofold.evaluate.duplicates import THRESHOLD
     from twofold.text import plural
-    from twofold.verbs.duplicate_files import as_text, refuse_unwritable_groups, write_duplicates
-    from twofold.verbs.duplicates import find_duplicates
+    from twofold.verbs.duplicates import as_text, find_duplicates, refuse_unwritable_groups, write_duplicates
 
     display = display_of(quiet)
     with handle_interrupts():

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.command import USE, command
-from twofold.cli.common import Images, Quiet, RunArgument, display_of, handle_interrupts
+from twofold.cli.common import USE, Images, Quiet, RunArgument, command, display_of, handle_interrupts
 
 EXAMPLES = """
 twofold embed runs/frossl-photos-1 photos/ --out features.npz

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.command import USE, command
-from twofold.cli.common import Quiet, RunArgument, display_of, handle_interrupts
+from twofold.cli.common import USE, Quiet, RunArgument, command, display_of, handle_interrupts
 
 
 @command(USE, examples="twofold export runs/frossl-photos-1 --format onnx", name="export")

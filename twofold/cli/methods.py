@@ -6,8 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from twofold.cli.command import TRAIN, command
-from twofold.cli.common import names
+from twofold.cli.common import TRAIN, command, names
 
 EXAMPLES = """
 twofold methods

@@ -7,9 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from twofold.cli.arguments import setting_for, split_words
-from twofold.cli.command import TRAIN, command
-from twofold.cli.common import Quiet, handle_interrupts, names, processes
+from twofold.cli.common import TRAIN, Quiet, command, handle_interrupts, names, processes, setting_for, split_words
 from twofold.cli.results import conclude
 from twofold.errors import TwofoldError, nearest
 

@@ -4,8 +4,16 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.command import EVALUATE, command
-from twofold.cli.common import OutOption, Quiet, RunArgument, display_of, handle_interrupts, refuse_unwritable_json
+from twofold.cli.common import (
+    EVALUATE,
+    OutOption,
+    Quiet,
+    RunArgument,
+    command,
+    display_of,
+    handle_interrupts,
+    refuse_unwritable_json,
+)
 from twofold.cli.probing import DataArgument, LayerOption, print_accuracies
 from twofold.errors import TwofoldError
 

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.command import EVALUATE, command
-from twofold.cli.common import MovedData, Quiet, RunArgument, display_of, handle_interrupts
+from twofold.cli.common import EVALUATE, MovedData, Quiet, RunArgument, command, display_of, handle_interrupts
 
 EXAMPLES = """
 twofold report runs/frossl-photos-1

@@ -4,9 +4,7 @@ from shlex import quote
 
 import typer
 
-from twofold.cli.arguments import split_words
-from twofold.cli.command import TRAIN, command
-from twofold.cli.common import MovedData, Quiet, RunArgument, handle_interrupts, processes
+from twofold.cli.common import TRAIN, MovedData, Quiet, RunArgument, command, handle_interrupts, processes, split_words
 from twofold.cli.results import conclude
 from twofold.errors import TwofoldError
 

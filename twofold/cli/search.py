@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from twofold.cli.command import USE, command
-from twofold.cli.common import Images, RunArgument, display_of, handle_interrupts
+from twofold.cli.common import USE, Images, RunArgument, command, display_of, handle_interrupts
 
 
 @command(USE, examples="twofold search runs/frossl-photos-1 photos/ query.jpg", name="search")

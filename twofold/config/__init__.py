@@ -3,8 +3,7 @@
 This package knows nothing about data or the machine.
 """
 
-from twofold.config.resolve import refuse_unread, resolve
-from twofold.config.saved import dump, load
+from twofold.config.resolve import dump, load, refuse_unread, resolve
 from twofold.config.sections import RUN_KEYS, SECTIONS, Augment, Checkpoint, Config, Graph, Head, flat
 
 __all__ = [

@@ -1,15 +1,21 @@
-"""Resolves layers of values into a configuration: checks each key and value, and records which layer set it.
+"""Resolves layers of values into a configuration, writes it as the JSON text of a run's config.json, and reads it.
 
-Layers are plain dictionaries of dotted keys, such as `{"augment.flip": 0.5}`.
+Layers are plain dictionaries of dotted keys, such as `{"augment.flip": 0.5}`. Each key and value is checked, and the
+configuration records which layer set it.
 """
 
-from collections.abc import Mapping
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twofold.config.sections import RUN_KEYS, SECTIONS, Config, Graph, flat
 from twofold.errors import TwofoldError, nearest
 from twofold.keys import Schema, checked, shown
 from twofold.text import plural
+
+SIZES = (64, 96, 128, 160, 224)  # images larger than the first size are resized to one of these
+FORMAT = 1  # of config.json
 
 
 def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -96,3 +102,48 @@ def refuse_unread(config: Config) -> None:
             raise TwofoldError(
                 f"{name} has no effect with {other}={shown(values[other])}: leave it out, or change {other}"
             )
+
+
+def default_image_size(side: int) -> int:
+    """The `image_size` for images with this median shorter side: the same up to 64 pixels, else the nearest size."""
+    return side if side <= SIZES[0] else min(SIZES, key=lambda size: abs(size - side))
+
+
+def default_encoder_keys(image_size: int) -> dict[str, Any]:
+    """The stem and, below 20 pixels, the encoder, for a run or `diagnose` if the user did not set them.
+
+    The stem has 3x3 convolutions up to 48 pixels, in addition max-pool up to 80 pixels, and 7x7 convolutions above.
+    Below 20 pixels the encoder is `conv` instead of a ResNet.
+    """
+    stem = "small" if image_size <= 48 else "small-pool" if image_size <= 80 else "large"
+    return {"stem": stem} if image_size >= 20 else {"stem": stem, "encoder": "conv"}
+
+
+def dump(config: Config) -> str:
+    """JSON text with the value of every key, the layer that set it, and the learning rate that follows."""
+    record = {
+        "format": FORMAT,
+        "values": flat(config),
+        "origin": dict(config.origin),
+        "derived": {"scaled_lr": config.scaled_lr},
+    }
+    return json.dumps(record, indent=2) + "\n"
+
+
+def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Config:
+    """The configuration that `dump` wrote. `schema_of(method, values)` returns its keys."""
+    try:
+        record = json.loads(text)
+        version, values, origin = record["format"], record["values"], record["origin"]
+        method = values["method"]
+        if not isinstance(method, str) or not isinstance(origin, dict):
+            raise TypeError("method is text, and origin a table")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise TwofoldError(f"this is not a configuration that Twofold wrote ({str(error)[:200]!r})") from None
+    if version != FORMAT:
+        raise TwofoldError(f"this run has format {version}, but this version of Twofold reads format {FORMAT}")
+    keys = schema_of(method, values)
+    if keys is RUN_KEYS:  # the method is not registered
+        values = {name: value for name, value in values.items() if name in keys}
+    config = resolve(keys, {"saved": values})
+    return dataclasses.replace(config, origin=origin)

@@ -1,6 +1,6 @@
 """Decode one image, from a file or from bytes, into uint8 [C, size, size], where C is 1 (grey) or 3 (RGB).
 
-`ItemSplit`, the readers, `data/decode_processes.py` and encoders that receive a file use this module.
+`ItemSplit`, the readers, `data/parallel.py` and encoders that receive a file use this module.
 
 The shorter side is resized to `size`, and the middle of the longer side is kept. A run stores the resulting squares, in
 the size `image_size`, and takes random crops from them.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data import cache, decode_processes
+from twofold.data import cache, parallel
 from twofold.data.decode import Unreadable, silence_pillow
 from twofold.data.parallel import Progress, map_in_order, with_progress
 
@@ -81,8 +81,8 @@ class ItemSplit:
         cached = None if row_hashes is None else cache.find_rows(shape, row_hashes)
         new = (rows if cached is None else rows[cached.missing]).tolist()
         decoded: Iterator[np.ndarray | str]
-        if self.path is not None and decode_processes.is_worthwhile(len(new), self.side):
-            decoded = decode_processes.decode_files(map(self.path, new), size, channels)
+        if self.path is not None and parallel.is_worthwhile(len(new), self.side):
+            decoded = parallel.decode_files(map(self.path, new), size, channels)
         else:
             decoded = map_in_order(attempt, new, self.threads)
 

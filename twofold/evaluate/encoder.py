@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from twofold.config import Config
 from twofold.data.source import Source
-from twofold.device import choose_device
+from twofold.device import autocast_of, choose_device
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import BATCH_SIZE, ImageRows, batches, collect
 from twofold.evaluate.foreign_encoders import (
@@ -29,7 +29,6 @@ from twofold.evaluate.foreign_encoders import (
     with_preprocess,
 )
 from twofold.models.encoders import TIMM, ResNet, TinyConv
-from twofold.precision import autocast_of
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.run import Run
 from twofold.runs.weights import load_encoder

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from twofold.config.image_size import default_encoder_keys, default_image_size
+from twofold.config.resolve import default_encoder_keys, default_image_size
 from twofold.data.load import load_data
 from twofold.data.source import Source
 from twofold.errors import TwofoldError, how_to_install

@@ -13,12 +13,11 @@ from markupsafe import Markup
 from twofold.errors import TwofoldError
 from twofold.files import refuse_unwritable, write_atomically, writing
 from twofold.keys import shown
-from twofold.report import charts, gallery, kept_pictures
+from twofold.report import charts, gallery
 from twofold.report.accuracies import per_cent, seed_spread
 from twofold.report.charts import Chart, Record, accuracy_axis, axis, chart, line, thin
 from twofold.report.page import last_of, page, read_json, read_results, typical_speed
-from twofold.runs.folder import RunFolder
-from twofold.runs.trained_images import images_fingerprint
+from twofold.runs.folder import RunFolder, images_fingerprint
 from twofold.text import duration
 
 PICTURE_BYTES = 7 * 2**20  # largest size of all sheets together, so that the page stays below 10 MB
@@ -70,7 +69,7 @@ class Compared:
 
     @cached_property
     def pictures(self) -> Record:
-        return kept_pictures.read_pictures(self.folder)
+        return gallery.read_pictures(self.folder)
 
     def row(self, name: str) -> Record:
         """Return a row of the run's table of accuracies, or {} if there is none of that name."""

@@ -17,7 +17,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.evaluate.projection import MOST_POINTS
 from twofold.keys import shown
-from twofold.report import charts, gallery, kept_pictures
+from twofold.report import charts, gallery
 from twofold.report.accuracies import accuracy_table, per_cent, shortfall, tested
 from twofold.runs.folder import RunFolder
 from twofold.text import duration, plural
@@ -64,7 +64,7 @@ def write_anew(folder: RunFolder, display: Display, map_points: int | None = Non
     """
     folder.refuse_unwritable()
     asked = map_points is not None or data is not None
-    missing = (folder.path / "encoder.safetensors").exists() and not kept_pictures.read_pictures(folder)
+    missing = (folder.path / "encoder.safetensors").exists() and not gallery.read_pictures(folder)
     if asked or missing:
         from twofold.report import pictures  # imported here because it imports torch, which is slow
 
@@ -81,7 +81,7 @@ def render(folder: RunFolder) -> str:
     """Return the page as ASCII text, which every locale and every server shows correctly."""
     config, results = read_json(folder.path / "config.json"), read_results(folder)
     metrics, spectra, timing = (folder.read(f"{name}.jsonl") for name in ("metrics", "spectrum", "timing"))
-    values, kept = config["values"], kept_pictures.read_pictures(folder)
+    values, kept = config["values"], gallery.read_pictures(folder)
     drawn = {
         "Training": [charts.loss_chart(metrics), charts.accuracy_chart(metrics)],
         "Spectrum": [

@@ -1,14 +1,22 @@
 """The pictures of a report: map, nearest neighbours and augmented views.
 
 They are created while images and encoder are loaded, and stored in the run folder as pictures.json. The report can then
-be written again without images and encoder.
+be written again without images and encoder. Many small pictures are the tiles of one large picture, a sheet, which is
+stored in a `data:` address.
+
+Shapes: n pictures, C channels, H height, W width, S side of a tile.
 """
 
+import base64
+import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 from twofold import counter
 from twofold.config import Config
@@ -16,6 +24,7 @@ from twofold.config import load as load_config
 from twofold.data.augment import Augmenter
 from twofold.data.load import load_configured
 from twofold.data.loader import BatchOrder
+from twofold.data.resample import resize
 from twofold.data.source import Data
 from twofold.data.store import ImageStore
 from twofold.display import Display
@@ -25,8 +34,7 @@ from twofold.evaluate.features import pixels
 from twofold.evaluate.neighbours import nearest_rows, unit
 from twofold.evaluate.projection import FEWEST_POINTS, project
 from twofold.methods import schema_of_run
-from twofold.report import kept_pictures
-from twofold.report.sheets import sheet, squares
+from twofold.report import gallery
 from twofold.runs.folder import RunFolder
 from twofold.runs.preprocess import preprocess_of
 from twofold.runs.provenance import is_run_source, open_run_source
@@ -37,6 +45,10 @@ QUERIES, NEIGHBOURS = 12, 8
 VIEWED = 6  # number of images whose views are shown
 MAP_TILE, MANY_TILE, MANY = 48, 32, 2000  # side of a map tile in pixels; maps of more than MANY points use MANY_TILE
 LARGE_TILE = 96
+EXACT_BYTES = 2**20  # largest lossless sheet
+MOST_BYTES = 3 * 2**20  # largest sheet: a page with two of them and the curves stays below 10 MB
+GUTTER = 1
+QUALITIES = (85, 70, 50, 30, 10)
 
 
 class Sample:
@@ -79,7 +91,7 @@ def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> Non
     """Create and store the pictures of a run at the end of its training."""
     augmenters = [augmenter for augmenter in (trainer.augment, trainer.small_crops) if augmenter is not None]
     points = trainer.config.map_points
-    kept_pictures.write(
+    gallery.write_pictures(
         folder, gather_pictures(trainer.config, trainer.data, trainer.encoder(), augmenters, points, display)
     )
 
@@ -108,7 +120,7 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
     )
     augmenters = [augmenter for augmenter in (augment, augment.small_crops()) if augmenter is not None]
     points = config.map_points if points is None else points
-    kept_pictures.write(folder, gather_pictures(config, images, encoder, augmenters, points, display))
+    gallery.write_pictures(folder, gather_pictures(config, images, encoder, augmenters, points, display))
 
 
 def gather_pictures(
@@ -118,7 +130,7 @@ def gather_pictures(
     with display.stage("features for the report", len(sample)) as stage:
         features = encoder.features(sample, progress=stage)
     pictures = {
-        "format": kept_pictures.FORMAT,
+        "format": gallery.FORMAT,
         "classes": None if data.classes is None else list(data.classes),
         "channels": data.train.images.shape[1],
         "views": views_of(config, data.train, augmenters),
@@ -197,3 +209,48 @@ def map_of(sample: Sample, features: Tensor, seed: int) -> dict[str, Any] | None
         **sample.about(rows),
         "sheet": sheet(tiles),
     }
+
+
+def squares(pictures: Tensor, side: int) -> Tensor:
+    """Resize pictures `[n, C, H, W]` to uint8 tiles `[n, 1 or 3, S, S]` on the CPU.
+
+    Pictures with more than three channels keep the first three; pictures with two keep the first.
+    """
+    tiles = pictures[:, :3] if pictures.shape[1] >= 3 else pictures[:, :1]
+    if tiles.shape[2:] != (side, side):
+        tiles = resize(tiles, side).round().clamp(0, 255).to(torch.uint8)
+    return tiles.cpu()
+
+
+def sheet(tiles: Tensor) -> dict[str, Any]:
+    """Arrange tiles `[n, 1 or 3, S, S]` in a nearly square sheet.
+
+    The edge of each tile is repeated, GUTTER pixels wide. Without it, a browser that scales a tile to a fractional
+    number of pixels would blend in pixels of the neighbouring tiles.
+    """
+    n, channels, side, _ = tiles.shape
+    columns = math.ceil(math.sqrt(n))
+    rows = math.ceil(n / columns)
+    step = side + 2 * GUTTER
+    blank = tiles.new_zeros(rows * columns - n, channels, side, side)
+    framed = functional.pad(torch.cat([tiles, blank]).float(), (GUTTER,) * 4, mode="replicate").to(torch.uint8)
+    grid = framed.view(rows, columns, channels, step, step)
+    pixels = grid.permute(0, 3, 1, 4, 2).reshape(rows * step, columns * step, channels)
+    picture = Image.fromarray(pixels.squeeze(-1).numpy())
+    return {"side": side, "gutter": GUTTER, "columns": columns, "rows": rows, "address": _address(picture)}
+
+
+def _address(picture: Image.Image) -> str:
+    kind, content = "png", _encoded(picture, "PNG", optimize=True)
+    if len(content) > EXACT_BYTES:
+        for quality in QUALITIES:
+            kind, content = "webp", _encoded(picture, "WEBP", quality=quality)
+            if len(content) <= MOST_BYTES:
+                break
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def _encoded(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    target = io.BytesIO()
+    picture.save(target, kind, **options)
+    return target.getvalue()

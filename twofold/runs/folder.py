@@ -22,11 +22,14 @@ import itertools
 import json
 import os
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume
 from twofold.files import FULL, is_writable, sync, try_lock, write_atomically
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from twofold.runs.checkpoint import Checkpoint
 
 LOG = "log.txt"
+IMAGES_FILE = "images.npz"
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")
 REPORT_FILES = ("pictures.json", "report.html")  # `twofold report` creates them again
 
@@ -280,3 +284,31 @@ class ReadOnlyRunFolder(RunFolder):
 
     def write(self, name: str, text: str) -> Path:  # noqa: ARG002 — the signature of RunFolder
         return self.path / name
+
+
+def has_recorded_images(run: Path) -> bool:
+    """Whether the run folder has a record of its images."""
+    return (run / IMAGES_FILE).exists()
+
+
+def images_fingerprint(run: Path) -> str | None:
+    """Return the fingerprint of the images that the run was trained on, or None if it has no record of them."""
+    recorded = read_trained_images(run)
+    return None if recorded is None else str(recorded["fingerprint"])
+
+
+def read_trained_images(run: Path) -> dict[str, np.ndarray] | None:
+    """Return the arrays of images.npz, or None if the run has none.
+
+    `provenance.record_trained_images` writes the file and describes its content.
+    """
+    if not has_recorded_images(run):
+        return None
+    try:
+        with np.load(run / IMAGES_FILE, allow_pickle=False) as file:
+            return dict(file)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise TwofoldError(
+            f"{run / IMAGES_FILE}, the record of the training images, cannot be read: {error}; restore the file from a "
+            "copy of the run folder"
+        ) from None

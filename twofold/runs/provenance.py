@@ -25,7 +25,7 @@ from twofold.data.source import ARRAY, DATASET, Data, Source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.files import atomic
-from twofold.runs.trained_images import IMAGES_FILE, read_trained_images
+from twofold.runs.folder import IMAGES_FILE, read_trained_images
 
 MIN_SHARED_NAMES = 0.5  # a folder at another path is a copy of the run's images if it has this share of their names
 MAX_HASHED_BYTES = 2**31  # the pixels of larger sets are not hashed, because that would take too long

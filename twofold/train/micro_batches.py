@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from twofold.cuda.streams import NoStreams, Streams
 from twofold.errors import TwofoldError
-from twofold.train.memory_format import to_memory_format
+from twofold.models.encoders import to_memory_format
 from twofold.types import Batch, Embeddings
 
 Forward = Callable[..., Embeddings]

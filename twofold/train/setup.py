@@ -20,10 +20,10 @@ from twofold.data.augment import Augmenter
 from twofold.data.loader import BatchOrder, Loader
 from twofold.data.source import Data
 from twofold.data.store import LEAST_STD, ImageStore
+from twofold.device import own_modes
 from twofold.errors import TwofoldError
 from twofold.methods import Method, Parts, find
 from twofold.models import BatchRows, build_encoder, feature_dimension
-from twofold.precision import own_modes
 from twofold.randomness import seeded
 from twofold.runs import initial_weights
 from twofold.train.exchange import Exchange, NoExchange, Shares

@@ -15,10 +15,12 @@ from torch.optim import Optimizer
 from twofold.config import Config
 from twofold.cuda.bf16_weights import Bf16Weights, NoCopies
 from twofold.cuda.streams import NoStreams, Streams
+from twofold.data.augment import Augmenter
 from twofold.data.loader import Loader
+from twofold.device import autocast_of, tf32_products, uses_bf16
 from twofold.methods import Method
 from twofold.models import fuse
-from twofold.precision import autocast_of, tf32_products, uses_bf16
+from twofold.models.encoders import to_memory_format
 from twofold.train.exchange import Exchange, NoExchange
 from twofold.train.observers import Observers
 from twofold.train.optim import set_learning_rate
@@ -133,3 +135,17 @@ class EagerSteps:
         batch = self.loader.batch(step)
         self.exchange.begin(self.loader.order.batch_size_of(step))
         self.train_step(batch, self.make_views(batch.images, batch.position, self.clock))
+
+
+class ViewMaker:
+    """Makes the augmented views of a batch, in the memory format of the networks."""
+
+    def __init__(self, augment: Augmenter, small_crops: Augmenter | None, memory_format: torch.memory_format):
+        self.augmenters = [augmenter for augmenter in (augment, small_crops) if augmenter is not None]
+        self.memory_format = memory_format
+
+    def make(self, images: Tensor, position: Tensor, step: Tensor) -> list[Tensor]:
+        """The views [V, N, C, S, S] and, with multi-crop, the small crops [L, N, C, s, s]."""
+        return [
+            to_memory_format(augmenter(images, position, step), self.memory_format) for augmenter in self.augmenters
+        ]

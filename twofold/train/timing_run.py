@@ -13,14 +13,12 @@ from torch import Tensor
 
 from twofold import dist
 from twofold.config import Config, Head
-from twofold.cuda.compilation import LEAST_STEPS
-from twofold.cuda.step_graph import WARM_UP
+from twofold.cuda.step_graph import LEAST_STEPS, WARM_UP
 from twofold.data.load import load_sample
 from twofold.data.source import Data, Source
-from twofold.device import DEVICE_SHARE, choose_device, free_memory, host_memory
+from twofold.device import DEVICE_SHARE, choose_device, free_memory, host_memory, uses_bf16
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.precision import uses_bf16
 from twofold.randomness import own_randomness
 from twofold.train.trainer import Trainer
 

@@ -11,26 +11,24 @@ from torch import Tensor, nn
 
 from twofold import dist
 from twofold.config import Config
-from twofold.cuda.compilation import keep_compiled_code, worth_compiling
-from twofold.cuda.step_graph import StepGraph
+from twofold.cuda.step_graph import StepGraph, keep_compiled_code, worth_compiling
 from twofold.cuda.streams import Streams
 from twofold.data.source import Data
 from twofold.data.store import ImageStore
-from twofold.device import choose_device
+from twofold.device import autocast_of, choose_device
 from twofold.display import Display, Stage, status_line
 from twofold.errors import Diverged, Interrupted, TwofoldError, how_to_resume
 from twofold.evaluate.encoder import Encoder
 from twofold.evaluate.features import Subset
 from twofold.methods.relations import file_fingerprint
 from twofold.models import feature_dimension, share_statistics
-from twofold.precision import autocast_of
+from twofold.models.encoders import choose_memory_format
 from twofold.randomness import own_randomness, seed_all
 from twofold.runs import checkpoint
 from twofold.runs.folder import RunFolder
 from twofold.runs.provenance import has_same_images
 from twofold.train import guards, loggers, setup
 from twofold.train.log_points import log_spaced
-from twofold.train.memory_format import choose_memory_format
 from twofold.train.micro_batches import refuse_uneven
 from twofold.train.objective_check import embedding_width, try_objective
 from twofold.train.optim import (
@@ -39,8 +37,7 @@ from twofold.train.optim import (
     load_optimizer_state,
     optimizer_state,
 )
-from twofold.train.step import EagerSteps, TrainingStep
-from twofold.train.views import ViewMaker
+from twofold.train.step import EagerSteps, TrainingStep, ViewMaker
 from twofold.train.watch import is_online_epoch, record_spectrum, refuse_nonfinite
 
 LOG_POINTS = 64  # on a log scale over the run, in addition to the end of every epoch

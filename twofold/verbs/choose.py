@@ -5,7 +5,7 @@ from typing import Any
 
 from twofold import dist
 from twofold.config import Config, refuse_unread, resolve
-from twofold.config.image_size import default_encoder_keys
+from twofold.config.resolve import default_encoder_keys
 from twofold.data.hold_out import training_rows
 from twofold.data.load import refuse_channels
 from twofold.data.loader import refuse_large_batch, suggested_batch_size

@@ -13,12 +13,11 @@ from twofold.data.item_split import ItemSplit
 from twofold.data.load import load_sample
 from twofold.data.loader import suggested_batch_size
 from twofold.data.source import ARRAY, DATASET, Source
-from twofold.device import choose_device
+from twofold.device import choose_device, computes_bf16
 from twofold.files import cache_folder
 from twofold.keys import shown
 from twofold.methods import find
 from twofold.models import has_name
-from twofold.precision import computes_bf16
 from twofold.text import bytes_in_words, rough_duration
 from twofold.train.timing_run import available_memory, measure_memory, measure_step
 from twofold.verbs.choose import BLURRED_FROM, FEW_IMAGES, decoded_bytes, steps_per_epoch

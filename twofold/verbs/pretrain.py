@@ -9,16 +9,16 @@ from torch import Tensor, nn
 
 from twofold import dist
 from twofold.config import RUN_KEYS, Config, Head, dump, flat
-from twofold.config.image_size import default_image_size
+from twofold.config.resolve import default_image_size
 from twofold.data.load import read_data
 from twofold.data.open import open_source
 from twofold.data.readers.arrays import is_array_splits
 from twofold.data.readers.datasets import is_splits
 from twofold.data.source import Source
+from twofold.device import own_modes
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.models import name_of
-from twofold.precision import own_modes
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import NumberedPath, ReadOnlyRunFolder, RunFolder
 from twofold.runs.run import Run

@@ -10,16 +10,15 @@ from twofold.config import Config
 from twofold.data.load import read_data
 from twofold.data.open import find_again, open_source
 from twofold.data.source import ARRAY, DATASET, Source
+from twofold.device import own_modes
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.methods import refuse_unregistered
 from twofold.models import has_name
-from twofold.precision import own_modes
 from twofold.report.page import write_anew
 from twofold.runs import initial_weights, provenance
-from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
+from twofold.runs.folder import ReadOnlyRunFolder, RunFolder, has_recorded_images
 from twofold.runs.run import Run
-from twofold.runs.trained_images import has_recorded_images
 from twofold.train.trainer import Trainer
 from twofold.verbs.training import train_and_report
 

@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as Grid
 
-from twofold.cli.command import RESEARCH, command
-from twofold.cli.common import Quiet, display_of, handle_interrupts, names
+from twofold.cli.common import RESEARCH, Quiet, command, display_of, handle_interrupts, names
 from twofold.errors import TwofoldError, nearest
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from twofold.report import kept_pictures
+from twofold.report import gallery
 from twofold.runs.folder import RunFolder
 from twofold_papers.reproduce.svg import GAP, legend, sheet, text
 
@@ -17,7 +17,7 @@ Map = Mapping[str, Any]  # a map as a record keeps it
 
 def kept_map(run: Path) -> Map | None:
     """The positions and classes of the images on the map of a finished run; None if the run has no map."""
-    kept = kept_pictures.read_pictures(RunFolder(run))
+    kept = gallery.read_pictures(RunFolder(run))
     found = kept.get("map")
     if found is None:
         return None

@@ -7,8 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from twofold.cli.command import RESEARCH, command
-from twofold.cli.common import Quiet, display_of, handle_interrupts
+from twofold.cli.common import RESEARCH, Quiet, command, display_of, handle_interrupts
 
 
 @command(RESEARCH, examples="twofold verify frossl --report")

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from twofold.report.kept_pictures import FORMAT
+from twofold.report.gallery import FORMAT
 from twofold_papers.reproduce.maps import DOT, GRID, SIDE, TITLE, kept_map, side_by_side
 from twofold_papers.reproduce.page import write_page
 from twofold_papers.reproduce.show import figures_of, line_of, lines_of_records, markdown

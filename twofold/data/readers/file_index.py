@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data import cache, decode_processes
+from twofold.data import cache, parallel
 from twofold.data.decode import Header, decode_image, inspect_file, silence_pillow
 from twofold.data.item_split import ItemSplit
 from twofold.data.parallel import Progress, map_in_order, with_progress
@@ -134,8 +134,8 @@ def _inspect_rows(
     paths = (root / files[row] for row in new_rows)
     with silence_pillow():
         found = (
-            decode_processes.inspect_files(paths)
-            if decode_processes.is_worthwhile(len(new_rows))
+            parallel.inspect_files(paths)
+            if parallel.is_worthwhile(len(new_rows))
             else map_in_order(inspect_file, paths)
         )
         for row, (ends, header) in zip(new_rows, with_progress(found, len(new_rows), progress), strict=True):

@@ -8,9 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 from twofold.config import Head
 from twofold.errors import TwofoldError
 from twofold.keys import Bounds, Count, NonNegative, Positive, Probability, Widths
-from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives, relations, torch
-from twofold.methods.catalog.parameters import FrozenEpochs, LabelSmoothing, Projector, TeacherMomentum, Temperature
-from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC
+from twofold.methods.catalog.common import (
+    ASYMMETRIC,
+    SOLO_LARS,
+    SYMMETRIC,
+    FrozenEpochs,
+    LabelSmoothing,
+    Projector,
+    TeacherMomentum,
+    Temperature,
+    methods,
+    models,
+    nn,
+    objectives,
+    relations,
+    torch,
+)
 from twofold.methods.registry import entry
 from twofold.types import Embeddings, LossTerms
 

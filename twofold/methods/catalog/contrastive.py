@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from twofold.keys import Count, NonNegative, Positive
-from twofold.methods.catalog.lazy_modules import methods, models, objectives, torch
-from twofold.methods.catalog.parameters import Projector, TeacherMomentum, Temperature
-from twofold.methods.catalog.recipes import SOLO_LARS, SYMMETRIC, SYMMETRIC_WEAK
+from twofold.methods.catalog.common import (
+    SOLO_LARS,
+    SYMMETRIC,
+    SYMMETRIC_WEAK,
+    Projector,
+    TeacherMomentum,
+    Temperature,
+    methods,
+    models,
+    objectives,
+    torch,
+)
 from twofold.methods.registry import entry
 from twofold.types import Embeddings, LossTerms
 

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from twofold.errors import TwofoldError
 from twofold.keys import Count, NonNegative, Positive, Probability
-from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives
-from twofold.methods.catalog.parameters import Projector
-from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, STRONG_COLOUR
+from twofold.methods.catalog.common import (
+    ASYMMETRIC,
+    SOLO_LARS,
+    STRONG_COLOUR,
+    Projector,
+    methods,
+    models,
+    nn,
+    objectives,
+)
 from twofold.methods.registry import entry
 from twofold.types import Embeddings, LossTerms
 

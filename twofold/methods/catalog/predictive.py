@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from twofold.errors import TwofoldError
 from twofold.keys import NonNegative
-from twofold.methods.catalog.lazy_modules import methods, models, nn, objectives, torch
-from twofold.methods.catalog.parameters import (
+from twofold.methods.catalog.common import (
+    ASYMMETRIC,
+    SOLO_LARS,
+    SYMMETRIC_WEAK,
     CorrelationMomentum,
     Distance,
     Exponent,
@@ -19,8 +21,12 @@ from twofold.methods.catalog.parameters import (
     PredictorWidth,
     Projector,
     StopGradient,
+    methods,
+    models,
+    nn,
+    objectives,
+    torch,
 )
-from twofold.methods.catalog.recipes import ASYMMETRIC, SOLO_LARS, SYMMETRIC_WEAK
 from twofold.methods.registry import entry
 from twofold.types import Embeddings, LossTerms
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from twofold.config import Graph
 from twofold.keys import Positive
-from twofold.methods.catalog.lazy_modules import methods, models, objectives, relations
-from twofold.methods.catalog.parameters import Projector
-from twofold.methods.catalog.recipes import SOLO_LARS
+from twofold.methods.catalog.common import SOLO_LARS, Projector, methods, models, objectives, relations
 from twofold.methods.registry import entry
 from twofold.types import Embeddings, LossTerms
 

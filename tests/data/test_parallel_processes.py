@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from twofold.data import decode_processes
+from twofold.data import parallel
 from twofold.data.decode import decode_image, inspect_file
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 
 CRASHING_WORKER = """
 import os
-from twofold.data import decode_processes
-here = decode_processes.decode_image
-decode_processes.decode_image = lambda path, *sizes: os._exit(9) if "deadly" in path.name else here(path, *sizes)
-decode_processes.serve()
+from twofold.data import parallel
+here = parallel.decode_image
+parallel.decode_image = lambda path, *sizes: os._exit(9) if "deadly" in path.name else here(path, *sizes)
+parallel.serve()
 """
 
 
@@ -38,7 +38,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def decode_here(path: Path) -> np.ndarray | str:
     try:
         return decode_image(path, 8, 3)
-    except decode_processes.Unreadable as error:
+    except parallel.Unreadable as error:
         return str(error)
 
 
@@ -48,49 +48,49 @@ def assert_same_as_here(found: list[np.ndarray | str], paths: list[Path]) -> Non
 
 
 def test_workers_decode_like_this_process(files: list[Path]) -> None:
-    found = list(decode_processes.decode_files(files, 8, 3))
+    found = list(parallel.decode_files(files, 8, 3))
     assert_same_as_here(found, files)
     assert sum(isinstance(result, str) for result in found) == 16
 
 
 def test_workers_inspect_files_like_this_process(files: list[Path]) -> None:
-    assert list(decode_processes.inspect_files(files)) == [inspect_file(path) for path in files]
+    assert list(parallel.inspect_files(files)) == [inspect_file(path) for path in files]
 
 
 def test_file_that_crashes_a_worker_is_reported_and_the_others_are_decoded(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode_processes, "CODE", CRASHING_WORKER)
+    monkeypatch.setattr(parallel, "CODE", CRASHING_WORKER)
     paths = list(files)
     for place in (5, 6, 100):
         paths.insert(place, tmp_path / f"deadly-{place}.png")
-    found = list(decode_processes.decode_files(paths, 8, 3))
-    assert [place for place, result in enumerate(found) if str(result) == decode_processes.ENDED] == [5, 6, 100]
+    found = list(parallel.decode_files(paths, 8, 3))
+    assert [place for place, result in enumerate(found) if str(result) == parallel.ENDED] == [5, 6, 100]
     others = [place for place in range(len(paths)) if place not in (5, 6, 100)]
     assert_same_as_here([found[place] for place in others], [paths[place] for place in others])
 
 
 def test_workers_end_when_the_iterator_is_closed(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    start = decode_processes._Worker._start
-    monkeypatch.setattr(decode_processes._Worker, "_start", lambda self: (start(self), made.append(self.process)))
-    answers = decode_processes.decode_files(files, 8, 3)
+    start = parallel._Worker._start
+    monkeypatch.setattr(parallel._Worker, "_start", lambda self: (start(self), made.append(self.process)))
+    answers = parallel.decode_files(files, 8, 3)
     next(answers)
-    assert len(made) == decode_processes.WORKERS
+    assert len(made) == parallel.WORKERS
     answers.close()
     assert all(process.returncode is not None for process in made)
 
 
 def test_worker_answers_every_file_of_a_request(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode_processes.signal, "signal", lambda *_: None)  # this process must still receive Ctrl-C
+    monkeypatch.setattr(parallel.signal, "signal", lambda *_: None)  # this process must still receive Ctrl-C
     line = json.dumps(["decode", [str(files[0]), str(files[3])], [8, 1]]).encode() + b"\n"
     answers = io.BytesIO()
-    decode_processes.serve(io.BytesIO(line), answers)
+    parallel.serve(io.BytesIO(line), answers)
     content = answers.getvalue()
-    (length,) = decode_processes.LENGTH.unpack(content[:4])
+    (length,) = parallel.LENGTH.unpack(content[:4])
     assert length == 64
     assert content[4:68] == decode_image(files[0], 8, 1).tobytes()
-    (length,) = decode_processes.LENGTH.unpack(content[68:72])
+    (length,) = parallel.LENGTH.unpack(content[68:72])
     assert content[72:].decode() == decode_here(files[3])
     assert length == -1 - len(content[72:])
 
@@ -101,7 +101,7 @@ def test_folder_is_read_the_same_with_and_without_workers(
     results = []
     for least in (10, 10_000):
         monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / str(least)))
-        monkeypatch.setattr(decode_processes, "LEAST_FILES", least)
+        monkeypatch.setattr(parallel, "LEAST_FILES", least)
         data = load_data(open_source(files[0].parent), image_size=8, channels=3, test_fraction=0.0)
         results.append((data.train.images.numpy().copy(), data.train.files, data.skipped, data.fingerprint))
     (images, *others), (expected, *expected_others) = results

@@ -1,6 +1,6 @@
 """Defaults that depend on the size of the images."""
 
-from twofold.config.image_size import default_encoder_keys, default_image_size
+from twofold.config.resolve import default_encoder_keys, default_image_size
 
 
 def test_default_image_size_and_encoder_follow_the_size_of_the_images() -> None:

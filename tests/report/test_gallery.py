@@ -7,7 +7,7 @@ import pytest
 
 from fake_runs import pictured_run
 from twofold.errors import TwofoldError
-from twofold.report.kept_pictures import read_pictures
+from twofold.report.gallery import read_pictures
 from twofold.report.page import render
 
 

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from browser import opened, tile_at
-from twofold.report import sheets
-from twofold.report.sheets import sheet, squares
+from twofold.report import pictures
+from twofold.report.pictures import sheet, squares
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 12])
@@ -33,8 +33,8 @@ def test_squares_are_resized_like_pillow() -> None:
 
 
 def test_large_sheets_are_compressed_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sheets, "EXACT_BYTES", 20_000)
-    monkeypatch.setattr(sheets, "MOST_BYTES", 30_000)
+    monkeypatch.setattr(pictures, "EXACT_BYTES", 20_000)
+    monkeypatch.setattr(pictures, "MOST_BYTES", 30_000)
     smooth = torch.linspace(0, 255, 32).to(torch.uint8).expand(64, 3, 32, 32)
     noise = (torch.rand(64, 1, 1, 1) * 200 + 55 * torch.rand(64, 3, 32, 32)).to(torch.uint8)
     assert opened(sheet(smooth))[0] == "data:image/png"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import running
 import twofold
-from twofold.train.memory_format import choose_memory_format, supports_channels_last, to_memory_format
+from twofold.models.encoders import choose_memory_format, supports_channels_last, to_memory_format
 
 CPU = torch.device("cpu")
 

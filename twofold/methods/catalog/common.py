@@ -1,0 +1,79 @@
+"""What the methods of the catalog share: types of parameters, parts of recipes, and modules that are imported late.
+
+The type of a parameter has the explanation that `twofold methods NAME` shows.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from twofold.keys import Count, NonNegative, Positive, Probability, Widths
+
+Distance = Literal["cosine", "euclidean"]
+
+Projector = Annotated[Widths, "widths of the projector's layers; the last is D, the width of the embeddings"]
+Temperature = Annotated[Positive, "temperature τ that divides the similarities in the softmax"]
+TeacherMomentum = Annotated[
+    Probability,
+    "momentum of the teacher: the fraction of its weights that a step keeps; rises to 1 along a cosine during the run",
+]
+OptionalTeacherMomentum = Annotated[
+    Probability | None,
+    "momentum of the teacher: the fraction of its weights that a step keeps; rises to 1 along a cosine during the run; "
+    "none: no teacher, and the trained network gives the targets",
+]
+LabelSmoothing = Annotated[Probability, "fraction of the target that is spread evenly over all classes"]
+FrozenEpochs = Annotated[
+    NonNegative, "number of epochs at the start of the run in which the prototypes are not trained"
+]
+
+PredictiveDistance = Annotated[
+    Distance, "distance between prediction and target: cosine (−cos), or euclidean (half the squared distance)"
+]
+LossScale = Annotated[Positive, "factor of the loss; with factor 1, the loss is the sum over both orders of two views"]
+StopGradient = Annotated[bool, "send no gradient through the target; false needs teacher_momentum=none"]
+PredictorWidth = Annotated[Count, "width of the predictor's hidden layer"]
+Exponent = Annotated[NonNegative, "exponent α of the eigenvalues in the predictor"]
+CorrelationMomentum = Annotated[Probability, "fraction of the running correlation C that a step keeps"]
+
+
+# solo-learn sets clip_lr and eta 0.02, and does not adapt biases and norms; Twofold's LARS does the same.
+SOLO_LARS = {"optimizer": "lars", "lars_eta": 0.02, "warmup_epochs": 10, "batch_size": 256}
+STRONG_COLOUR = {
+    "augment.brightness": 0.8,
+    "augment.contrast": 0.8,
+    "augment.saturation": 0.8,
+    "augment.hue": 0.2,
+}
+# solo-learn's augmentations/symmetric.yaml, symmetric_weak.yaml and asymmetric.yaml. Their crops are smaller than
+# Twofold's defaults.
+SMALL_CROPS = {"augment.crop_scale": (0.08, 1.0)}
+SYMMETRIC = SMALL_CROPS | STRONG_COLOUR
+SYMMETRIC_WEAK = SMALL_CROPS | {"augment.saturation": 0.4}
+ASYMMETRIC = SMALL_CROPS | {"augment.solarize": (0.0, 0.2)}  # 0.2 for every second view
+
+
+class LazyModule:
+    """A module that is imported when one of its names is first used.
+
+    `twofold methods` and the check of keys read the catalog but need no tensors, and importing torch takes a second.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from twofold import methods, models, objectives
+    from twofold.methods import relations
+else:
+    torch, nn = LazyModule("torch"), LazyModule("torch.nn")
+    models, objectives = LazyModule("twofold.models"), LazyModule("twofold.objectives")
+    methods, relations = LazyModule("twofold.methods"), LazyModule("twofold.methods.relations")
