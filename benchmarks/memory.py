@@ -3,7 +3,9 @@
     python -m benchmarks.memory [--methods s-diet,diet,simclr] [--encoders resnet18] [--precisions float32,bf16]
 
 Each method runs with its own defaults on 50,000 images of CIFAR shape with batch size 256. The images are in host
-memory, as in the paper.
+memory, as in the paper. For Tiny-ImageNet, pass `--size 64 --images 100000 stem=large`, and for ImageNet-100
+`--size 224 --images 2000`: images of this size need much memory, and only DIET's memory depends on their number. The
+paper's numbers are shown for the sizes and settings that it has.
 
 On CUDA, a few training steps are run. "MiB" is the peak of allocated memory. "reserved" is the peak of memory that
 torch requested from the driver; tools such as nvidia-smi add the CUDA context. The paper does not state how it
@@ -34,22 +36,15 @@ from twofold.methods.registry import CATALOG
 from twofold.train.trainer import Trainer
 from twofold.types import Batch
 from twofold.verbs.pretrain import configure
+from twofold_papers.s_diet.tables.table_6 import published_mib
 
 METHODS = "s-diet,diet,simclr,simsiam,barlow-twins,byol,frossl"
-PUBLISHED = {  # MiB; S-DIET, Table 6: CIFAR, batch 256, 32-bit
-    "s-diet": {"resnet18": 2312, "resnet50": 7770},
-    "diet": {"resnet18": 2556, "resnet50": 9720},
-    "simclr": {"resnet18": 3896, "resnet50": 16408},
-    "simsiam": {"resnet18": 3964, "resnet50": 16562},
-    "barlow-twins": {"resnet18": 4026, "resnet50": 17090},
-    "byol": {"resnet18": 4512, "resnet50": 17296},
-}
 STATE = {"sgd": 1, "lars": 1, "adam": 2, "adamw": 2}  # numbers of optimizer state per weight
 STEPS = 4
 
 
 def build(method: str, encoder: str, precision: str, options: argparse.Namespace) -> Trainer:
-    images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (options.images, options.size, options.size, 3), dtype=np.uint8)
     keys = {
         "encoder": encoder,
         "precision": precision,
@@ -147,8 +142,14 @@ def row(method: str, encoder: str, precision: str, options: argparse.Namespace) 
     trainer = build(method, encoder, precision, options)
     on_device = options.device == "cuda"
     numbers = measured(trainer) if on_device else counted(trainer)
-    published = PUBLISHED.get(method, {}).get(encoder) if precision == "float32" else None
-    return {"method": method, "encoder": encoder, "precision": precision, **numbers, "paper": published}
+    published = published_mib(method, encoder, trainer.config.image_size) if is_published(precision, options) else None
+    settings = {"method": method, "encoder": encoder, "precision": precision, "size": trainer.config.image_size}
+    return {**settings, **numbers, "paper": published}
+
+
+def is_published(precision: str, options: argparse.Namespace) -> bool:
+    """Whether the paper measured with these settings. Further settings of the user change what is measured."""
+    return precision == "float32" and options.batch == 256 and not options.override.keys() - {"image_size", "stem"}
 
 
 def with_ratios(rows: list[dict[str, Any]], column: str) -> list[dict[str, Any]]:
@@ -167,6 +168,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--encoders", default="resnet18,resnet50")
     parser.add_argument("--precisions", default="float32,bf16")
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--size", type=int, default=32, help="side of the images, in pixels")
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--compile", action="store_true", help="record the step as a CUDA graph, as in long runs")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -191,7 +193,7 @@ def main(words: list[str] | None = None) -> None:
                     continue
                 rows.append(row(method, encoder, precision, options))
                 print(f"{method}, {encoder}, {precision}: {rows[-1][column]:,.0f} MiB", flush=True)
-    table = Table("method", "encoder", "precision", column, "to simclr", "paper", "paper's")
+    table = Table("method", "encoder", "precision", "size", column, "to simclr", "paper", "paper's")
     for r in with_ratios(rows, column):
         table.add(r)
     settings = {key: value for key, value in vars(options).items() if key not in ("out", "commit")}

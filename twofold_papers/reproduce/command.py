@@ -288,9 +288,9 @@ def side_by_side(table: "Table", lines: "list[Line]") -> Grid:
     """The table without its notes, which are unreadable in a narrow column."""
     from twofold_papers.reproduce.show import heads, texts
 
-    row, *others, _ = heads(table)
+    row, *others, _ = heads(table, lines)
     longest = max(len(word) for line in lines for word in line.name.split())
     grid = Grid(Column(row, min_width=longest), *others, box=None, header_style="bold")
     for line in lines:
-        grid.add_row(*map(escape, texts(table, line)[:-1]))
+        grid.add_row(*map(escape, texts(table, line, lines)[:-1]))
     return grid

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from twofold_papers.reproduce.show import NOT_RUN, Cell, Line, published_text
-from twofold_papers.reproduce.table import Row, Table
+from twofold_papers.reproduce.show import NOT_RUN, Line, cell_of
+from twofold_papers.reproduce.table import Row, Table, own_conditions
+
+# What lines measured that do not state it, because the benchmark had a single value then.
+ONCE = {"size": 32}
 
 
 def lines_of_measurements(table: Table, folder: Path) -> list[Line]:
@@ -25,7 +28,7 @@ def measurement(table: Table, row: Row, folder: Path) -> Mapping[str, Any] | Non
         if content.get("benchmark") != table.benchmark:
             continue
         for line in content["rows"]:
-            fits = all(line.get(key) == value for key, value in row.settings.items())
+            fits = all(line.get(key, ONCE.get(key)) == value for key, value in row.settings.items())
             if fits and (newest is None or content["date"] >= newest[0]):
                 newest = content["date"], line
     return None if newest is None else newest[1]
@@ -36,7 +39,6 @@ def line_of(table: Table, row: Row, found: Mapping[str, Any] | None) -> Line:
     for place, column in enumerate(table.columns):
         value = None if found is None else column.read(dict(found))
         missing = "—" if found is not None else NOT_RUN if place == 0 else ""
-        cells.append(
-            Cell(published_text(table, row, column, 0), missing if value is None else format(value, column.form))
-        )
+        ours = missing if value is None else format(value, column.form)
+        cells.append(cell_of(table, row, column, own_conditions(table, row), ours))
     return Line(row.name, None, (), cells, row.note, {})

@@ -9,7 +9,7 @@ from twofold.keys import shown
 from twofold.report.charts import ROUNDING_ERROR, Chart, accuracy_axis, axis, chart, line
 from twofold.report.page import page
 from twofold_papers.reproduce.record import Record
-from twofold_papers.reproduce.show import Line, figures_of, seeds_text
+from twofold_papers.reproduce.show import Line, figures_of, seeds_text, shared_conditions, with_condition
 from twofold_papers.reproduce.table import Table
 from twofold_papers.verify.claim import PAPERS
 
@@ -24,8 +24,11 @@ def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "")
         title=f"{table.number}: {table.title}",
         asked=asked,
         paper=PAPERS.get(table.paper, "Twofold"),
-        columns=[(column.title, table.is_published(column)) for column in table.columns],
-        rows=[row_of(each) for each in lines],
+        columns=[
+            (column.title, table.is_published(column), shared)
+            for column, shared in zip(table.columns, shared_conditions(table, lines), strict=True)
+        ],
+        rows=[row_of(each, shared_conditions(table, lines)) for each in lines],
         settings=[(setting.key, shown(setting.value), setting.source) for setting in table.settings],
         differs=[with_code(each) for each in table.differs],
         findings=with_code(table.findings),
@@ -44,10 +47,10 @@ def with_code(text: str) -> str:
     return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
 
 
-def row_of(each: Line) -> dict[str, Any]:
+def row_of(each: Line, shared: Sequence[str]) -> dict[str, Any]:
     return {
         "name": each.name,
-        "cells": each.cells,
+        "cells": [(with_condition(cell, common), cell.ours) for cell, common in zip(each.cells, shared, strict=True)],
         "epochs": each.epochs,
         "seeds": seeds_text(each),
         "note": each.note,

@@ -1,25 +1,29 @@
 """Published numbers next to ours: texts from a table and records, for a terminal, an HTML page or Markdown."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
+from twofold_papers.reproduce.published import Conditions, label, number_for, title_of
 from twofold_papers.reproduce.readings import Column
 from twofold_papers.reproduce.record import Record
-from twofold_papers.reproduce.table import Figure, Job, Published, Row, Table, records_of
+from twofold_papers.reproduce.table import Figure, Job, Row, Table, own_conditions, records_of
 
 NOT_RUN = "not run yet"
 
 
 @dataclass(frozen=True)
 class Cell:
+    """Texts: the published number, how its conditions differ from those of our run, and our number."""
+
     published: str
     ours: str
+    condition: str = ""
 
 
 @dataclass(frozen=True)
 class Line:
-    """The results of a row for one number of epochs, over all seeds."""
+    """The results of a row for one data set, network and number of epochs, over all seeds."""
 
     name: str
     epochs: int | None  # None: the table has no runs
@@ -36,24 +40,36 @@ def lines_of_jobs(table: Table, jobs: Sequence[Job], records: Mapping[str, Recor
         own = [job for job in jobs if job.row == row and job.table == table]
         if own:
             done = {job.name: records[job.name] for job in own if job.name in records}
-            lines.append(line_of(table, row, own[0].epochs, done, own[0].refused))
+            lines.append(line_of(table, row, own[0].run, done, own[0].refused))
     return lines
 
 
 def lines_of_records(table: Table, records: Mapping[str, Record]) -> list[Line]:
-    """All results in records: a line for each row and number of epochs, and one for each row that was not run."""
+    """All results in records: a line for each row, data set, network and number of epochs.
+
+    A row that was not run as the table states it has a line that says so.
+    """
     lines = []
     for row in table.rows:
-        found = records_of(table, row, records)
-        own = row.epochs or table.epochs
-        for epochs in sorted({own} | {record["config"]["values"]["epochs"] for record in found.values()}):
-            done = {name: each for name, each in found.items() if each["config"]["values"]["epochs"] == epochs}
-            if done or epochs == own:
-                lines.append(line_of(table, row, epochs, done, ""))
+        own = own_conditions(table, row)
+        groups: dict[Conditions, dict[str, Record]] = {own: {}}
+        for name, record in records_of(table, row, records).items():
+            groups.setdefault(conditions_of(record), {})[name] = record
+        for run in sorted(groups, key=lambda run: (run.data != own.data, run.encoder != own.encoder, run.epochs)):
+            line = line_of(table, row, run, groups[run], "")
+            others = [title_of(run.data)] * (run.data != own.data) + [title_of(run.encoder)] * (
+                run.encoder != own.encoder
+            )
+            lines.append(replace(line, name=", ".join([row.name, *others])))
     return lines
 
 
-def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], refused: str) -> Line:
+def conditions_of(record: Record) -> Conditions:
+    values = record["config"]["values"]
+    return Conditions(values["data"], values["encoder"], values["epochs"])
+
+
+def line_of(table: Table, row: Row, run: Conditions, done: Mapping[str, Record], refused: str) -> Line:
     values = list(done.values())
     failed = [record["failed"] for record in values if record.get("failed")]
     notes = [row.note, refused] + ([f"{len(failed)} of {len(done)} runs failed: {failed[0]}"] if failed else [])
@@ -62,11 +78,11 @@ def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], ref
             notes.append(f"the record has no {figure.needs}")
     return Line(
         name=row.name,
-        epochs=epochs,
+        epochs=run.epochs,
         seeds=[record["config"]["values"]["seed"] for record in values],
         cells=[
             # A row that was not run says so in its first cell only.
-            Cell(published_text(table, row, column, epochs), ours_text(column, values) if values or not place else "")
+            cell_of(table, row, column, run, ours_text(column, values) if values or not place else "")
             for place, column in enumerate(table.columns)
         ],
         note="; ".join(note for note in notes if note),
@@ -74,18 +90,17 @@ def line_of(table: Table, row: Row, epochs: int, done: Mapping[str, Record], ref
     )
 
 
-def published_text(table: Table, row: Row, column: Column, epochs: int) -> str:
-    """The published number for these epochs. If there is none, another one that states its epochs."""
-    numbers = row.published.get(column.title, ())
-    if not numbers:
-        return ""
-    chosen: Published = next((each for each in numbers if each.epochs == epochs), numbers[0])
+def cell_of(table: Table, row: Row, column: Column, run: Conditions, ours: str) -> Cell:
+    """Our number, next to the published number for the same conditions."""
+    own = own_conditions(table, row)
+    number = number_for(row.published.get(column.title, ()), run, own)
+    if number is None:
+        return Cell("", ours)
     digits = max(
         len(f"{each.value:g}".partition(".")[2]) for row in table.rows for each in row.published.get(column.title, ())
     )
-    text = f"{chosen.value:,.{digits}f}" + ("" if chosen.sd is None else f" ± {chosen.sd:.{digits}f}")
-    extra = [f"{chosen.epochs} epochs"] * (chosen.epochs not in (None, epochs)) + [chosen.note] * bool(chosen.note)
-    return f"{text} ({', '.join(extra)})" if extra else text
+    text = f"{number.value:,.{digits}f}" + ("" if number.sd is None else f" ± {number.sd:.{digits}f}")
+    return Cell(text, ours, label(number, run, own))
 
 
 def ours_text(column: Column, done: Sequence[Record]) -> str:
@@ -96,19 +111,34 @@ def ours_text(column: Column, done: Sequence[Record]) -> str:
     return f"{mean(values):{column.form}}{spread}"
 
 
-def heads(table: Table) -> list[str]:
+def shared_conditions(table: Table, lines: Sequence[Line]) -> list[str]:
+    """For each column, the condition that all of its published numbers have, which the title then states."""
+    shared = []
+    for place in range(len(table.columns)):
+        found = {line.cells[place].condition for line in lines if line.cells[place].published}
+        shared.append(found.pop() if len(found) == 1 else "")
+    return shared
+
+
+def heads(table: Table, lines: Sequence[Line]) -> list[str]:
     """The titles for the cells of `texts`. A column without published numbers has only ours."""
     titles = [""]
-    for column in table.columns:
-        titles += [f"{column.title}: published", "ours"] if table.is_published(column) else [f"{column.title}: ours"]
+    for column, shared in zip(table.columns, shared_conditions(table, lines), strict=True):
+        source = f"published ({shared})" if shared else "published"
+        titles += [f"{column.title}: {source}", "ours"] if table.is_published(column) else [f"{column.title}: ours"]
     return [*titles, "epochs", "seeds", "note"]
 
 
-def texts(table: Table, line: Line) -> list[str]:
+def texts(table: Table, line: Line, lines: Sequence[Line]) -> list[str]:
+    """The cells of a line of a table with these lines."""
     cells = [line.name]
-    for column, cell in zip(table.columns, line.cells, strict=True):
-        cells += [cell.published, cell.ours] if table.is_published(column) else [cell.ours]
+    for column, cell, shared in zip(table.columns, line.cells, shared_conditions(table, lines), strict=True):
+        cells += [with_condition(cell, shared), cell.ours] if table.is_published(column) else [cell.ours]
     return [*cells, "—" if line.epochs is None else str(line.epochs), seeds_text(line), line.note]
+
+
+def with_condition(cell: Cell, shared: str) -> str:
+    return f"{cell.published} ({cell.condition})" if cell.condition and not shared else cell.published
 
 
 def seeds_text(line: Line) -> str:
@@ -134,9 +164,9 @@ def runs_in(figure: Figure, found: Sequence[Line]) -> list[tuple[str, Record]]:
 
 def markdown(table: Table, found: Sequence[Line]) -> list[str]:
     """The section of a table in docs/results.md, which refers to a folder of figures."""
-    titles = heads(table)
+    titles = heads(table, found)
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    lines += [f"| {' | '.join(texts(table, line))} |" for line in found]
+    lines += [f"| {' | '.join(texts(table, line, found))} |" for line in found]
     for file in figures_of(table, found):
         lines += ["", f"![{table.title}](figures/{file})"]
     return [f"### {table.number}: {table.title} (`{table.name}`)", "", *lines, "", *differences(table)]

@@ -10,6 +10,7 @@ from twofold.errors import TwofoldError
 from twofold.keys import coerce
 from twofold.methods import find, schema
 from twofold.verbs.choose import warm_up
+from twofold_papers.reproduce.published import Conditions, Published
 from twofold_papers.reproduce.readings import Column
 from twofold_papers.reproduce.record import Record, record_name
 
@@ -21,16 +22,6 @@ class Setting:
     key: str
     value: Any
     source: str
-
-
-@dataclass(frozen=True)
-class Published:
-    """A published number; `epochs` is None if the paper does not state after how many epochs it was measured."""
-
-    value: float
-    sd: float | None = None
-    epochs: int | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,7 +89,7 @@ class Job:
 
     table: Table
     row: Row
-    epochs: int
+    run: Conditions
     seed: int
     keys: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
@@ -124,9 +115,20 @@ def job_of(table: Table, row: Row, epochs: int, seed: int, user: Mapping[str, An
     try:
         keys = keys_of(table, row, epochs, seed, user)
         config = resolve(schema(row.method), {"user": keys})
+        encoder = encoder_of(table, row, user)
     except TwofoldError as error:
-        return Job(table, row, epochs, seed, refused=str(error))
-    return Job(table, row, epochs, seed, keys, record_name({"values": flat(config), "origin": config.origin}))
+        return Job(table, row, Conditions(table.data, "", epochs), seed, refused=str(error))
+    run = Conditions(keys["data"], encoder, epochs)
+    return Job(table, row, run, seed, keys, record_name({"values": flat(config), "origin": config.origin}))
+
+
+def encoder_of(table: Table, row: Row, user: Mapping[str, Any]) -> str:
+    """The network of a row, with the settings of the user."""
+    data = location_of(str(user.get("data", table.data)))
+    known = schema(row.method)
+    suited = {key: value for key, value in user.items() if key in known and key != "data"}
+    values = flat(usual_of(row.method, data, wanted_of(table, row) | suited)) | wanted_of(table, row) | suited
+    return str(values["encoder"])
 
 
 def keys_of(table: Table, row: Row, epochs: int, seed: int, user: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,13 +170,29 @@ def usual_of(method: str, data: str, given: Mapping[str, Any]) -> Config:
     return resolve(known, {"chosen": entry.by_batch(batch_size)} | layers)
 
 
+def own_conditions(table: Table, row: Row) -> Conditions:
+    """What a row is trained on unless the user changes it."""
+    epochs = row.epochs or table.epochs
+    if table.benchmark:
+        return Conditions(table.data, str(row.settings.get("encoder", "")), epochs)
+    return Conditions(table.data, encoder_of(table, row, {}), epochs)
+
+
 def records_of(table: Table, row: Row, records: Mapping[str, Record]) -> dict[str, Record]:
-    """The records of a row with any seed, for its own number of epochs and the published ones."""
-    wanted = {row.epochs or table.epochs} | {each.epochs for values in row.published.values() for each in values}
+    """The records of a row with any seed and data set, for its own number of epochs and the published ones.
+
+    A record may also have another network, if the paper has a number for it.
+    """
+    numbers = [each for values in row.published.values() for each in values]
+    wanted = {row.epochs or table.epochs} | {each.epochs for each in numbers}
+    networks = {each.encoder for each in numbers}
     found = {}
     for name, record in records.items():
         values = record["config"]["values"]
-        likely = values["method"] == row.method and values["epochs"] in wanted and values["data"] == table.data
-        if likely and job_of(table, row, values["epochs"], values["seed"], {}).name == name:
-            found[name] = record
+        if values["method"] != row.method or values["epochs"] not in wanted:
+            continue
+        user = {"data": values["data"]} if values["data"] != table.data else {}
+        for more in ({}, {"encoder": values["encoder"]} if values["encoder"] in networks else {}):
+            if job_of(table, row, values["epochs"], values["seed"], user | more).name == name:
+                found[name] = record
     return found

@@ -14,6 +14,7 @@ from twofold_papers.reproduce.maps import DOT, GRID, SIDE, TITLE, kept_map, side
 from twofold_papers.reproduce.page import write_page
 from twofold_papers.reproduce.show import figures_of, line_of, lines_of_records, markdown
 from twofold_papers.reproduce.svg import GAP
+from twofold_papers.reproduce.table import own_conditions
 from twofold_papers.reproduce.tables import TABLES
 
 MAP = {"x": [0, GRID, 0, GRID], "y": [0, 0, GRID, GRID], "labels": [0, 1, 1, -1], "classes": ["<a>", "b"]}
@@ -72,4 +73,7 @@ def test_a_row_without_a_map_has_a_note(maps: list[Any], has_note: bool) -> None
     table = TABLES["s-diet-figure-2"]
     runs = {str(seed): EMPTY | {"map": each, "config": {"values": {"seed": seed}}} for seed, each in enumerate(maps)}
     for shown, other in ((table, has_note), (TABLES["s-diet-3"], False)):
-        assert ("the record has no map" in line_of(shown, table.rows[0], 100, runs, "").note) == other
+        assert (
+            "the record has no map"
+            in line_of(shown, table.rows[0], own_conditions(shown, table.rows[0]), runs, "").note
+        ) == other

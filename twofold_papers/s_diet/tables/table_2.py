@@ -1,7 +1,8 @@
 """S-DIET, Table 2: how similar the gradients of batch cross entropy and of full cross entropy are."""
 
+from twofold_papers.reproduce.published import published
 from twofold_papers.reproduce.readings import Column
-from twofold_papers.reproduce.table import Published, Row, Table
+from twofold_papers.reproduce.table import Row, Table
 
 BATCH = Column("cosine", lambda line: line.get("batch"), ".4f")
 CORRECTED = Column("cosine, sampled softmax", lambda line: line.get("corrected"), ".4f")
@@ -25,7 +26,7 @@ TABLE = Table(
             f"{encoder.replace('resnet', 'ResNet-')}, b = {size}",
             "",
             {"encoder": encoder, "b": size},
-            {BATCH.title: [Published(value)]},
+            {BATCH.title: published({"cifar100": value}, encoder=encoder)},
         )
         for encoder, values in PUBLISHED.items()
         for size, value in values.items()

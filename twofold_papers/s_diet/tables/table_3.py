@@ -1,7 +1,8 @@
 """S-DIET, Table 3: S-DIET with and without normalisation."""
 
+from twofold_papers.reproduce.published import published
 from twofold_papers.reproduce.readings import DISTINCT, LINEAR
-from twofold_papers.reproduce.table import Probe, Published, Row, Table
+from twofold_papers.reproduce.table import Probe, Row, Table
 from twofold_papers.s_diet.tables.table_1 import OURS, SETTINGS
 
 PROJECTED = (Probe("projected", projected=True),)  # for Table 4, which uses the same run
@@ -9,11 +10,11 @@ NORMALISED = Row(
     "normalised",
     "s-diet",
     {"normalize": True},
-    {LINEAR.title: [Published(66.88, epochs=5000, note="CIFAR-100")]},
+    {LINEAR.title: published({"cifar100": 66.88}, epochs=5000)},
     probes=PROJECTED,
 )
 OTHER = Row(
-    "not normalised", "s-diet", {"normalize": False}, {LINEAR.title: [Published(62.60, epochs=5000, note="CIFAR-100")]}
+    "not normalised", "s-diet", {"normalize": False}, {LINEAR.title: published({"cifar100": 62.60}, epochs=5000)}
 )
 TABLE = Table(
     name="s-diet-3",

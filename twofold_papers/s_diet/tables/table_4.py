@@ -1,18 +1,17 @@
 """S-DIET, Table 4: features before and after the projector."""
 
+from twofold_papers.reproduce.published import Published, published
 from twofold_papers.reproduce.readings import LINEAR, probed
-from twofold_papers.reproduce.table import Published, Row, Table
+from twofold_papers.reproduce.table import Row, Table
 from twofold_papers.s_diet.tables.table_1 import OURS, SETTINGS
 from twofold_papers.s_diet.tables.table_3 import PROJECTED
 
 AFTER = probed("projected", "linear accuracy, after the projector, %")
 
 
-def published(before: float, after: float) -> dict[str, list[Published]]:
-    return {
-        LINEAR.title: [Published(before, epochs=5000, note="CIFAR-100")],
-        AFTER.title: [Published(after, epochs=5000, note="CIFAR-100")],
-    }
+def accuracies(before: float, after: float, encoder: str) -> dict[str, list[Published]]:
+    by_column = {LINEAR.title: before, AFTER.title: after}
+    return {title: published({"cifar100": value}, epochs=5000, encoder=encoder) for title, value in by_column.items()}
 
 
 TABLE = Table(
@@ -24,12 +23,12 @@ TABLE = Table(
     epochs=100,
     settings=SETTINGS,
     rows=[
-        Row("ResNet-18", "s-diet", {"normalize": True}, published(66.88, 63.46), probes=PROJECTED),
+        Row("ResNet-18", "s-diet", {"normalize": True}, accuracies(66.88, 63.46, "resnet18"), probes=PROJECTED),
         Row(
             "ResNet-50",
             "s-diet",
             {"normalize": True, "encoder": "resnet50"},
-            published(72.34, 67.60),
+            accuracies(72.34, 67.60, "resnet50"),
             probes=PROJECTED,
         ),
     ],

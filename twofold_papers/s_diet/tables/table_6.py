@@ -1,34 +1,52 @@
 """S-DIET, Table 6: GPU memory."""
 
+from twofold_papers.reproduce.published import Published
 from twofold_papers.reproduce.readings import Column
-from twofold_papers.reproduce.table import Published, Row, Table
+from twofold_papers.reproduce.table import Row, Table
 
 MIB = Column("MiB", lambda line: line.get("MiB"), ",.0f")
 RATIO = Column("fraction of SimCLR's memory", lambda line: line.get("to simclr"), ".3f")
+METHODS = ("s-diet", "diet", "simclr", "simsiam", "barlow-twins", "byol")
+# In MiB, by network and size of the images: those of CIFAR, Tiny-ImageNet and ImageNet-100. BYOL runs out of memory on
+# ImageNet-100.
 PUBLISHED = {
-    "resnet18": {"s-diet": 2312, "diet": 2556, "simclr": 3896, "simsiam": 3964, "barlow-twins": 4026, "byol": 4512},
-    "resnet50": {"s-diet": 7770, "diet": 9720, "simclr": 16408, "simsiam": 16562, "barlow-twins": 17090, "byol": 17296},
+    ("resnet18", 32): (2312, 2556, 3896, 3964, 4026, 4512),
+    ("resnet50", 32): (7770, 9720, 16408, 16562, 17090, 17296),
+    ("resnet50", 64): (2976, 6676, 4352, 4390, 4532, 4842),
+    ("resnet50", 224): (23634, 31164, 40322, 45264, 44698, None),
 }
+DATA = {32: "", 64: ", Tiny-ImageNet", 224: ", ImageNet-100"}
+NUMBERS = [
+    (encoder, size, method, value, dict(zip(METHODS, values, strict=True))["simclr"])
+    for (encoder, size), values in PUBLISHED.items()
+    for method, value in zip(METHODS, values, strict=True)
+]
+
+
+def published_mib(method: str, encoder: str, size: int) -> int | None:
+    """The published memory with 32-bit precision and batch size 256; None if the paper has none."""
+    return dict(zip(METHODS, PUBLISHED.get((encoder, size), ()), strict=False)).get(method)
+
+
+def row(encoder: str, size: int, method: str, value: int | None, simclr: int | None) -> Row:
+    numbers = {}
+    if value is not None and simclr is not None:
+        numbers = {MIB.title: [Published(value)], RATIO.title: [Published(round(value / simclr, 3))]}
+    settings = {"encoder": encoder, "size": size, "method": method, "precision": "float32"}
+    note = "out of memory in the paper" if value is None else ""
+    return Row(f"{encoder.replace('resnet', 'ResNet-')}{DATA[size]}, {method}", "", settings, numbers, note=note)
+
 
 TABLE = Table(
     name="s-diet-6",
     paper="s-diet",
     number="Table 6",
-    title="GPU memory with batch size 256, images of 32 pixels and 32-bit precision",
+    title="GPU memory with batch size 256 and 32-bit precision; images of CIFAR, unless the row says so",
     columns=(MIB, RATIO),
     epochs=0,
     benchmark="memory-cuda",
     command="python -m benchmarks.memory",
-    rows=[
-        Row(
-            f"{encoder.replace('resnet', 'ResNet-')}, {method}",
-            "",
-            {"encoder": encoder, "method": method, "precision": "float32"},
-            {MIB.title: [Published(value)], RATIO.title: [Published(round(value / values["simclr"], 3))]},
-        )
-        for encoder, values in PUBLISHED.items()
-        for method, value in values.items()
-    ],
+    rows=[row(*each) for each in NUMBERS],
     findings=(
         "Confirmed: S-DIET needs the least memory of all methods. With ResNet-18, we also confirm the published "
         "fraction of SimCLR's memory.\n\n"
