@@ -18,9 +18,9 @@ from PIL import Image, ImageEnhance
 from torch import Tensor
 
 from benchmarks.results import Table, keep
+from twofold.data.duplicates import BLOCK, pairs_above, whitened_features
 from twofold.data.open import open_source
-from twofold.evaluate.duplicates import BLOCK, Levelled, whitened_features
-from twofold.evaluate.neighbours import pairs_above
+from twofold.evaluate.duplicates import Levelled
 from twofold.runs.run import Run
 from twofold.runs.weights import load_encoder
 

@@ -44,7 +44,7 @@ TOPICS = {
     "Training": ("epochs", "batch_size", "pieces", "drop_last", "seed"),
     "Optimization": (
         *("optimizer", "lr", "lr_scaling", "momentum", "betas", "weight_decay", "decay_all", "lars_eta", "clip"),
-        *("schedule", "warmup_epochs", "restart_epochs", "online_lr"),
+        *("schedule", "schedule_epochs", "warmup_epochs", "restart_epochs", "online_lr"),
     ),
     "Reports and logs": ("map_points", "log"),
     "Hardware": ("device", "precision", "compile"),

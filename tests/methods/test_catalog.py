@@ -31,6 +31,7 @@ LEAST_RANK = {"quadratic": 3.0}
 # Barlow Twins first decorrelates dimensions, and SwAV first finds clusters.
 EPOCHS = {
     "diet": 30,
+    "mse-diet": 30,
     "barlow-twins": 25,
     "swav": 30,
     "frossl": 30,
@@ -87,6 +88,9 @@ VARIANTS = [
     ("frossl", {"logarithm": False}),
     ("frossl", {"logarithm": False, "unit_trace": True}),
     ("frossl", {"views": 4, "batch_size": 128}),
+    ("frossl", {"centre": False, "weight": 2.0}),
+    ("diet", {"normalize": True, "projector": (32, 16)}),
+    ("mse-diet", {"normalize": True, "projector": (32, 16)}),
     ("alpha-cl", {"rule": "entropy"}),
     ("alpha-cl", {"rule": "square"}),
     ("alpha-cl", {"rule": "inverse"}),
@@ -99,8 +103,10 @@ VARIANTS = [
     ],
     ("byol", {"distance": "euclidean"}),
     ("byol", {"views": 3}),
+    ("byol", {"predictor_width": 0}),
     ("directpred", {"distance": "euclidean"}),
     ("isoloss", {"exponent": 1.0}),
+    ("isoloss", {"general_eigenvectors": True}),
     ("isoloss", {"teacher_momentum": None}),
     ("isoloss", {"teacher_momentum": None, "exponent": 1.0, "distance": "euclidean"}),
     ("ridge-graph", {"graph.source": "labels"}),

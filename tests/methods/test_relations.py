@@ -77,6 +77,19 @@ def test_neighbours_are_nearest_in_pixel_space() -> None:
     assert torch.equal(graph, expected(lambda i, j: i == j or j in near[i] or i in near[j], 1))
 
 
+def test_duplicates_are_near_identical_images() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 255, (40, 1, 32, 32), dtype=torch.uint8, generator=generator)
+    noise = torch.randint(-3, 4, (2, 1, 32, 32), generator=generator)
+    images[[30, 31]] = (images[[4, 5]].int() + noise).clamp(0, 255).to(torch.uint8)
+    images[32] = (images[4].float() * 0.7).to(torch.uint8)  # darker
+    found = group_numbers(Graph(source="duplicates"), ImageStore(images, None, torch.arange(40) + 7))
+    assert found[4] == found[30] == found[32] >= 0
+    assert found[5] == found[31] >= 0
+    assert found[4] != found[5]
+    assert (found >= 0).sum() == 5
+
+
 def test_image_without_group_is_its_own_class() -> None:
     setting = Graph(source="labels", labelled_fraction=0.5)
     known = group_numbers(setting, store())

@@ -249,3 +249,16 @@ def test_corrected_matrix_uses_the_unbiased_correlation() -> None:
     for _ in range(3):
         predictor.update(z)
         torch.testing.assert_close(predictor.matrix(), root, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0])
+def test_general_solver_gives_the_same_matrix_unless_the_correlation_lacks_rank(exponent: float) -> None:
+    """As in the code of IsoLoss's authors: real parts of U and S, and U S^α Uᵀ even if U is not orthogonal."""
+    torch.manual_seed(0)
+    for rows, agrees in ((64, True), (3, False)):
+        z = torch.randn(rows, 12)
+        general, symmetric = (DirectPredictor(12, exponent, 0.5, epsilon=0.25, general=each) for each in (True, False))
+        for predictor in (general, symmetric):
+            predictor.update(z)
+        assert general.matrix().dtype == torch.float32
+        assert torch.allclose(general.matrix(), symmetric.matrix(), atol=1e-4) == agrees

@@ -3,17 +3,19 @@
 import numpy as np
 
 
-def naive_frossl(z: np.ndarray, logarithm: bool = True, unit_trace: bool = False) -> float:
+def naive_frossl(
+    z: np.ndarray, logarithm: bool = True, unit_trace: bool = False, centre: bool = True, weight: float = 1.0
+) -> float:
     unit = []
     for view in z:
-        columns = [column - column.mean() for column in view.T]
+        columns = [column - column.mean() if centre else column for column in view.T]
         unit.append(np.stack([column / np.linalg.norm(column) for column in columns], axis=1))
     total = 0.0
     for v, view in enumerate(unit):
         gram = view.T @ view / (np.trace(view.T @ view) if unit_trace else 1)
         squared = sum(entry**2 for entry in gram.flat)
         total += np.log(squared) if logarithm else squared
-        total += sum(np.linalg.norm(view - other) ** 2 for other in unit[v + 1 :]) / z.shape[1]
+        total += weight * sum(np.linalg.norm(view - other) ** 2 for other in unit[v + 1 :]) / z.shape[1]
     return float(total)
 
 

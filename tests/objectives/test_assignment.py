@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from twofold.errors import TwofoldError
-from twofold.objectives.assignment import batch_cross_entropy
+from twofold.objectives.assignment import batch_cross_entropy, squared_error
 
 
 def randn(*shape: int) -> Tensor:
@@ -153,6 +153,18 @@ def test_gradient_equals_finite_differences(population: int | None) -> None:
     assert torch.autograd.gradcheck(
         lambda z, rows: batch_cross_entropy(z, rows, labels, population=population).total, (z, rows)
     )
+
+
+def test_squared_error_equals_a_loop_over_samples_and_finite_differences() -> None:
+    z, rows, labels = randn(2, 5, 4).requires_grad_(), randn(6, 4).requires_grad_(), torch.tensor([3, 0, 5, 3, 1])
+    found = squared_error(z, rows, labels)
+    losses = [
+        sum((float(row @ anchor) - (number == label)) ** 2 for number, row in enumerate(rows.detach())) / 2
+        for view in z.detach()
+        for anchor, label in zip(view, labels.tolist(), strict=True)
+    ]
+    assert found.total.item() == pytest.approx(np.mean(losses), rel=1e-12)
+    assert torch.autograd.gradcheck(lambda z, rows: squared_error(z, rows, labels).total, (z, rows))
 
 
 @pytest.mark.parametrize("population", [None, 30])

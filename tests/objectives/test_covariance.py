@@ -37,6 +37,11 @@ OF_MOMENTS: dict[str, tuple[Loss, Callable[[Tensor], Moments], Callable[[Moments
         moments,
         functools.partial(frossl_of_moments, logarithm=False),
     ),
+    "weighted frossl": (
+        functools.partial(frossl, weight=0.3),
+        moments,
+        functools.partial(frossl_of_moments, weight=0.3),
+    ),
     "frossl of unit trace": (
         functools.partial(frossl, logarithm=False, unit_trace=True),
         moments,
@@ -78,6 +83,9 @@ def test_values_equal_the_numpy_references(shape: tuple[int, int, int]) -> None:
     assert frossl(z, logarithm=False).total.item() == pytest.approx(naive_frossl(x, logarithm=False), rel=1e-9)
     of_unit_trace = naive_frossl(x, logarithm=False, unit_trace=True)
     assert frossl(z, logarithm=False, unit_trace=True).total.item() == pytest.approx(of_unit_trace, rel=1e-9)
+    for weight, centre in ((0.3, True), (1.0, False), (4.0, False)):
+        expected = naive_frossl(x, weight=weight, centre=centre)
+        assert frossl(z, weight=weight, centre=centre).total.item() == pytest.approx(expected, rel=1e-9)
     assert barlow_twins(z).total.item() == pytest.approx(naive_barlow_twins(x), rel=1e-9)
     for scale in (0.05, 0.3, 1.0):  # the hinge is active for all, some and no dimensions
         assert vicreg(scale * z).total.item() == pytest.approx(naive_vicreg(scale * x), rel=1e-9)
@@ -166,6 +174,25 @@ def test_vicreg_is_accurate_for_small_differences_at_a_large_mean() -> None:
     exact = (z[0].double() - z[1].double()).square().mean().item()
     for terms in (vicreg(z).terms, vicreg_of_moments(moments(z[:, :20]).merge(moments(z[:, 20:])), **VICREG).terms):
         assert terms["invariance"].item() / 25 == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradient_of_frossl_without_centring_equals_finite_differences(shape: tuple[int, int, int]) -> None:
+    z = views(*shape, mean=0.5).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: frossl(z, centre=False).total, (z,))
+
+
+def test_centring_changes_the_gradient_of_frossl_only_if_columns_have_large_means() -> None:
+    z = views(2, 64, 8, mean=0.0)
+    z = (z - z.mean(dim=1, keepdim=True)) / z.std(dim=1, keepdim=True)
+    agreements = []
+    for mean in (0.0, 0.1, 1.0):
+        _, one = value_and_gradient(frossl, z + mean)
+        _, other = value_and_gradient(functools.partial(frossl, centre=False), z + mean)
+        agreements.append(torch.cosine_similarity(one.flatten(), other.flatten(), dim=0).item())
+    assert agreements[0] == pytest.approx(1, abs=1e-12)
+    assert agreements[1] > 0.9
+    assert agreements[2] < 0.5
 
 
 def test_frossl_equals_its_form_in_correlations() -> None:

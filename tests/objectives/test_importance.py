@@ -188,6 +188,41 @@ def test_alpha_cl_equals_loops_over_pairs(rule: str, parameters: dict[str, bool]
     torch.testing.assert_close(sum(loss.terms.values()), expected.detach(), rtol=1e-9, atol=1e-11)
 
 
+def ratio_to_views(within: Tensor, between: Tensor) -> Tensor:
+    """A rule that depends on all its arguments and on the order of rows and columns."""
+    return torch.exp(-between / within.mean(dim=1, keepdim=True)) * torch.linspace(1, 2, len(within))[:, None]
+
+
+@pytest.mark.parametrize("views", [2, 3])
+def test_own_rule_gets_the_distances_within_and_between_images(views: int) -> None:
+    """Definition 1 of α-CL with a rule of the user's own, compared with loops over pairs."""
+    z = embeddings(views)
+    rows, N = unit(z).flatten(0, 1), z.shape[1]
+    places = range(len(rows))
+    weights = torch.linspace(1, 2, len(rows))
+    total, scores = 0.0, rows.detach() @ rows.detach().T
+    for i in places:
+        own = [j for j in places if j % N == i % N and j != i]
+        near = sum(1 - scores[i, j] for j in own) / len(own)
+        attraction = sum(rows[i] @ rows[j] for j in own) / len(own)
+        for j in places:
+            if j % N != i % N:
+                alpha = torch.exp(-(1 - scores[i, j]) / near) * weights[i]
+                total = total + alpha * (rows[i] @ rows[j] - attraction) / len(rows)
+    found = alpha_cl(z, ratio_to_views).total
+    assert found.item() == pytest.approx(total.item(), rel=1e-12)
+    torch.testing.assert_close(gradient(found, z), gradient(total, z), rtol=1e-9, atol=1e-12)
+
+
+def test_own_rule_that_is_a_rule_of_the_paper_gives_its_loss() -> None:
+    z = embeddings(3, 7, 5)
+    for through in (False, True):
+        own = alpha_cl(z, lambda _, between: importance(between, "direct"), through_importance=through).total
+        known = alpha_cl(z, "direct", through_importance=through).total
+        assert own.item() == pytest.approx(known.item(), rel=1e-12)
+        torch.testing.assert_close(gradient(own, z), gradient(known, z), rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("views", [2, 3])
 def test_entropy_has_the_gradient_of_decoupled_info_nce(views: int) -> None:
     """The family's InfoNCE has a factor τ, so the gradient is τ times that of plain NT-Xent."""

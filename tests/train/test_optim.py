@@ -146,6 +146,18 @@ def test_cosine_schedule_with_warmup() -> None:
         assert rates[step].item() == pytest.approx(expected, rel=1e-12)
 
 
+def test_cosine_schedule_may_end_after_or_before_the_run() -> None:
+    keys = {"epochs": 100, "warmup_epochs": 10, "schedule": "cosine"}
+    longer = learning_rates(Config(**keys, schedule_epochs=400), 2)
+    whole = learning_rates(Config(**keys | {"epochs": 400}), 2)
+    assert len(longer) == 200
+    assert torch.equal(longer, whole[:200])
+    assert longer[-1] / longer.max() == pytest.approx(0.87, abs=0.01)
+    shorter = learning_rates(Config(**keys, schedule_epochs=50), 2)
+    assert (shorter[100:] == 0).all()
+    assert (shorter[20:100] > 0).all()
+
+
 def test_restarts_and_constant_schedules() -> None:
     rates = learning_rates(configured(epochs=9, warmup_epochs=0, schedule="restarts", restart_epochs=3, lr=1.0), 4)
     assert torch.equal(rates[:12], rates[12:24])

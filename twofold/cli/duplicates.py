@@ -37,7 +37,7 @@ def duplicates(
     quiet: Quiet = False,
 ) -> None:
     """List groups of near-identical images: copies, and versions with another size, encoding or brightness."""
-    from twofold.evaluate.duplicates import THRESHOLD
+    from twofold.data.duplicates import THRESHOLD
     from twofold.text import plural
     from twofold.verbs.duplicates import as_text, find_duplicates, refuse_unwritable_groups, write_duplicates
 

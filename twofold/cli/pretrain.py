@@ -58,7 +58,7 @@ GraphOption = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE",
-        help="Graph for relational methods: views, labels, groups, neighbours, or a CSV file of groups.",
+        help="Graph for relational methods: views, labels, groups, neighbours, duplicates, or a CSV file of groups.",
         show_default="views",
     ),
 ]

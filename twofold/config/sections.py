@@ -81,13 +81,16 @@ class Graph:
     source: Annotated[
         str,
         "which images are related: views (views of one image only), labels, groups (column 'group' of an image list), "
-        "neighbours, or a CSV file (each row has the name or the index of an image, a comma, and its group)",
+        "neighbours, duplicates (near-identical images, found by their pixels), or a CSV file (each row has the name "
+        "or the index of an image, a comma, and its group)",
     ] = "views"
     labelled_fraction: Annotated[Probability, "fraction of the labels to use, with source=labels"] = 1.0
     neighbours: Annotated[
         Count, "number of nearest images, by pixels, to which an image is related, with source=neighbours"
     ] = 5
-    balance: Annotated[bool, "give small classes or groups more weight, with source=labels, groups or a file"] = False
+    balance: Annotated[
+        bool, "give small classes or groups more weight, with source=labels, groups, duplicates or a file"
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,11 @@ class Config:
         Literal["cosine", "constant", "restarts"], "schedule of the learning rate after the warm-up"
     ] = "cosine"
     warmup_epochs: Annotated[NonNegative, "epochs of linear warm-up of the learning rate"] = 10.0
+    schedule_epochs: Annotated[
+        Positive | None,
+        "epoch at which schedule=cosine reaches 0; the run may end sooner, at a higher learning rate; none: the last "
+        "epoch of the run",
+    ] = None
     restart_epochs: Annotated[Positive, "epochs per cycle, with schedule=restarts"] = 15.0
     online_lr: Annotated[
         Positive,

@@ -59,6 +59,8 @@ def _from_files(read: Callable[[Path, bool], Splits]) -> Callable[[ReadOptions],
 NAMED_SETS: dict[str, NamedSet] = {
     "digits": NamedSet(lambda _: digits.read_digits(), digits.DEFAULTS),
     "cifar10": NamedSet(_from_files(cifar.read_cifar10), cifar.DEFAULTS, cifar.CIFAR10_REMOTES),
+    "cifar10-5k": NamedSet(_from_files(cifar.read_cifar10_5k), cifar.DEFAULTS),
+    "cifar10-long-tailed": NamedSet(_from_files(cifar.read_cifar10_long_tailed), cifar.DEFAULTS),
     "cifar100": NamedSet(_from_files(cifar.read_cifar100), cifar.DEFAULTS, cifar.CIFAR100_REMOTES),
     "mnist": NamedSet(_from_files(mnist.read_mnist), mnist.MNIST_DEFAULTS, mnist.MNIST_REMOTES),
     "fashion-mnist": NamedSet(
@@ -67,6 +69,14 @@ NAMED_SETS: dict[str, NamedSet] = {
     "mnist-on-cifar": NamedSet(_from_files(mnist_on_cifar.read_mnist_on_cifar), mnist_on_cifar.DEFAULTS),
     "mnist-on-cifar-masked": NamedSet(
         _from_files(partial(mnist_on_cifar.read_mnist_on_cifar, masked=True)), mnist_on_cifar.DEFAULTS
+    ),
+    "mnist-on-cifar-5k": NamedSet(
+        _from_files(partial(mnist_on_cifar.read_mnist_on_cifar, pictures=cifar.read_cifar10_5k)),
+        mnist_on_cifar.DEFAULTS,
+    ),
+    "mnist-on-cifar-5k-masked": NamedSet(
+        _from_files(partial(mnist_on_cifar.read_mnist_on_cifar, masked=True, pictures=cifar.read_cifar10_5k)),
+        mnist_on_cifar.DEFAULTS,
     ),
     "stl10": NamedSet(_from_files(stl10.read_stl10), stl10.DEFAULTS, stl10.REMOTES),
     **{

@@ -1,122 +1,11 @@
-"""Groups of near-duplicate images, found by their features.
+"""Near-duplicate images by the features of an encoder: `near_duplicates`, and preprocessing for it."""
 
-Images of one class have similar features, so a plain cosine similarity cannot tell them from copies. Features are
-therefore centred and whitened first: directions in which many images vary count less, and directions that distinguish
-single images count more. Images that are at least `threshold` similar are linked, and linked images form a group.
-
-Shapes: n images, K feature dimension.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import numpy as np
-import torch
 from torch import Tensor
-from torch.nn import functional
 
-from twofold.errors import TwofoldError
-from twofold.evaluate.neighbours import pairs_above
+from twofold.data.duplicates import levelled, near_duplicates
 from twofold.runs.preprocess import Preprocess
 
-# Chosen on digits and CIFAR-10 with added copies: 0.95 finds no wrong pairs. 0.9 finds more copies, and wrong pairs.
-THRESHOLD = 0.95
-RIDGE = 0.1  # relative to the mean eigenvalue; keeps directions small that hardly vary, which are noise
-FLAT = 1 / 255  # images with a smaller standard deviation (pixels from 0 to 1) have one grey level
-BLOCK = 2048  # rows in a block; the pairs of two blocks take at most 100 MB
-
-
-@dataclass(frozen=True)
-class Group:
-    """Images that are near-duplicates of each other."""
-
-    rows: tuple[int, ...]  # row numbers, ascending
-    similarities: tuple[float, ...]  # of each row to the row most similar to it
-
-
-def near_duplicates(
-    features: Tensor,
-    threshold: float = THRESHOLD,
-    *,
-    block: int = BLOCK,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Group]:
-    """Return groups of near-duplicate rows, largest first.
-
-    This function whitens the features and compares all pairs, block by block. It needs memory for a copy of the
-    features and for `block`² similarities.
-
-    Parameters
-    ----------
-    features : Tensor
-        Features `[n, K]`.
-    threshold : float
-        The smallest similarity of near-duplicates, above 0 and at most 1.
-    block : int
-        The number of rows in a block.
-    progress : callable, optional
-        Called with the number of rows done and of all rows.
-    """
-    check_threshold(threshold)
-    rows = whitened_features(features)
-    parent = np.arange(len(rows))
-    closest = torch.full((len(rows),), -1.0, device=rows.device)
-    for first, second, similarity in pairs_above(rows, threshold, block, progress):
-        for end in (first, second):
-            closest.scatter_reduce_(0, end, similarity, "amax")
-        _link(parent, first.cpu().numpy(), second.cpu().numpy())
-    (linked,) = (closest > 0).cpu().numpy().nonzero()
-    roots = _roots(parent, linked)
-    members: dict[int, list[int]] = {}
-    for row, root in zip(linked.tolist(), roots.tolist(), strict=True):
-        members.setdefault(root, []).append(row)
-    similar = closest.cpu().clamp(max=1.0).tolist()
-    groups = [Group(tuple(found), tuple(similar[row] for row in found)) for found in members.values()]
-    return sorted(groups, key=lambda group: (-len(group.rows), -min(group.similarities), group.rows))
-
-
-def check_threshold(threshold: float) -> None:
-    if not 0 < threshold <= 1:
-        raise TwofoldError(f"threshold={threshold:g} is not a valid similarity; use a value above 0 and at most 1")
-
-
-def whitened_features(features: Tensor) -> Tensor:
-    """Return whitened rows `[n, K]` of unit length in float32. Equal features give equal rows."""
-    if features.ndim != 2 or len(features) < 2:
-        raise TwofoldError(
-            f"features of shape {tuple(features.shape)} cannot be compared; give at least two rows [n, K]"
-        )
-    n, K = features.shape
-    parts = features.split(BLOCK)
-    mean = torch.stack([part.double().sum(0) for part in parts]).sum(0) / n
-    spread = torch.zeros(K, K, dtype=torch.float64, device=features.device)
-    for part in parts:
-        centred = part.double() - mean
-        spread += centred.T @ centred
-    if not spread.isfinite().all():
-        raise TwofoldError("some features are NaN or infinite and cannot be compared; check the encoder and the images")
-    values, vectors = torch.linalg.eigh(spread / n)
-    # n rows can differ in at most n − 1 directions, so the mean is over these.
-    scale = values.clamp(min=0).sum() / min(K, n - 1)
-    rows = torch.ones(n, K, device=features.device)
-    if scale > torch.finfo(torch.float32).eps ** 2 * mean.square().mean():  # otherwise all rows are equal
-        ridge = RIDGE * max(1.0, K / n) * scale  # stronger for few images, which tell little about how images vary
-        weights = vectors * (values.clamp(min=0) + ridge).rsqrt()
-        for part, target in zip(parts, rows.split(BLOCK), strict=True):
-            target.copy_((part.double() - mean) @ weights)
-    return functional.normalize(rows, dim=1, out=rows)
-
-
-def levelled(pixels: Tensor) -> Tensor:
-    """Scale each image `[N, C, H, W]` to mean 0 and standard deviation 1.
-
-    Copies that differ only in brightness or contrast become equal. All channels are scaled together, which preserves
-    colours. An image of a single grey level keeps it, as a value from −1 to 1, so that white and black pages differ.
-    """
-    mean = pixels.mean(dim=(1, 2, 3), keepdim=True)
-    std = pixels.std(dim=(1, 2, 3), keepdim=True)
-    level = (2 * mean - 1) * (std < FLAT)
-    return (pixels - mean) / std.clamp(min=FLAT) + level
+__all__ = ["Levelled", "near_duplicates"]
 
 
 class Levelled:
@@ -129,25 +18,3 @@ class Levelled:
         mean, std = self.preprocess.mean.view(-1, 1, 1), self.preprocess.std.view(-1, 1, 1)
         level = levelled(self.preprocess(images) * std + mean)
         return (level * std.mean() + mean.mean() - mean) / std
-
-
-def _link(parent: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
-    """Join the groups of both rows of each pair. The smallest row of a group is its root, which is its own parent."""
-    while True:
-        one, other = _roots(parent, first), _roots(parent, second)
-        apart = one != other
-        if not apart.any():
-            return
-        first, second = one[apart], other[apart]
-        np.minimum.at(parent, np.maximum(first, second), np.minimum(first, second))
-
-
-def _roots(parent: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the root of the group of each row, and shorten the paths to it."""
-    above = parent[rows]
-    while True:
-        higher = parent[above]
-        if (higher == above).all():
-            parent[rows] = above
-            return above
-        above = higher

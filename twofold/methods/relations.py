@@ -7,9 +7,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from twofold import counter
 from twofold.config import Graph
+from twofold.data.duplicates import BLOCK, levelled, near_duplicates
 from twofold.data.readers.columns import read_rows
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError, nearest
@@ -22,7 +24,8 @@ from twofold.objectives import (
 )
 from twofold.text import plural
 
-SOURCES = ("views", "labels", "groups", "neighbours")  # any other source is a file
+SOURCES = ("views", "labels", "groups", "neighbours", "duplicates")  # any other source is a file
+THUMBNAIL = 16  # side of the images that are compared to find duplicates, in pixels
 Relation = Callable[[Tensor, int], Tensor]  # (index[N], views) → graph or classes of the V·N rows of a batch
 FEW_GROUPS = 9  # so many groups need at most eight dimensions, which verdicts call few
 
@@ -46,8 +49,8 @@ def classes_of(graph: Graph, images: ImageStore) -> Relation:
     """(index[N], views) → class numbers [VN]: the group of a row's image; an image without one is its own class."""
     if graph.source == "neighbours" or graph.balance:
         raise TwofoldError(
-            "this method needs classes of images: set graph.source to labels, groups, views or a file, and "
-            "graph.balance=false"
+            "this method needs classes of images: set graph.source to labels, groups, duplicates, views or a file, "
+            "and graph.balance=false"
         )
     groups = group_numbers(graph, images)
     known = int(groups.max()) + 1
@@ -63,7 +66,7 @@ def classes_of(graph: Graph, images: ImageStore) -> Relation:
 
 def few_groups(graph: Graph, images: ImageStore) -> str:
     """Why the graph needs few dimensions, as a sentence; empty if it needs more."""
-    if graph.source in ("views", "neighbours"):
+    if graph.source in ("views", "neighbours", "duplicates"):
         return ""
     groups = group_numbers(graph, images)
     known = int(groups.max()) + 1
@@ -95,6 +98,8 @@ def group_numbers(graph: Graph, images: ImageStore) -> Tensor:
         if images.groups is None:
             raise TwofoldError("graph.source=groups needs groups: use a CSV list of images with a column 'group'")
         return images.groups.cpu().clone()
+    if graph.source == "duplicates":
+        return _groups_of_duplicates(images)
     return _groups_of_file(Path(graph.source), images)
 
 
@@ -116,6 +121,19 @@ def file_coverage(graph: Graph, images: ImageStore, held_out: ImageStore | None)
     unknown = f"; no image found for {plural(strays, 'row')}" if strays else ""
     groups_found = plural(len(grouped.unique()), "group")
     return f"{len(grouped):,} of {plural(len(images), 'image')} in {groups_found}{unknown}: {path}"
+
+
+def _groups_of_duplicates(images: ImageStore) -> Tensor:
+    """The group of near-identical images of each image, as `twofold duplicates` finds them, from thumbnails."""
+    side = min(THUMBNAIL, *images.images.shape[2:])
+    thumbnails = [
+        levelled(adaptive_avg_pool2d(images.images[rows].to(images.device).float() / 255, side)).flatten(1)
+        for rows in torch.arange(len(images)).split(BLOCK)
+    ]
+    groups = torch.full((len(images),), -1)
+    for number, group in enumerate(near_duplicates(torch.cat(thumbnails))):
+        groups[list(group.rows)] = number
+    return groups
 
 
 def _among_neighbours(graph: Graph, images: ImageStore) -> Relation:

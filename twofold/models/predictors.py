@@ -32,6 +32,10 @@ class DirectPredictor(nn.Module):
         The constant ε; 0.25 for DirectCopy.
     corrected : bool
         Correct C for its initial value 0. This has an effect only if `normalize` is false.
+    general : bool
+        Take U and S from a solver for general matrices in float32 and keep their real parts, as in the code of
+        IsoLoss's authors. Their U is orthogonal only if the eigenvalues differ, so W_P is another matrix if C lacks
+        rank. The host waits for the device.
 
     Examples
     --------
@@ -51,6 +55,7 @@ class DirectPredictor(nn.Module):
         normalize: bool = True,
         epsilon: float = 0.0,
         corrected: bool = False,
+        general: bool = False,
     ):
         super().__init__()
         if not (0 <= exponent < math.inf and 0 <= epsilon < math.inf and 0 <= momentum < 1):  # also refuses NaN
@@ -60,6 +65,7 @@ class DirectPredictor(nn.Module):
             )
         self.dim, self.momentum = dim, momentum
         self.exponent, self.normalize, self.epsilon, self.corrected = exponent, normalize, epsilon, corrected
+        self.general = general
         self._prepared: Tensor | None = None
         self.dtype = torch.float32  # of the embeddings, and so of the matrix
         # float64, because the square root of a singular C amplifies rounding: an error of 1e-8 in C is 1e-4 in W_P.
@@ -88,17 +94,31 @@ class DirectPredictor(nn.Module):
 
     @torch.no_grad()
     def matrix(self) -> Tensor:
-        """Return W_P[D, D], symmetric and without gradient. Before the first update, it is the identity."""
+        """Return W_P[D, D], symmetric and without gradient. Before the first update, it is the identity.
+
+        With `general`, it is symmetric up to rounding errors.
+        """
         correlation = self.correlation
         tiny = torch.finfo(correlation.dtype).tiny
         if self.corrected:
             correlation = correlation / self.weight.to(correlation).clamp_min(tiny)
-        if self.normalize:
-            correlation = correlation / largest_eigenvalue(correlation).clamp_min(tiny)
         identity = torch.eye(self.dim, dtype=correlation.dtype, device=correlation.device)
-        power = symmetric_power(correlation + self.epsilon * identity, self.exponent)
+        if self.general:
+            power = self._general_power(correlation)
+        else:
+            if self.normalize:
+                correlation = correlation / largest_eigenvalue(correlation).clamp_min(tiny)
+            power = symmetric_power(correlation + self.epsilon * identity, self.exponent)
         dtype = torch.promote_types(self.weight.dtype, self.dtype)
         return torch.where(self.weight > 0, power.to(self.weight.device, dtype), identity.to(self.weight.device, dtype))
+
+    def _general_power(self, correlation: Tensor) -> Tensor:
+        """Re(U) (Re(S)/max S + ε)^α Re(U)ᵀ from a solver for general matrices."""
+        values, vectors = torch.linalg.eig(correlation.float().cpu())
+        values, vectors = values.real.clamp_min(0), vectors.real
+        if self.normalize:
+            values = values / values.max().clamp_min(torch.finfo(values.dtype).tiny)
+        return (vectors * (values + self.epsilon).pow(self.exponent)) @ vectors.T
 
     def forward(self, z: Tensor) -> Tensor:
         """Return W_P z for each row of z[..., D]."""

@@ -1,6 +1,6 @@
 """Objectives: pure functions of tensors that return `LossTerms`, and the graphs and weights that some of them take."""
 
-from twofold.objectives.assignment import batch_cross_entropy, dino, swav
+from twofold.objectives.assignment import batch_cross_entropy, dino, squared_error, swav
 from twofold.objectives.contrastive import (
     contrastive,
     family,
@@ -69,6 +69,7 @@ __all__ = [
     "ridge_graph",
     "ridge_labels",
     "spectral_contrastive",
+    "squared_error",
     "swav",
     "vicreg",
     "vicreg_of_moments",

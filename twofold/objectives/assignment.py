@@ -65,6 +65,33 @@ def batch_cross_entropy(
     return LossTerms(total, {"cross_entropy": total.detach()})
 
 
+@full_precision
+def squared_error(z: Tensor, rows: Tensor, labels: Tensor) -> LossTerms:
+    """MSE-DIET (S-DIET, section 4): ½‖W z − e_y‖², where e_y is the one-hot vector of the sample's class y.
+
+    Pass normalised embeddings for the normalised loss of section 5.
+
+    Parameters
+    ----------
+    z : Tensor [..., N, D]
+        Embeddings. Sample `i` belongs to the class `rows[labels[i]]`.
+    rows : Tensor [R, D]
+        W: the classifier rows, one for each class.
+    labels : Tensor [N], int64
+        Positions in `rows`.
+
+    Returns
+    -------
+    LossTerms
+        The mean over samples, with the term `squared_error`.
+    """
+    outputs = z @ rows.T
+    own = labels.expand(outputs.shape[:-1])[..., None]
+    missing = outputs.scatter_add(-1, own, outputs.new_full((), -1.0).expand(own.shape))  # W z − e_y
+    total = 0.5 * missing.square().sum(dim=-1).mean()
+    return LossTerms(total, {"squared_error": total.detach()})
+
+
 class _CrossEntropy(torch.autograd.Function):
     """The mean of −Σ_r t_r log p_r with t = (1−s)·onehot + s/R, and log p. The gradient is p − t.
 

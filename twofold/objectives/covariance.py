@@ -33,14 +33,14 @@ from twofold.types import LossTerms
 SMALLEST_LOG = 1e-12  # keeps the logarithm finite for a batch without variance, whose norm is 0
 
 
-def _columns(z: Tensor, epsilon: float = 0.0) -> Tensor:
-    """z with centred columns of unit norm over the samples; `epsilon` is added to the variances."""
-    columns, _ = _Standardize.apply(z, epsilon)
+def _columns(z: Tensor, epsilon: float = 0.0, centre: bool = True) -> Tensor:
+    """z with columns of unit norm over the samples, centred first if `centre`; `epsilon` is added to the variances."""
+    columns, _ = _Standardize.apply(z, epsilon, centre)
     return columns
 
 
 class _Standardize(torch.autograd.Function):
-    """Divide centred columns by their norms; also return the norms.
+    """Divide centred columns by their norms; also return the norms. Without `centre`, the columns keep their means.
 
     As in BatchNorm, the backward pass needs the results only. With z_c = z − mean, n = ‖z_c‖ and y = z_c/n: ∂n/∂z_c =
     y, and ∂y/∂z_c removes the part of the gradient along y. A column shorter than the smallest norm is divided by a
@@ -48,24 +48,28 @@ class _Standardize(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-        columns = centred(z)
+    def forward(ctx: Any, z: Tensor, epsilon: float, centre: bool) -> tuple[Tensor, Tensor]:
+        columns = centred(z) if centre else z.clone()
         squares = columns.square().sum(dim=-2, keepdim=True) + z.shape[-2] * epsilon
         norms = squares.clamp_min(SMALLEST_NORM**2).sqrt()
         columns /= norms
         ctx.save_for_backward(columns, norms, squares >= SMALLEST_NORM**2)
         ctx.set_materialize_grads(False)
+        ctx.centre = centre
         return columns, norms
 
     @staticmethod
-    def backward(ctx: Any, by_columns: Tensor | None, by_norms: Tensor | None) -> tuple[Tensor, None]:
+    def backward(ctx: Any, by_columns: Tensor | None, by_norms: Tensor | None) -> tuple[Tensor, None, None]:
         columns, norms, alive = ctx.saved_tensors
-        return centred(by_unit_length(by_columns, by_norms, columns, norms, alive, dim=-2)), None
+        by_z = by_unit_length(by_columns, by_norms, columns, norms, alive, dim=-2)
+        return centred(by_z) if ctx.centre else by_z, None, None
 
 
 @full_precision
-def frossl(z: Tensor, *, logarithm: bool = True, unit_trace: bool = False) -> LossTerms:
-    """FroSSL eq 6: Σ_v log‖Z_vᵀZ_v‖²_F + (1/N) Σ_{v<w} ‖Z_v − Z_w‖²_F.
+def frossl(
+    z: Tensor, *, weight: float = 1.0, logarithm: bool = True, unit_trace: bool = False, centre: bool = True
+) -> LossTerms:
+    """FroSSL eq 6: Σ_v log‖Z_vᵀZ_v‖²_F + (weight/N) Σ_{v<w} ‖Z_v − Z_w‖²_F.
 
     Z_v are the embeddings of view v with centred columns of unit norm.
 
@@ -73,11 +77,16 @@ def frossl(z: Tensor, *, logarithm: bool = True, unit_trace: bool = False) -> Lo
     ----------
     z : Tensor [V, N, D]
         Embeddings of V ≥ 2 views of N ≥ 2 samples.
+    weight : float
+        Weight of the second term; 1 in the paper, whose section 3.1 found no better weight.
     logarithm : bool
         False omits the logarithm, an ablation of the paper.
     unit_trace : bool
         Divide ZᵀZ by its trace D, as the authors' code does. This adds a constant to the loss if `logarithm`;
         otherwise it divides the first term by D².
+    centre : bool
+        Subtract the mean of each column, so that ZᵀZ is a covariance as in the paper. False: scale the columns only,
+        as in the authors' current code and in lightly. The gradients then differ if the columns have large means.
 
     Returns
     -------
@@ -90,26 +99,33 @@ def frossl(z: Tensor, *, logarithm: bool = True, unit_trace: bool = False) -> Lo
     >>> frossl(z).total.backward()
     """
     _, N, D = shape_of(z)
-    columns = _columns(z)
-    return _frossl(N, D, gram_norm_squared(columns), spread_of(columns), logarithm, unit_trace)
+    columns = _columns(z, centre=centre)
+    return _frossl(N, D, gram_norm_squared(columns), spread_of(columns), weight, logarithm, unit_trace)
 
 
-def frossl_of_moments(moments: Moments, *, logarithm: bool = True, unit_trace: bool = False) -> LossTerms:
-    """`frossl` from moments: log‖R_11‖² + log‖R_22‖² + (2/N)(D − tr R_12) for two views, R_vw their correlations."""
+def frossl_of_moments(
+    moments: Moments, *, weight: float = 1.0, logarithm: bool = True, unit_trace: bool = False
+) -> LossTerms:
+    """`frossl` from moments: log‖R_11‖² + log‖R_22‖² + (2/N)(D − tr R_12) for two views, R_vw their correlations.
+
+    It always centres: moments of shards are combined with a mean that has no gradient.
+    """
     norm_VD = moments.norms()
     correlation = _within(moments) / (norm_VD[:, :, None] * norm_VD[:, None, :])
     traces_VV = (moments.cross_VVD / (norm_VD[:, None] * norm_VD[None])).sum(dim=2)
     spread = len(traces_VV) * traces_VV.diagonal().sum() - traces_VV.sum()  # = Σ_{v<w} ‖Z_v − Z_w‖²
     D = norm_VD.shape[1]
-    return _frossl(moments.count, D, correlation.square().sum(dim=(1, 2)), spread, logarithm, unit_trace)
+    return _frossl(moments.count, D, correlation.square().sum(dim=(1, 2)), spread, weight, logarithm, unit_trace)
 
 
-def _frossl(count: int, D: int, frobenius_V: Tensor, spread: Tensor, logarithm: bool, unit_trace: bool) -> LossTerms:
+def _frossl(
+    count: int, D: int, frobenius_V: Tensor, spread: Tensor, weight: float, logarithm: bool, unit_trace: bool
+) -> LossTerms:
     _at_least_two(count, "frossl")
     if unit_trace:
         frobenius_V = frobenius_V / D**2
     variance = (frobenius_V.clamp_min(SMALLEST_LOG).log() if logarithm else frobenius_V).sum()
-    return _total(variance=variance, invariance=spread / count)
+    return _total(variance=variance, invariance=weight * (spread / count))
 
 
 @full_precision

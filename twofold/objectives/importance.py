@@ -15,11 +15,15 @@ from twofold.linalg import centred, full_precision, newton_root, normalized, sim
 from twofold.objectives.contrastive import as_views, check_parameters, positive_scores, same_image
 from twofold.types import LossTerms
 
+# Maps the distances of each row to the other views of its image, [R, V−1], and to the rows of other images, [R, R−V],
+# to the importance of the latter.
+OwnRule = Callable[[Tensor, Tensor], Tensor]
+
 
 @full_precision
 def alpha_cl(
     z: Tensor,
-    rule: str = "direct",
+    rule: str | OwnRule = "direct",
     *,
     temperature: float | None = None,
     through_importance: bool = False,
@@ -35,8 +39,10 @@ def alpha_cl(
     ----------
     z : Tensor [V, N, D]
         Embeddings of V ≥ 2 views of N ≥ 2 samples.
-    rule : str
-        A rule of `importance`.
+    rule : str or callable
+        A rule of `importance`, or any function α(within, between) of your own. It gets the distances 1 − cos of each of
+        the R = V·N rows to the V − 1 other views of its image, `within` [R, V−1], and to the R − V rows of other
+        images, `between` [R, R−V]. It returns the importance [R, R−V] of these, at least 0.
     temperature : float, optional
         τ of the rule. Default: that of the rule.
     through_importance : bool
@@ -49,6 +55,16 @@ def alpha_cl(
     -------
     LossTerms
         With the terms `attraction` and `repulsion`.
+
+    Examples
+    --------
+    A rule that weighs a pair only if it is closer than the views of the image are on average:
+
+    >>> def closer_than_views(within, between):
+    ...     weight = (within.mean(dim=1, keepdim=True) - between).clamp_min(0)
+    ...     return weight / weight.sum(dim=1, keepdim=True).clamp_min(1e-6)
+    >>> alpha_cl(torch.randn(2, 8, 4), closer_than_views).total.shape
+    torch.Size([])
     """
     if temperature is not None:
         parameters["temperature"] = temperature
@@ -57,12 +73,30 @@ def alpha_cl(
     rows = z.flatten(0, 1)
     with torch.set_grad_enabled(through_importance and torch.is_grad_enabled()):
         distances = torch.addmm(rows.new_ones(()), rows, rows.T, alpha=-1).clamp_min(0)  # 1 − rows·rowsᵀ in one pass
-        same_image(distances, N).fill_(inf)
-        alpha = importance(distances, rule, **parameters)
+        if callable(rule):
+            alpha = _own_importance(distances, V, N, rule, **parameters)
+        else:
+            same_image(distances, N).fill_(inf)
+            alpha = importance(distances, rule, **parameters)
     # Σ_ij α_ij z_i·z_j from αz, so that the backward pass needs no other matrix of rows by rows.
     repulsion = (rows * (alpha @ rows)).sum() / len(rows)
     attraction = -(alpha.sum(dim=1) * positive_scores(z, z, V).mean(dim=0)).mean()
     return LossTerms(attraction + repulsion, {"attraction": attraction.detach(), "repulsion": repulsion.detach()})
+
+
+def _own_importance(distances: Tensor, V: int, N: int, rule: OwnRule, **parameters: float) -> Tensor:
+    """α[R, R] of a rule of the user's own, 0 for rows of the same image."""
+    if parameters:
+        raise TwofoldError(f"a rule of your own takes no parameters here, not {', '.join(parameters)}: set them in it")
+    row, step = torch.arange(V * N, device=distances.device)[:, None], torch.arange(V * N, device=distances.device)
+    columns = (row + step) % N + N * (step // N)  # in each block of N columns, the row's own image comes first
+    others, own = columns.view(V * N, V, N)[:, :, 1:].flatten(1), columns.view(V * N, V, N)[:, :, 0]
+    views = own.gather(1, (row // N + torch.arange(1, V, device=row.device)) % V)  # without the row itself
+    weights = rule(distances.gather(1, views), between := distances.gather(1, others))
+    if not isinstance(weights, Tensor) or weights.shape != between.shape:
+        given = list(weights.shape) if isinstance(weights, Tensor) else f"a {type(weights).__name__}"
+        raise TwofoldError(f"the rule returned {given}: return the importance of each pair, {list(between.shape)}")
+    return torch.zeros_like(distances).scatter(1, others, weights.to(distances.dtype))
 
 
 @full_precision

@@ -64,7 +64,8 @@ def learning_rates(config: Config, steps_per_epoch: int) -> Tensor:
     warmup = min(round(config.warmup_epochs * steps_per_epoch), total)
     step = torch.arange(total, dtype=torch.float64)
     if config.schedule == "cosine":
-        phase = (step - warmup) / max(total - warmup, 1)
+        end = total if config.schedule_epochs is None else round(config.schedule_epochs * steps_per_epoch)
+        phase = ((step - warmup) / max(end - warmup, 1)).clamp_max(1)
     elif config.schedule == "restarts":
         cycle = max(round(config.restart_epochs * steps_per_epoch), 1)
         phase = ((step - warmup) % cycle) / cycle

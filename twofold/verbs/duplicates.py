@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 from twofold import files
+from twofold.data.duplicates import THRESHOLD, check_threshold
 from twofold.data.load import read_data
 from twofold.data.store import ImageStore
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.evaluate.duplicates import THRESHOLD, Levelled, check_threshold, near_duplicates
+from twofold.evaluate.duplicates import Levelled, near_duplicates
 from twofold.evaluate.encoder import open_run_encoder
 from twofold.files import write_atomically
 from twofold.runs.preprocess import preprocess_of

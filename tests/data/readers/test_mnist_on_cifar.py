@@ -8,7 +8,9 @@ import pytest
 from PIL import Image
 
 from standard_files import CLASSES, cifar10_contents, idx
+from twofold.data.array_split import ArraySplit
 from twofold.data.open import open_source
+from twofold.data.readers import cifar
 from twofold.data.readers.mnist_on_cifar import choose_digits
 from twofold.errors import TwofoldError
 from twofold.verbs import pretrain
@@ -82,3 +84,26 @@ def test_augmentation_of_the_digit_follows_the_paper(data_dir: Path) -> None:
     assert (augment.crop_scale, augment.flip, augment.grayscale) == ((0.08, 1.0), 0.5, 0.2)
     assert (augment.extra_scale, augment.extra_blur > 0) == ((0.75, 1.0), True)
     assert (config.channels, config.encoder, config.stem) == (4, "resnet18", "small")
+
+
+def test_smaller_named_sets_have_the_first_images_of_each_class(data_dir: Path) -> None:
+    whole = open_source("cifar10", data_dir=data_dir)
+    small = open_source("cifar10-5k", data_dir=data_dir)  # the files of this test have fewer images than the limit
+    np.testing.assert_array_equal(small.train.images, whole.train.images)
+    chosen = cifar._first_of_each_class(cifar.read_cifar10(data_dir, False), [2, 1, 0] + [9] * 7)[0]
+    for label, count in ((0, 2), (1, 1), (2, 0)):
+        expected = whole.train.images[whole.train.labels == label][:count]
+        np.testing.assert_array_equal(chosen.images[chosen.labels == label], expected)
+    np.testing.assert_array_equal(
+        open_source("mnist-on-cifar-5k", data_dir=data_dir).train.images[..., :3], small.train.images
+    )
+    assert not open_source("mnist-on-cifar-5k-masked", data_dir=data_dir).train.images[..., 3].any()
+
+
+def test_long_tailed_set_has_the_counts_of_cifar10_lt(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = ArraySplit(np.zeros((50_000, 1, 1, 3), np.uint8), np.arange(50_000) % 10)
+    monkeypatch.setattr(cifar, "read_cifar10", lambda *_: (everything, everything, ()))
+    train, test, _ = cifar.read_cifar10_long_tailed(Path(), False)
+    published = [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]  # Cui et al. 2019, imbalance factor 100
+    assert np.bincount(train.labels).tolist() == published
+    assert len(test.labels) == 50_000

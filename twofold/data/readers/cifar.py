@@ -1,5 +1,6 @@
 """The named datasets `cifar10` and `cifar100`, whose files are pickles."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,27 @@ def read_cifar10(data_dir: Path, download: bool) -> ArraySplits:
         np.concatenate([images for images, _ in batches[:-1]]), np.concatenate([labels for _, labels in batches[:-1]])
     )
     return train, ArraySplit(*batches[-1]), classes
+
+
+def read_cifar10_5k(data_dir: Path, download: bool) -> ArraySplits:
+    """Return the first 500 training images of each class of CIFAR-10, and all test images."""
+    return _first_of_each_class(read_cifar10(data_dir, download), [500] * 10)
+
+
+def read_cifar10_long_tailed(data_dir: Path, download: bool) -> ArraySplits:
+    """Return CIFAR-10-LT (Cui et al. 2019) with imbalance factor 100, and all test images, which are balanced.
+
+    Class c has its first 5000 · 100^(−c/9) training images: 5000 of the first class, 50 of the last, 12,406 in total.
+    """
+    return _first_of_each_class(read_cifar10(data_dir, download), [int(5000 * 100 ** (-c / 9)) for c in range(10)])
+
+
+def _first_of_each_class(splits: ArraySplits, counts: Sequence[int]) -> ArraySplits:
+    train, test, classes = splits
+    assert train.labels is not None
+    rows = np.concatenate([np.flatnonzero(train.labels == label)[:count] for label, count in enumerate(counts)])
+    rows.sort()
+    return ArraySplit(train.images[rows], train.labels[rows]), test, classes
 
 
 def read_cifar100(data_dir: Path, download: bool) -> ArraySplits:

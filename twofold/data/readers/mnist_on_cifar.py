@@ -11,6 +11,7 @@ different digit as long as there are enough digits of its label; then the digits
 assignment is the same for all runs. The digits are enlarged to 32 pixels.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,15 @@ from twofold.errors import TwofoldError
 DEFAULTS: dict[str, Any] = {**cifar.DEFAULTS, "augment.extra_scale": (0.75, 1.0), "augment.extra_blur": 0.5}
 
 
-def read_mnist_on_cifar(data_dir: Path, download: bool, *, masked: bool = False) -> ArraySplits:
+def read_mnist_on_cifar(
+    data_dir: Path,
+    download: bool,
+    *,
+    masked: bool = False,
+    pictures: Callable[[Path, bool], ArraySplits] = cifar.read_cifar10,
+) -> ArraySplits:
     """Combine training pictures with training digits and test pictures with test digits. The classes are CIFAR-10's."""
-    train, test, classes = cifar.read_cifar10(data_dir, download)
+    train, test, classes = pictures(data_dir, download)
     train_digits, test_digits, _ = read_mnist(data_dir, download)
     assert test is not None
     assert test_digits is not None

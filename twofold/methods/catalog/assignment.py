@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from twofold.config import Head
 from twofold.errors import TwofoldError
-from twofold.keys import Bounds, Count, NonNegative, Positive, Probability, Widths
+from twofold.keys import Bounds, Count, NonNegative, Positive, Probability
 from twofold.methods.catalog.common import (
     ASYMMETRIC,
     SOLO_LARS,
     SYMMETRIC,
     FrozenEpochs,
     LabelSmoothing,
+    Normalize,
+    OptionalProjector,
     Projector,
     TeacherMomentum,
     Temperature,
@@ -55,26 +58,67 @@ UNSTATED = "Twofold's general defaults: the warm-up, and no weight decay for nor
         r"y_{ik} = (1 - s)\, \mathbf{1}_{[k = i]} + \frac{s}{n}"
     ),
     symbols=(
-        "h_i are the features of image i, for N images in a batch, and w_k is the classifier row of image k, for n "
-        "training images. y_ik is the target, and s is `label_smoothing`."
+        "h_i are the features of image i (or its embedding, with a projector), for N images in a batch, and w_k is the "
+        "classifier row of image k, for n training images. y_ik is the target, and s is `label_smoothing`."
     ),
     source=f"the S-DIET paper, appendix C, which follows DIET's authors. {UNSTATED}",
     state="one trained classifier row for each image",
     memory="N·n logits, and 3·n·K numbers for the classifier and the optimizer's moments",
     choose="For small data sets. It needs one view per step, but the classifier grows with the data.",
 )
-def diet(parts: Parts, *, label_smoothing: LabelSmoothing = 0.8) -> Method:
+def diet(
+    parts: Parts,
+    *,
+    label_smoothing: LabelSmoothing = 0.8,
+    normalize: Normalize = False,
+    projector: OptionalProjector = None,
+) -> Method:
     """Makes every image its own class of one linear classifier; uses one view and no projector."""
-    head = nn.Linear(parts.features, len(parts.images), bias=False)
+
+    def loss(z: Tensor, rows: Tensor, labels: Tensor) -> LossTerms:
+        return objectives.batch_cross_entropy(z, rows, labels, label_smoothing=label_smoothing)
+
+    return with_full_classifier(parts, loss, normalize, projector)
+
+
+def with_full_classifier(
+    parts: Parts,
+    loss: Callable[[Tensor, Tensor, Tensor], LossTerms],
+    normalize: bool,
+    projector: tuple[int, ...] | None,
+) -> Method:
+    """A method with `loss(embeddings, rows, labels)` over a classifier with a row for each training image."""
+    network = nn.Identity() if projector is None else models.mlp(parts.features, projector)
+    head = nn.Linear(parts.features if projector is None else projector[-1], len(parts.images), bias=False)
+    scaled = models.Unit() if normalize else nn.Identity()
     own = parts.images.index
 
     def objective(e: Embeddings) -> LossTerms:
         row = torch.searchsorted(own.to(e.z.device), e.index)
-        return objectives.batch_cross_entropy(
-            e.z, head.weight, row.expand(len(e.z), -1), label_smoothing=label_smoothing
-        )
+        return loss(scaled(e.z), head.weight, row.expand(len(e.z), -1))
 
-    return methods.Method(parts, nn.Identity(), objective, head=head)
+    return methods.Method(parts, network, objective, head=head)
+
+
+@entry(
+    family="assignment",
+    paper="DIET with MSE (S-DIET, section 4)",
+    recipe=DIET,
+    formula="½‖W h − e_i‖², where the class of an image i is the image itself and e_i is its one-hot vector",
+    latex=r"\mathcal{L} = \frac{1}{2N} \sum_{i=1}^{N} \left\lVert W h_i - e_i \right\rVert^2",
+    symbols=(
+        "h_i are the features of image i (or its embedding, with a projector), for N images in a batch. W has one row "
+        "for each of the n training images, and e_i is the one-hot vector of image i. With `normalize=true`, h_i is "
+        "scaled to unit length first."
+    ),
+    source=f"as for diet; the paper trains only linear networks with this loss. {UNSTATED}",
+    state="one trained classifier row for each image",
+    memory="N·n outputs, and 3·n·K numbers for the classifier and the optimizer's moments",
+    choose="To study theory: with a linear encoder, its minima are those of the spectral contrastive loss.",
+)
+def mse_diet(parts: Parts, *, normalize: Normalize = False, projector: OptionalProjector = None) -> Method:
+    """DIET with the squared error instead of the cross entropy."""
+    return with_full_classifier(parts, objectives.squared_error, normalize, projector)
 
 
 @entry(
@@ -106,12 +150,9 @@ def s_diet(
     parts: Parts,
     *,
     label_smoothing: LabelSmoothing = 0.8,
-    normalize: Annotated[bool, "scale embeddings to unit length"] = True,
+    normalize: Normalize = True,
     correction: Annotated[bool, "estimate the cross entropy over all images by sampled softmax"] = False,
-    projector: Annotated[
-        Widths | None,
-        "widths of the projector's layers; the last is D, the width of the embeddings; none: no projector",
-    ] = (2048, 2048, 512),
+    projector: OptionalProjector = (2048, 2048, 512),
     head: Head = Head(),
 ) -> Method:
     """Makes every image its own class among the images of the batch; keeps classifier rows in memory or on disk."""

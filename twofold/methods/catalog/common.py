@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from twofold.keys import Count, NonNegative, Positive, Probability, Widths
+from twofold.keys import Bounds, NonNegative, Positive, Probability, Widths
 
 Distance = Literal["cosine", "euclidean"]
 
@@ -24,6 +24,11 @@ OptionalTeacherMomentum = Annotated[
     "none: no teacher, and the trained network gives the targets",
 ]
 LabelSmoothing = Annotated[Probability, "fraction of the target that is spread evenly over all classes"]
+OptionalProjector = Annotated[
+    Widths | None,
+    "widths of the projector's layers; the last is D, the width of the embeddings; none: no projector",
+]
+Normalize = Annotated[bool, "scale embeddings to unit length"]
 FrozenEpochs = Annotated[
     NonNegative, "number of epochs at the start of the run in which the prototypes are not trained"
 ]
@@ -33,8 +38,15 @@ PredictiveDistance = Annotated[
 ]
 LossScale = Annotated[Positive, "factor of the loss; with factor 1, the loss is the sum over both orders of two views"]
 StopGradient = Annotated[bool, "send no gradient through the target; false needs teacher_momentum=none"]
-PredictorWidth = Annotated[Count, "width of the predictor's hidden layer"]
+PredictorWidth = Annotated[
+    int, Bounds(0), "width of the predictor's hidden layer; 0: a linear predictor, a matrix without bias"
+]
 Exponent = Annotated[NonNegative, "exponent α of the eigenvalues in the predictor"]
+GeneralEigenvectors = Annotated[
+    bool,
+    "take the eigenvectors of C from a solver for general matrices in float32, as in the authors' code; the predictor "
+    "differs only if C lacks rank",
+]
 CorrelationMomentum = Annotated[Probability, "fraction of the running correlation C that a step keeps"]
 
 
@@ -72,8 +84,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from twofold import methods, models, objectives
-    from twofold.methods import relations
+    from twofold.methods import own_function, relations
 else:
     torch, nn = LazyModule("torch"), LazyModule("torch.nn")
     models, objectives = LazyModule("twofold.models"), LazyModule("twofold.objectives")
     methods, relations = LazyModule("twofold.methods"), LazyModule("twofold.methods.relations")
+    own_function = LazyModule("twofold.methods.own_function")

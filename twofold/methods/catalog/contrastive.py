@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from twofold.keys import Count, NonNegative, Positive
 from twofold.methods.catalog.common import (
@@ -15,6 +15,7 @@ from twofold.methods.catalog.common import (
     methods,
     models,
     objectives,
+    own_function,
     torch,
 )
 from twofold.methods.registry import entry
@@ -150,8 +151,9 @@ def alpha_cl(
     parts: Parts,
     *,
     rule: Annotated[
-        Literal["direct", "entropy", "square", "inverse", "heuristic_inverse"],
-        "rule that turns the distance of a pair into its weight",
+        str,
+        "rule that turns the distance of a pair into its weight: direct, entropy, square, inverse, heuristic_inverse, "
+        "or your own function α(within, between), as FILE.py:FUNCTION or MODULE:FUNCTION",
     ] = "direct",
     temperature: Annotated[Positive | None, "temperature τ of the rule; none: 0.5, or 5 for square"] = None,
     exponent: Annotated[
@@ -169,13 +171,21 @@ def alpha_cl(
     ] = False,
     projector: Projector = (512, 128),
 ) -> Method:
-    """Weights each pair of different images by a rule that depends on their distance."""
+    """Weights each pair of different images by a rule that depends on their distance.
+
+    With a rule of your own, this is Definition 1 of the paper for any α: see `twofold.objectives.alpha_cl`.
+    """
     given = {"temperature": temperature, "exponent": exponent, "gamma": gamma, "normalized": normalized}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    objectives.importance(torch.ones(1, 2), rule, **chosen)  # raises an error for a parameter that the rule lacks
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    own = own_function.load_function(rule, "rule") if ":" in rule else None
+    # This raises an error for a parameter that the rule lacks.
+    if own is None:
+        objectives.importance(torch.ones(1, 2), rule, **chosen)
+    else:
+        objectives.alpha_cl(torch.eye(3).expand(2, 3, 3), own, **chosen)
 
     def objective(e: Embeddings) -> LossTerms:
-        return objectives.alpha_cl(e.z, rule, through_importance=through_importance, **chosen)
+        return objectives.alpha_cl(e.z, own or rule, through_importance=through_importance, **chosen)
 
     return methods.Method(parts, models.mlp(parts.features, projector), objective)
 

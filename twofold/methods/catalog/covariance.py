@@ -35,14 +35,15 @@ def _narrower(batch_size: int) -> dict[str, Any]:
     family="covariance",
     paper="FroSSL (Skean et al. 2024)",
     recipe=SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-6},
-    formula="Σ_v log‖Z_vᵀZ_v‖²_F + (1/N) Σ_{v<w} ‖Z_v − Z_w‖²_F, with columns of Z centred and scaled to unit norm",
+    formula="Σ_v log‖Z_vᵀZ_v‖²_F + (λ/N) Σ_{v<w} ‖Z_v − Z_w‖²_F, with columns of Z centred and scaled to unit norm",
     latex=(
         r"\mathcal{L} = \sum_{v=1}^{V} \log \left\lVert Z_v^\top Z_v \right\rVert_F^2 "
-        r"+ \frac{1}{N} \sum_{v<w} \left\lVert Z_v - Z_w \right\rVert_F^2"
+        r"+ \frac{\lambda}{N} \sum_{v<w} \left\lVert Z_v - Z_w \right\rVert_F^2"
     ),
     symbols=(
         "Z_v[N, D] are the embeddings of view v of N images, one row for each image, with its D columns centred and "
-        "scaled to unit norm over the batch; V is the number of views."
+        "scaled to unit norm over the batch; V is the number of views. λ is `weight`, which is 1 in the paper. With "
+        "`centre=false`, the columns are scaled only, as in the authors' current code and in lightly."
     ),
     source="the paper, section 6.1, with the width D of its appendix B.1; augmentation: Twofold's defaults",
     state="none",
@@ -55,22 +56,32 @@ def _narrower(batch_size: int) -> dict[str, Any]:
 def frossl(
     parts: Parts,
     *,
+    weight: Annotated[NonNegative, "weight λ of the distance between views; the paper has no weight, which is 1"] = 1.0,
     logarithm: Annotated[bool, "take the logarithm of the norms; false: an ablation of the paper"] = True,
     unit_trace: Annotated[
         bool, "divide each correlation matrix by its trace D, as the authors' code does; needs logarithm=false"
     ] = False,
+    centre: Annotated[
+        bool,
+        "subtract the mean of each column of the embeddings, so that the loss is about covariances as in the paper; "
+        "false: as in the authors' current code and in lightly",
+    ] = True,
     projector: Projector = (2048, 2048, 1024),
 ) -> Method:
     """Makes each view's correlation matrix small in Frobenius norm, and brings views together; needs no loss weight."""
     if logarithm and unit_trace:
         raise TwofoldError("unit_trace=true has no effect under the logarithm: set logarithm=false, or leave it out")
-    of_embeddings = partial(objectives.frossl, logarithm=logarithm, unit_trace=unit_trace)
-    of_moments = partial(objectives.frossl_of_moments, logarithm=logarithm, unit_trace=unit_trace)
+    terms: Any = {"weight": weight, "logarithm": logarithm, "unit_trace": unit_trace}
+
+    def objective(e: Embeddings) -> LossTerms:
+        return objectives.frossl(e.z, centre=centre, **terms)
+
+    of_moments = methods.OfMoments(objectives.moments, partial(objectives.frossl_of_moments, **terms), parts.views)
     return methods.Method(
         parts,
         models.mlp(parts.features, projector),
-        lambda e: of_embeddings(e.z),
-        of_moments=methods.OfMoments(objectives.moments, of_moments, parts.views),
+        objective,
+        of_moments=of_moments if centre else None,
     )
 
 

@@ -15,6 +15,7 @@ from twofold.methods.catalog.common import (
     CorrelationMomentum,
     Distance,
     Exponent,
+    GeneralEigenvectors,
     LossScale,
     OptionalTeacherMomentum,
     PredictiveDistance,
@@ -95,12 +96,17 @@ def byol(
     return predictive(
         parts,
         models.mlp(parts.features, projector),
-        predictor=models.mlp(projector[-1], (predictor_width, projector[-1])) if predictor else None,
+        predictor=trained_predictor(projector[-1], predictor_width) if predictor else None,
         teacher_momentum=teacher_momentum,
         distance=distance,
         stop_gradient=stop_gradient,
         scale=scale,
     )
+
+
+def trained_predictor(dim: int, width: int) -> nn.Module:
+    """A predictor with one hidden layer, or a matrix if the width is 0 (IsoLoss, Figure 4)."""
+    return models.mlp(dim, (width, dim)) if width else nn.Linear(dim, dim, bias=False)
 
 
 @entry(
@@ -137,7 +143,7 @@ def simsiam(
     return predictive(
         parts,
         models.mlp(parts.features, projector, last_norm=True),
-        predictor=models.mlp(projector[-1], (predictor_width, projector[-1])) if predictor else None,
+        predictor=trained_predictor(projector[-1], predictor_width) if predictor else None,
         distance=distance,
         stop_gradient=stop_gradient,
         scale=0.5,
@@ -174,6 +180,7 @@ def directpred(
     exponent: Exponent = 0.5,
     epsilon: Annotated[NonNegative, "ε, added to the eigenvalues in the predictor"] = 0.0,
     correlation_momentum: CorrelationMomentum = 0.998,
+    general_eigenvectors: GeneralEigenvectors = False,
     teacher_momentum: OptionalTeacherMomentum = 0.99,
     distance: PredictiveDistance = "cosine",
     stop_gradient: StopGradient = True,
@@ -185,7 +192,9 @@ def directpred(
     return predictive(
         parts,
         models.mlp(parts.features, projector),
-        direct=direct_predictor(projector[-1], exponent, correlation_momentum, epsilon, distance)
+        direct=direct_predictor(
+            projector[-1], exponent, correlation_momentum, epsilon, distance, general=general_eigenvectors
+        )
         if predictor
         else None,
         teacher_momentum=teacher_momentum,
@@ -270,6 +279,7 @@ def isoloss(
         NonNegative | None, "ε, added to the eigenvalues in the predictor; none: 0.25 if exponent=1, else 0"
     ] = None,
     correlation_momentum: CorrelationMomentum = 0.998,
+    general_eigenvectors: GeneralEigenvectors = False,
     teacher_momentum: OptionalTeacherMomentum = 0.99,
     distance: PredictiveDistance = "cosine",
     scale: LossScale = 1.0,
@@ -281,7 +291,9 @@ def isoloss(
     return predictive(
         parts,
         models.mlp(parts.features, projector),
-        direct=direct_predictor(projector[-1], exponent, correlation_momentum, epsilon, distance),
+        direct=direct_predictor(
+            projector[-1], exponent, correlation_momentum, epsilon, distance, general=general_eigenvectors
+        ),
         teacher_momentum=teacher_momentum,
         distance=distance,
         isotropic=True,
@@ -289,14 +301,18 @@ def isoloss(
     )
 
 
-def direct_predictor(dim: int, exponent: float, momentum: float, epsilon: float, distance: Distance) -> DirectPredictor:
+def direct_predictor(
+    dim: int, exponent: float, momentum: float, epsilon: float, distance: Distance, *, general: bool = False
+) -> DirectPredictor:
     """The closed-form predictor for one of the two distances.
 
     With the cosine distance the scale of the predictor has no effect, so its eigenvalues are relative to the largest.
     With the euclidean distance they are absolute, and converge to 1.
     """
     relative = distance == "cosine"
-    return models.DirectPredictor(dim, exponent, momentum, normalize=relative, epsilon=epsilon, corrected=not relative)
+    return models.DirectPredictor(
+        dim, exponent, momentum, normalize=relative, epsilon=epsilon, corrected=not relative, general=general
+    )
 
 
 def predictive(

@@ -69,18 +69,19 @@ def ridge_graph(
     paper=BIRTH,
     recipe=RELATIONAL,
     formula=(
-        "−tr(HGH ZZᵀ)/(R·D) + weight/D · ‖ZᵀHZ/R − I‖²_F, where Z has R = V·N rows; this is the paper's loss with "
-        "F = Z/√R and α = weight/R, times R/D"
+        "−(2/d)·tr(HGH ZZᵀ)/(R·D) + weight/D · ‖ZᵀHZ/R − I‖²_F, where Z has R = V·N rows and d is the mean degree of "
+        "G; this is the paper's loss with F = Z/√R, α = weight/R and the graph 2G/d, times R/D"
     ),
     latex=(
-        r"\mathcal{L} = -\frac{1}{R D} \operatorname{tr} \left( H G H Z Z^\top \right) "
+        r"\mathcal{L} = -\frac{2}{d R D} \operatorname{tr} \left( H G H Z Z^\top \right) "
         r"+ \frac{\alpha}{D} \left\lVert \frac{1}{R} Z^\top H Z - I \right\rVert_F^2, "
         r"\quad H = I - \frac{1}{R} \mathbf{1} \mathbf{1}^\top"
     ),
     symbols=(
         "Z[R, D] are the embeddings, with R = V·N rows for the V views of N images, H subtracts the mean over rows, "
         "and α is `weight`. G[R, R] is the graph: G_ij is 1 if rows i and j belong together, else 0; `graph.balance` "
-        "changes the 1 to a weight."
+        "changes the 1 to a weight. d is the mean degree of G over the rows of the batch, the sum of G over R. It is 2 "
+        "for the graph of two views, and about 2N/C with the labels of C classes."
     ),
     source=OWN,
     state="none",
@@ -97,13 +98,16 @@ def graph_vicreg(
     """VICReg for any graph: brings related images together and the covariance close to the identity.
 
     Rows are scaled so that the constraint applies to covariances. The loss is scaled so that both terms are means over
-    dimensions.
+    dimensions. The graph is scaled to a mean degree of 2, that of two views, because the first term grows with the
+    degree and the second does not: with a graph of labels, the same weight would be too small to prevent collapse.
     """
     relation = relations.graph_of(graph, parts.images)
 
     def objective(e: Embeddings) -> LossTerms:
         rows, K = e.z.shape[0] * e.z.shape[1], e.z.shape[2]
-        loss = objectives.graph_vicreg(e.z.flatten(0, 1) / rows**0.5, relation(e.index, len(e.z)), weight / rows)
+        related = relation(e.index, len(e.z))
+        related = related * (2 * rows / related.sum())
+        loss = objectives.graph_vicreg(e.z.flatten(0, 1) / rows**0.5, related, weight / rows)
         scale = rows / K
         return LossTerms(loss.total * scale, {name: term * scale for name, term in loss.terms.items()})
 

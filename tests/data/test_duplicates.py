@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from twofold.data import duplicates
+from twofold.data.duplicates import RIDGE, Group, levelled, near_duplicates, pairs_above
 from twofold.errors import TwofoldError
-from twofold.evaluate import duplicates
-from twofold.evaluate.duplicates import RIDGE, Group, Levelled, levelled, near_duplicates
-from twofold.evaluate.neighbours import pairs_above
+from twofold.evaluate.duplicates import Levelled
 from twofold.runs.preprocess import Preprocess
 
 
