@@ -32,11 +32,15 @@ def page(paper: str) -> str:
 
 
 def statement(claim: Claim) -> str:
-    """Return what is checked, and the published form if it is wrong."""
+    """Return what is checked, and the published form if it differs, with the conditions under which it holds."""
     text = literal(sentence(claim.statement))
-    if claim.wrong_form is None:
+    if claim.published_form is None:
         return text
-    return f"{text} **Published, wrong:** {literal(sentence(claim.wrong_form))}"
+    published = literal(sentence(claim.published_form))
+    if claim.condition is None or claim.failing_condition is None:
+        return f"{text} **Published, wrong:** {published}"
+    conditions = f"**Holds if** {literal(sentence(claim.condition))} **Fails if** "
+    return f"{text} **Published:** {published} {conditions}{literal(sentence(claim.failing_condition))}"
 
 
 def draw_pictures() -> None:

@@ -100,12 +100,12 @@ def test_api_shows_parameters_of_public_functions(site: Path) -> None:
 def test_page_of_a_paper_shows_every_claim_as_it_is_written(site: Path, paper: str) -> None:
     text = str(Text(site / "reference" / "theory" / f"{paper}.html"))
     for claim in claims(paper):
-        for statement in filter(None, (claim.number, claim.statement, claim.wrong_form)):
+        for statement in filter(None, (claim.number, claim.statement, claim.published_form)):
             assert statement.replace("`", "").rstrip(".") in text
 
 
 def test_errata_show_both_forms_as_they_are_written(site: Path) -> None:
     text = str(Text(site / "errata.html"))
-    for claim in (claim for claim in claims() if claim.wrong_form):
-        for form in (claim.number, claim.wrong_form, claim.statement.partition(" Checked: ")[0]):
+    for claim in (claim for claim in claims() if claim.published_form):
+        for form in (claim.number, claim.published_form, claim.statement.partition(" Checked: ")[0]):
             assert form.replace("`", "").rstrip(".") in text

@@ -114,8 +114,10 @@ def draw_table(encode: Encode, times: Mapping[str, tuple[tuple[int, ...], tuple[
     "isotropic; IsoLoss moves small eigenvalues as fast as large ones. Unlike in the paper: without "
     "stop-gradient, the cosine loss does not diverge. It conserves the sum of the eigenvalues, so the large "
     "ones grow only by what the small ones lose, and rank is lost. (A finite step η adds η²‖∂L/∂W‖² to the "
-    "sum, so large steps do make it grow.) Without a predictor, the Euclidean loss decays as exp(−2σ²t); it "
-    "is constant only without noise.",
+    "sum, so large steps do make it grow. The update in the authors' notebook differs from the gradient in one "
+    "term, and with it the sum grows.) Here, both views have noise. Therefore the eigenvalues decay as exp(−2σ²t) "
+    "under the Euclidean loss without a predictor. In the authors' notebook, only the target has noise, and they "
+    "are constant.",
 )
 def figure_2() -> Drawing:
     return draw_table(linear, LINEAR_TIMES)
@@ -140,9 +142,9 @@ def figure_6() -> Drawing:
     "isoloss",
     "Figure 5",
     "Two output neurons from three starts (colours; solid and dashed: the two eigenvalues). As in the paper: "
-    "under the Euclidean loss, both eigenvalues reach 1 (exactly: 1/(1+σ²) = 0.990) from every start; under "
-    "the cosine loss, they meet at a value that depends on the start. This value is the mean of the two "
-    "initial eigenvalues (dotted), because their sum is conserved.",
+    "under the Euclidean loss, both eigenvalues reach 1 from every start (here 1/(1+σ²) = 0.990, because both "
+    "views have noise); under the cosine loss, they meet at a value that depends on the start. This value is the "
+    "mean of the two initial eigenvalues (dotted), because their sum is conserved.",
 )
 def figure_5() -> Drawing:
     drawing = Drawing(figsize=(10, 4), layout="constrained")

@@ -10,6 +10,12 @@ which must fail:
 
     @duality.published("The norms are equal without the square.")
     def _() -> Sides: ...
+
+If the published form holds under one reasonable interpretation and fails under another, it is not called wrong. A third
+function computes it under the interpretation in which it must hold:
+
+    @duality.holds_if("the entries of Z are 0 or 1", fails_if="Z is any matrix")
+    def _() -> Sides: ...
 """
 
 import importlib
@@ -31,7 +37,7 @@ PAPERS = {
     "isoloss": "IsoLoss (Halvagal et al. 2023)",
 }
 Relation = Literal["=", "≤", "≥", "<", ">"]
-Verdict = Literal["holds", "holds as corrected", "FAILS"]
+Verdict = Literal["holds", "holds as corrected", "holds conditionally", "FAILS"]
 
 
 @dataclass(frozen=True)
@@ -71,17 +77,36 @@ class Claim:
     statement: str  # what the paper claims; then "Checked: " and what is computed
     compute: Compute
     tolerance: float
-    wrong_form: str | None = None  # what the paper states, if that is wrong
+    published_form: str | None = None  # what the paper states, if that differs from the statement
     compute_published: Compute | None = None
+    condition: str | None = None  # the interpretation under which the published form holds
+    failing_condition: str | None = None  # the interpretation under which it fails
+    compute_conditional: Compute | None = None
 
     def published(self, statement: str) -> Callable[[Compute], "Claim"]:
         """Decorate the function that computes the published form, which must fail by more than the tolerance."""
 
         def attach(compute: Compute) -> Claim:
-            self.wrong_form, self.compute_published = statement, compute
+            self.published_form, self.compute_published = statement, compute
             return self
 
         return attach
+
+    def holds_if(self, condition: str, *, fails_if: str) -> Callable[[Compute], "Claim"]:
+        """Decorate the function that computes the published form under `condition`, where it must hold."""
+
+        def attach(compute: Compute) -> Claim:
+            self.condition, self.failing_condition, self.compute_conditional = condition, fails_if, compute
+            return self
+
+        return attach
+
+    @property
+    def expected(self) -> Verdict:
+        """The verdict if everything that the claim says is true."""
+        if self.compute_published is None:
+            return "holds"
+        return "holds as corrected" if self.compute_conditional is None else "holds conditionally"
 
     @property
     def id(self) -> str:
@@ -126,14 +151,18 @@ def check(made: Claim) -> Checked:
     """Compute both sides with a fixed seed; the state of the caller's random numbers does not change."""
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        sides = made.compute()
+        sides = _seeded(made.compute)
         error, published_error = sides.error(), None
-        holds = error <= made.tolerance
-        verdict: Verdict = "holds" if holds else "FAILS"
-        if made.compute_published is not None:
-            torch.manual_seed(0)
-            published_error = made.compute_published().error()
-            if holds:  # if the published form holds too, the claim that it is wrong is itself wrong
-                verdict = "holds as corrected" if published_error > made.tolerance else "FAILS"
+        is_true = error <= made.tolerance
+        if made.compute_published is not None:  # if this form holds too, the claim that it fails is itself wrong
+            published_error = _seeded(made.compute_published).error()
+            is_true = is_true and published_error > made.tolerance
+        if made.compute_conditional is not None:
+            is_true = is_true and _seeded(made.compute_conditional).error() <= made.tolerance
+    verdict = made.expected if is_true else "FAILS"
     return Checked(made, sides, error, verdict, time.perf_counter() - start, published_error)
+
+
+def _seeded(compute: Compute) -> Sides:
+    torch.manual_seed(0)
+    return compute()

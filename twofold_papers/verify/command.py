@@ -71,9 +71,12 @@ def claims_table(rows: list[dict[str, str]]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("claim", max_width=24)
     table.add_column("statement", ratio=1)
-    table.add_column("verdict", max_width=12)
+    table.add_column("verdict", max_width=13)
     for cells in rows:
         numbers = "{left} {relation} {right}, error {error}, allowed {tolerance}".format(**cells)
         statement = Text.assemble(cells["statement"], "\n", (numbers, "dim"))
+        if cells["condition"]:
+            statement.append(f"\nPublished: {cells['published_form']} This holds if {cells['condition']} ", "dim")
+            statement.append(f"It fails if {cells['failing_condition']}", "dim")
         table.add_row(Text(cells["number"]), statement, Text(cells["verdict"]))
     return table

@@ -36,8 +36,10 @@ def row(checked: Checked) -> dict[str, Any]:
         "error": error_text(checked.error),
         "tolerance": f"{claim.tolerance:.0e}",
         "verdict": checked.verdict,
-        "wrong_form": claim.wrong_form and sentence(claim.wrong_form),
+        "published_form": claim.published_form and sentence(claim.published_form),
         "published_error": error_text(checked.published_error),
+        "condition": claim.condition and sentence(claim.condition),
+        "failing_condition": claim.failing_condition and sentence(claim.failing_condition),
     }
 
 

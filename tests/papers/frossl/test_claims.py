@@ -27,7 +27,7 @@ def test_claim_holds(made: Claim) -> None:
 
 def test_claim_numbers_are_distinct_and_fourteen_claims_correct_the_paper() -> None:
     assert len({made.number for made in CLAIMS}) == len(CLAIMS)
-    assert sum(made.wrong_form is not None for made in CLAIMS) == CORRECTED
+    assert sum(made.published_form is not None for made in CLAIMS) == CORRECTED
 
 
 Function = Callable[..., Any]

@@ -15,12 +15,6 @@ from twofold_papers.verify.figure import figures
 CLAIMS = claims("s-diet")
 CORRECTED = [
     "A.2",
-    "eq 2, by matrices",
-    "eq 9",
-    "Theorem B.1 (only if)",
-    "Theorem B.1 (least value)",
-    "Theorem B.1 (global)",
-    "eq 10 and 11",
     "Theorem B.3 (only if)",
     "Lemma B.5 (1)",
     "Lemma B.5 (2)",
@@ -30,6 +24,14 @@ CORRECTED = [
     "Theorem 5.1 (normalised), Lemma B.8",
     "eq 7",
     "eq 8",
+]
+CONDITIONAL = [
+    "eq 2, by matrices",
+    "eq 9",
+    "Theorem B.1 (only if)",
+    "Theorem B.1 (least value)",
+    "Theorem B.1 (global)",
+    "eq 10 and 11",
     "Section 5.2.2 (bias)",
 ]
 
@@ -37,13 +39,14 @@ CORRECTED = [
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.number)
 def test_claims_hold(claim: Any) -> None:
     checked = check(claim)
-    assert checked.verdict == ("holds as corrected" if claim.number in CORRECTED else "holds"), checked.error
+    expected = {**dict.fromkeys(CORRECTED, "holds as corrected"), **dict.fromkeys(CONDITIONAL, "holds conditionally")}
+    assert checked.verdict == expected.get(claim.number, "holds"), checked.error
 
 
 def test_numbers_are_distinct() -> None:
     numbers = [claim.number for claim in CLAIMS]
     assert len(set(numbers)) == len(numbers)
-    assert set(CORRECTED) <= set(numbers)
+    assert {*CORRECTED, *CONDITIONAL} <= set(numbers)
 
 
 Broken = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -51,6 +51,21 @@ def test_verdicts() -> None:
     assert check(no_mistake).verdict == "FAILS", "the form that is claimed to be wrong holds"
 
 
+def test_a_statement_that_holds_in_one_interpretation_is_not_called_wrong() -> None:
+    ambiguous = made(1.0, 1.0)
+    ambiguous.published("both are two")(lambda: Sides(2.0, 1.0))
+    ambiguous.holds_if("both are doubled", fails_if="neither is")(lambda: Sides(2.0, 2.0))
+    assert check(ambiguous).verdict == "holds conditionally"
+    assert check(ambiguous).published_error == 0.5
+    text = errata.page([check(ambiguous)])
+    assert "Holds if both are doubled." in text
+    assert "Fails if neither is. Error 0.5." in text
+    ambiguous.compute_conditional = lambda: Sides(2.0, 2.1)
+    assert check(ambiguous).verdict == "FAILS", "the form fails in both interpretations"
+    ambiguous.compute_conditional, ambiguous.compute_published = lambda: Sides(2.0, 2.0), lambda: Sides(1.0, 1.0)
+    assert check(ambiguous).verdict == "FAILS", "the form holds in both interpretations"
+
+
 def test_a_check_is_repeatable_and_keeps_the_random_state() -> None:
     drawing = Claim("frossl", "eq 0", "a draw", lambda: Sides(torch.rand(3), 0.0), 1.0)
     torch.manual_seed(3)

@@ -150,10 +150,15 @@ def normalisation_backward() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-@normalisation_backward.published("y = (x − mean)/‖x‖, where the x in the norm is not centred")
+@normalisation_backward.published("y = (x − mean)/‖x‖₂ has the Jacobian J(x)")
 def _() -> Sides:
     x = normal(6) + 1
     return Sides(jacobian(lambda x: (x - x.mean()) / x.norm(), x), layer_norm_jacobian(x))
+
+
+normalisation_backward.holds_if(
+    "‖x‖₂ is the norm after the mean is subtracted, as in J(x)", fails_if="‖x‖₂ is the norm of x itself"
+)(normalisation_backward.compute)
 
 
 @claim(

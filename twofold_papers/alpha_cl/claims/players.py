@@ -420,11 +420,11 @@ def entropic_minimum() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-def lagrangian_slope(sign_of_multiplier: int) -> Sides:
+def lagrangian_slope(sign_of_multiplier: int, sign_in_lagrangian: int = 1) -> Sides:
     """The gradient of eq 62 by autograd, and eq 63."""
     tau, mu, total = 0.7, 0.6, 0.9
     cost, (p,) = normal(20), tracked([uniform(20) + 0.1])
-    lagrangian = (cost * p).sum() + tau * (p * p.log()).sum() + mu * (p.sum() - total)
+    lagrangian = (cost * p).sum() + tau * (p * p.log()).sum() + sign_in_lagrangian * mu * (p.sum() - total)
     return Sides(gradients(lagrangian, [p])[0], (cost + tau * (p.log() + 1) + sign_of_multiplier * mu).detach())
 
 
@@ -439,12 +439,16 @@ def stationarity() -> Sides:
     return lagrangian_slope(+1)
 
 
-@stationarity.published(
-    "c_j + τ(log p_j + 1) − μ, with −μ instead of +μ. This is harmless, because the sign of a multiplier is free, but "
-    "it must be the same within one proof"
-)
+@stationarity.published("c_j + τ(log p_j + 1) − μ, with −μ instead of +μ")
 def _() -> Sides:
     return lagrangian_slope(-1)
+
+
+@stationarity.holds_if(
+    "μ changes its sign between eq 62 and eq 63: the sign of a multiplier is free", fails_if="μ is the same in both"
+)
+def _() -> Sides:
+    return lagrangian_slope(-1, sign_in_lagrangian=-1)
 
 
 def descend_and_alternate(steps: int, rate: float, row: Row, x: Tensor, theta: Weights) -> tuple[Tensor, Tensor]:

@@ -192,9 +192,10 @@ def filters_shape() -> Sides:
     return Sides(flat(left), flat(right))
 
 
-def multipliers_at_a_maximum() -> tuple[Tensor, Tensor]:
+def multipliers_at_a_maximum(length: float | None = None) -> tuple[Tensor, Tensor]:
     """Λ in eq 87, W v'v'ᵀ = ΛW, for each row at the maximum of eq 86; and ‖v'‖²."""
     v = 0.5 + uniform(4)
+    v = v if length is None else length * v / v.norm()
     signs = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
     w = torch.outer(signs / 3**0.5, v / v.norm())
     return (w @ torch.outer(v, v) / w)[:, 0], v.square().sum().expand(3)
@@ -214,6 +215,13 @@ def filter_multipliers() -> Sides:
 @filter_multipliers.published("Λ_kk = 1, because the eigenvalues of v'v'ᵀ can only be 0 or 1")
 def _() -> Sides:
     return Sides(multipliers_at_a_maximum()[0], 1.0)
+
+
+@filter_multipliers.holds_if(
+    "v' has length 1; its length does not change the maximum of eq 86", fails_if="v' has another length"
+)
+def _() -> Sides:
+    return Sides(multipliers_at_a_maximum(length=1.0)[0], 1.0)
 
 
 def orthogonal_filter(v: Tensor) -> Tensor:
@@ -240,7 +248,9 @@ def zero_multiplier() -> Sides:
     return Sides(torch.stack(gains), 1e-6, ">")
 
 
-@zero_multiplier.published("if Λ_kk = 0, the row of W_l is zero, which contradicts its given length")
+@zero_multiplier.published(
+    "if Λ_kk = 0, the row of W_l is zero, which contradicts its given length. The conclusion, Λ_kk ≠ 0, is right"
+)
 def _() -> Sides:
     v = normal(5)
     return Sides(orthogonal_filter(v).norm(), 0.0)

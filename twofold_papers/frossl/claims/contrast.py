@@ -194,3 +194,8 @@ def _() -> Sides:
         left += [norm, norm]
         right += [between_dimensions(z) + squares**2 / dims, between_samples(z) + squares**2 / samples]
     return Sides(stacked(left), stacked(right))
+
+
+contrasts_both.holds_if(
+    "'doubly stochastic' refers to the squares of the entries", fails_if="it refers to the entries of Z themselves"
+)(contrasts_both.compute)

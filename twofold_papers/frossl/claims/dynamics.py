@@ -107,10 +107,18 @@ def singular_vectors_stay() -> Sides:
     return Sides(flat([a - embedded(a.diagonal(dim1=-2, dim2=-1), a.shape[-1]) for a in seen]), 0.0)
 
 
-@singular_vectors_stay.published("it is enough that Γ₁ and Γ₂ share their eigenvectors; U₁ and U₂ can be arbitrary")
+@singular_vectors_stay.published(
+    "it is enough that Γ₁ and Γ₂ share their eigenvectors and that the weights are initialised as in eq 16"
+)
 def _() -> Sides:
     seen = [learnt(case) for case in cases(same_sides=False)]
     return Sides(flat([a - embedded(a.diagonal(dim1=-2, dim2=-1), a.shape[-1]) for a in seen]), 0.0)
+
+
+singular_vectors_stay.holds_if(
+    "'W₂ follows identically' means that U₂ = U₁, and X₁ and X₂ also have the same left singular vectors",
+    fails_if="U₁ and U₂, or the left singular vectors of X₁ and X₂, differ",
+)(singular_vectors_stay.compute)
 
 
 def outer_velocity(case: Aligned, inner: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

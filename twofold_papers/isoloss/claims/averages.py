@@ -297,6 +297,13 @@ def _() -> Sides:
     return Sides(samples_agreeing(), 1.0)
 
 
+@cosine_sample_sign.holds_if(
+    "all |ẑ_m| of a sample are equal, as in the approximation that leads to eq 11", fails_if="they are not equal"
+)
+def _() -> Sides:
+    return sides(((z * cosine_dynamics(z, z, values)).sign()[0], eq_11_sign(values)) for values, z in uniform())
+
+
 @claim(
     "isoloss",
     "eq 11",
@@ -336,10 +343,17 @@ def _() -> Sides:
     return Sides(*power_and_radial(1.0))
 
 
-def power_and_radial(factor: float) -> tuple[Tensor, Tensor]:
-    """Both sides for the Euclidean loss, for which they are not 0; the left one is a central difference."""
+@power_rate.holds_if(
+    "the loss is L_cos without a predictor, as in C.4: both sides are 0", fails_if="it is another loss, such as L_euc"
+)
+def _() -> Sides:
+    return Sides(*power_and_radial(1.0, COSINE_NO_PREDICTOR))
+
+
+def power_and_radial(factor: float, loss: Loss = EUCLIDEAN) -> tuple[Tensor, Tensor]:
+    """Both sides, by default for the Euclidean loss, for which they are not 0; the left one is a central difference."""
     x, w = white_views(60, 6), weights(torch.linspace(0.2, 2, 4, dtype=torch.float64), 6)
-    rate, step = velocity(EUCLIDEAN, x, w), 1e-5
+    rate, step = velocity(loss, x, w), 1e-5
     ahead, behind = (linear(x[0], w + sign * step * rate).square().sum(-1).mean() for sign in (1, -1))
     radial = (linear(x[0], w) * linear(x[0], rate)).sum(-1).mean()
     return (ahead - behind) / (2 * step), factor * radial

@@ -5,7 +5,7 @@ of W_P are λ = s^α.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,10 +26,12 @@ class Loss:
     stop_gradient: bool = True
     predictor: bool = True
     isotropic: bool = False
+    predictor_of_first_view: bool = False
 
     def __call__(self, z: Tensor, exponent: float = 1.0) -> Tensor:
-        """d(W_P z¹, sg(z²)), where W_P is computed from the correlation of z[V, n, M]."""
-        return self.of(z, predictor(z, exponent) if self.predictor else None)
+        """d(W_P z¹, sg(z²)), where W_P is computed from the correlation of z[V, n, M], or of z¹ alone."""
+        seen = z[:1] if self.predictor_of_first_view else z
+        return self.of(z, predictor(seen, exponent) if self.predictor else None)
 
     def of(self, z: Tensor, matrix: Tensor | None) -> Tensor:
         """The loss with a given W_P."""
@@ -48,6 +50,16 @@ COSINE_NO_PREDICTOR = Loss("cosine", predictor=False)
 COSINE_ISO = Loss("cosine", isotropic=True)
 
 
+def in_notebook(loss: Loss) -> Loss:
+    """The loss as in the authors' notebook: W_P is computed from the first view, which has no noise."""
+    return replace(loss, predictor_of_first_view=True)
+
+
+# Conditions of published statements on the noise in the views.
+TARGET_NOISE = "the noise is in the target view alone, as in the authors' notebook"
+BOTH_NOISE = "the noise is in both views, as section 3 of the paper suggests"
+
+
 def predictor(z: Tensor, exponent: float) -> Tensor:
     """W_P = E[zzᵀ]^α of eq 1, without the running mean and the division by the largest eigenvalue of DirectPred."""
     direct = models.DirectPredictor(z.shape[-1], exponent, momentum=0.0, normalize=False)
@@ -59,12 +71,15 @@ def orthogonal(n: int) -> Tensor:
     return torch.linalg.qr(randn(n, n)).Q
 
 
-def white_views(samples: int, inputs: int, noise: float = NOISE) -> Tensor:
-    """x + σε and x + σε' for Gaussian x, ε, ε' that are whitened together, so that E[xxᵀ] = I exactly."""
+def white_views(samples: int, inputs: int, noise: float = NOISE, *, target_only: bool = False) -> Tensor:
+    """x + σε and x + σε' for Gaussian x, ε, ε' that are whitened together, so that E[xxᵀ] = I exactly.
+
+    With `target_only`, the first view is x itself, as in the notebook of the paper's authors.
+    """
     drawn = randn(samples, 3 * inputs)
     root = torch.linalg.cholesky(drawn.T @ drawn / samples)
     x, first, second = torch.linalg.solve_triangular(root, drawn.T, upper=False).T.chunk(3, dim=-1)
-    return torch.stack([x + noise * first, x + noise * second])
+    return torch.stack([x if target_only else x + noise * first, x + noise * second])
 
 
 def balanced_views(draws: int, inputs: int, outputs: int, noise: float = NOISE) -> Tensor:

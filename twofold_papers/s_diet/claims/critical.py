@@ -43,7 +43,9 @@ def rescaled() -> Sides:
     return sides(lambda data: _rescaled(data, power=0.5, factor=2.0))
 
 
-@rescaled.published("L*_scl(αf) = α² L_scl(f)")
+@rescaled.published(
+    "L*_scl(αf) = α² L_scl(f). The conclusion, that both losses have the same landscape up to a rescaling, is right"
+)
 def _() -> Sides:
     return sides(lambda data: _rescaled(data, power=1.0, factor=1.0))
 
@@ -84,6 +86,22 @@ def _() -> Sides:
     return sides(pair)
 
 
+@spectral_loss_by_matrices.holds_if(
+    "L_scl is twice that of eq 2: footnote 1 of the paper ignores constant factors", fails_if="L_scl is that of eq 2"
+)
+def _() -> Sides:
+    return sides(lambda data: _twice_the_loss(data, data.encoder()))
+
+
+def has_invertible_moment(data: Data) -> bool:
+    return int(torch.linalg.matrix_rank(data.second_moment)) == len(data.second_moment)
+
+
+def _twice_the_loss(data: Data, w: Tensor) -> tuple[Tensor, Tensor]:
+    product = w.T @ w @ data.second_moment
+    return 2 * data.scl(w), (-2 * w.T @ w @ data.positive_moment + product @ product).trace()
+
+
 @claim(
     "s-diet",
     "eq 9",
@@ -97,6 +115,18 @@ def spectral_gradient() -> Sides:
 @spectral_gradient.published("∂L_scl/∂W = −WM_pos + WMWᵀWM, without the factor 2")
 def _() -> Sides:
     return sides(lambda data: _spectral_gradient(data, 1.0))
+
+
+@spectral_gradient.holds_if(
+    "a constant factor is ignored, which changes neither the critical points nor the direction of the gradient",
+    fails_if="L_scl is that of eq 2, or twice that, as in the proof of Theorem B.1",
+)
+def _() -> Sides:
+    def pair(data: Data) -> tuple[Tensor, Tensor]:
+        slope, formula = _spectral_gradient(data, 1.0)
+        return slope / slope.norm(), formula / formula.norm()
+
+    return sides(pair)
 
 
 def _spectral_gradient(data: Data, factor: float) -> tuple[Tensor, Tensor]:
@@ -132,15 +162,22 @@ def critical_points_of_scl_are_those() -> Sides:
 
 
 @critical_points_of_scl_are_those.published(
-    "WᵀWM v_i = s_i λ_i v_i and WᵀWM_pos v_i = s_i λ_i² v_i, without the M on the left. This fails if M is singular"
+    "WᵀWM v_i = s_i λ_i v_i and WᵀWM_pos v_i = s_i λ_i² v_i, without the M on the left"
 )
 def _() -> Sides:
     return _structure(published=True)
 
 
-def _structure(published: bool) -> Sides:
+@critical_points_of_scl_are_those.holds_if(
+    "M is invertible", fails_if="M is singular, because W is then arbitrary outside the image of M"
+)
+def _() -> Sides:
+    return _structure(published=True, invertible=True)
+
+
+def _structure(published: bool, invertible: bool = False) -> Sides:
     left, right = [], []
-    for data in datasets():
+    for data in filter(has_invertible_moment, datasets()) if invertible else datasets():
         eigenvalues, v = data.spectrum
         moment = data.second_moment
         seen = torch.eye(len(moment)).to(moment) if published else moment
@@ -168,6 +205,14 @@ def _() -> Sides:
     return sides(lambda data: (data.scl(data.best_scl), -data.spectrum[0][: data.m].square().sum()))
 
 
+@least_scl.holds_if(
+    "L_scl is twice that of eq 2, as in the proof of Theorem B.1: footnote 1 of the paper ignores constant factors",
+    fails_if="L_scl is that of eq 2",
+)
+def _() -> Sides:
+    return sides(lambda data: (2 * data.scl(data.best_scl), -data.spectrum[0][: data.m].square().sum()))
+
+
 @claim(
     "s-diet",
     "Theorem B.1 (global)",
@@ -178,11 +223,17 @@ def global_minimum_of_scl() -> Sides:
     return sides(lambda data: (_squared(data, data.best_scl, data.second_moment), data.second_moment @ data.top()))
 
 
-@global_minimum_of_scl.published(
-    "WᵀWM = [M†M_pos]_m. This fails if M is singular, because W is then arbitrary outside the image of M"
-)
+@global_minimum_of_scl.published("WᵀWM = [M†M_pos]_m, without the M on the left")
 def _() -> Sides:
     return sides(lambda data: (_squared(data, data.best_scl), data.top()))
+
+
+@global_minimum_of_scl.holds_if(
+    "M is invertible", fails_if="M is singular, because W is then arbitrary outside the image of M"
+)
+def _() -> Sides:
+    pairs = [(_squared(data, data.best_scl), data.top()) for data in filter(has_invertible_moment, datasets())]
+    return Sides(stack([left for left, _ in pairs]), stack([right for _, right in pairs]))
 
 
 def _squared(data: Data, w: Tensor, left: Tensor | None = None) -> Tensor:
@@ -204,6 +255,15 @@ def diet_gradient() -> Sides:
 @diet_gradient.published("∂L_diet/∂W = W_Hᵀ(W_HWX − Y)Xᵀ and ∂L_diet/∂W_H = (W_HWX − Y)XᵀWᵀ, without the factor 1/N")
 def _() -> Sides:
     return sides(lambda data: _diet_gradient(data, 1))
+
+
+@diet_gradient.holds_if("L_diet is the sum over the N samples", fails_if="L_diet is the mean, as in eq 3")
+def _() -> Sides:
+    def pair(data: Data) -> tuple[Tensor, Tensor]:
+        slope, formula = _diet_gradient(data, 1)
+        return len(data.x) * slope, formula
+
+    return sides(pair)
 
 
 def _diet_gradient(data: Data, count: int) -> tuple[Tensor, Tensor]:
