@@ -7,7 +7,17 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from twofold.cli.common import TRAIN, Quiet, command, handle_interrupts, names, processes, setting_for, split_words
+from twofold.cli.common import (
+    TRAIN,
+    Quiet,
+    command,
+    display_of,
+    handle_interrupts,
+    names,
+    processes,
+    setting_for,
+    split_words,
+)
 from twofold.cli.results import conclude
 from twofold.errors import TwofoldError, nearest
 
@@ -164,7 +174,6 @@ def refuse_options_as_settings(overrides: list[str]) -> None:
 
 def explain(config: "Config", source: "Source") -> None:
     """Print the cost of the run, and every setting that is not the default, with its origin and the reason."""
-    from twofold.cli.common import display_of
     from twofold.verbs import explain as explaining
 
     display = display_of(False)

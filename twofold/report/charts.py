@@ -16,7 +16,8 @@ ROUNDING_ERROR = 1e-8  # relative to the largest eigenvalue; smaller ones are ro
 
 def loss_chart(metrics: Sequence[Record]) -> Chart:
     total = curve("total", metrics, "step", "loss", colour="ink")
-    names = _terms(metrics)
+    # A dict, to keep the order in which the objective names its terms.
+    names = {name: None for record in metrics for name in record if name.startswith("loss/")}
     terms = [curve(name.removeprefix("loss/"), metrics, "step", name) for name in names]
     terms = [term for term in terms if term["y"] != total["y"]]
     lines = _drawn([total, *terms])
@@ -29,11 +30,6 @@ def loss_chart(metrics: Sequence[Record]) -> Chart:
         axis("loss", switch=positive),
         lines,
     )
-
-
-def _terms(metrics: Iterable[Record]) -> list[str]:
-    # A dict, to keep the order in which the objective names its terms.
-    return list({name: None for record in metrics for name in record if name.startswith("loss/")})
 
 
 def accuracy_chart(metrics: Sequence[Record]) -> Chart:

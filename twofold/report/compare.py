@@ -331,9 +331,6 @@ def map_charts(runs: Sequence[Compared]) -> tuple[list[Chart], dict[str, Record]
         assert drawn is not None
         maps.append(drawn)
     tallest = max((each["tallest"] for each in maps), default=0.0)
-    group = "maps" if len({_classes_of(each) for each in maps}) == 1 else None
+    classes = {(tuple(each["classes"] or ()), frozenset(each["points"]["labels"])) for each in maps}
+    group = "maps" if len(classes) == 1 else None
     return [each | {"tallest": tallest, "group": group} for each in maps], sheets
-
-
-def _classes_of(described: Chart) -> tuple[Any, ...]:
-    return tuple(described["classes"] or ()), frozenset(described["points"]["labels"])

@@ -97,7 +97,7 @@ def render(folder: RunFolder) -> str:
     alone = [chart for chart in (atlas, speed) if chart is not None and chart.get("series", True)]
     return page(
         "page.html",
-        title=title_of(values),
+        title=f"{values['method']} on {Path(values['data']).name or values['data']}",
         facts=facts(values, results, metrics, timing),
         verdict=verdict(results),
         glance=glance(results, metrics, spectra, timing),
@@ -171,10 +171,6 @@ def read_results(folder: RunFolder) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------- words and numbers
-
-
-def title_of(values: Record) -> str:
-    return f"{values['method']} on {Path(values['data']).name or values['data']}"
 
 
 def facts(values: Record, results: Record, metrics: Sequence[Record], timing: Sequence[Record]) -> list[str]:

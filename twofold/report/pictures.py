@@ -60,9 +60,8 @@ class Sample:
         index = torch.cat([store.index.cpu() for store in stores])
         unknown = [torch.full((len(store),), -1) if store.labels is None else store.labels.cpu() for store in stores]
         names = [name for store in stores for name in (store.files or [None] * len(store))]
-        self.places = counter.permutation(counter.key(index, "report"))[
-            :most
-        ]  # rows of the training images, then of the test images
+        # Rows of the training images, then of the test images.
+        self.places = counter.permutation(counter.key(index, "report"))[:most]
         self.held_out = self.places >= len(data.train)
         self.index = index[self.places]
         self.labels = torch.cat(unknown)[self.places]

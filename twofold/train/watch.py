@@ -13,13 +13,8 @@ from twofold.models import DirectPredictor
 from twofold.runs.folder import RunFolder
 from twofold.train.observers import Observers
 
-ONLINE_EPOCHS = (
-    1,
-    2,
-    3,
-    5,
-    7,
-)  # and 10, 100, … times these: epochs at which the online probe is evaluated on held-out images
+# These and 10, 100, … times these are the epochs at which the online probe is evaluated on held-out images.
+ONLINE_EPOCHS = (1, 2, 3, 5, 7)
 
 
 def spectra(observers: Observers, direct: DirectPredictor | None) -> tuple[dict[str, Tensor], dict[str, float]]:

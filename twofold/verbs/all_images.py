@@ -13,7 +13,6 @@ from twofold.config import Config
 from twofold.data.load import read_data
 from twofold.data.open import open_source
 from twofold.data.source import Data
-from twofold.data.store import ImageStore
 from twofold.display import Display
 from twofold.runs.provenance import is_run_source, with_run_split
 from twofold.text import plural
@@ -78,14 +77,11 @@ class AllImages:
     def _labels(self) -> np.ndarray | None:
         if all(store.labels is None for store in self.stores):
             return None
-        return torch.cat([_labels_of(store) for store in self.stores])[self.order].numpy()
+        labels = [torch.full((len(store),), -1) if store.labels is None else store.labels for store in self.stores]
+        return torch.cat(labels)[self.order].numpy()
 
     def _files(self) -> list[str] | None:
         if all(store.files is None for store in self.stores):
             return None
         names = [name for store in self.stores for name in (store.files or [""] * len(store))]
         return [names[number] for number in self.order.tolist()]
-
-
-def _labels_of(store: ImageStore) -> Tensor:
-    return torch.full((len(store),), -1) if store.labels is None else store.labels
