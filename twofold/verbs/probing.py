@@ -1,4 +1,4 @@
-"""What `probe` and `knn` share: the features of the trained encoder, of the untrained encoder, and raw pixels."""
+"""What `probe` and `knn` share: the features of the trained encoder and of its baselines."""
 
 import copy
 import dataclasses
@@ -16,7 +16,7 @@ from twofold.device import choose_device
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder
-from twofold.evaluate.features import pixels
+from twofold.evaluate.handmade import features_without_training
 from twofold.evaluate.probes import LabelledSplits, labelled_splits
 from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
@@ -106,7 +106,8 @@ def load_probe_data(
         opened = Encoder.on_device(network, preprocess, device, config.precision)
         with display.stage(f"computing features ({name})", images) as stage:
             found[name] = features_of_both(opened, train, test, stage)
-    found["raw pixels"] = (pixels(train), pixels(test))
+    with display.stage("computing features without training", 0):
+        found |= features_without_training(train, test)
     return ProbeData(read.name, splits, found, reused)
 
 
