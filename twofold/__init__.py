@@ -19,6 +19,7 @@ __all__ = [
     "Twofold",
     "TwofoldError",
     "__version__",
+    "adapt",
     "diagnose",
     "embed",
     "export",
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from twofold.errors import TwofoldError
     from twofold.runs.run import Run
     from twofold.runs.weights import load_encoder
+    from twofold.verbs.adapt import adapt
     from twofold.verbs.diagnose import diagnose
     from twofold.verbs.embed import embed
     from twofold.verbs.estimator import Twofold

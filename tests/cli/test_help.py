@@ -55,7 +55,7 @@ def test_program_help_groups_commands_by_purpose(width: int) -> None:
 def test_summary_is_one_sentence_that_begins_with_a_verb(name: str) -> None:
     summary = " ".join(COMMANDS[name].help.split("\n\n")[0].split())
     assert re.fullmatch(r"[A-Z][^.]*\.", summary.replace(".json", "").replace(".html", ""))
-    verbs = "Train|Resume|List|Classify|Measure|Write|Compute|Find|Export|Show|Check|Run"
+    verbs = "Adapt|Train|Resume|List|Classify|Measure|Write|Compute|Find|Export|Show|Check|Run"
     assert re.match(rf"({verbs}) ", summary)
     assert summary in without_layout(shown_help(name, width=120))
     assert summary in without_layout(shown_help(width=120))

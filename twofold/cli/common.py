@@ -90,6 +90,14 @@ MovedData = Annotated[
 OutOption = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write all numbers to this .json file.")
 ]
+AdapterOption = Annotated[
+    bool,
+    typer.Option(
+        "--adapter/--no-adapter",
+        help="Apply the adapter that `twofold adapt` wrote, if there is one.",
+        show_default="--adapter",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 
@@ -132,10 +140,10 @@ def handle_interrupts(moved: str | None = None) -> Iterator[None]:
         fail("stopped; nothing was written", 130)
 
 
-def say_verdict(verdict: dict[str, Any] | None, display: "Display", title: str = "verdict") -> None:
-    """Print a verdict, or the answer whether training helped, with its evidence and what to try."""
+def say_verdict(verdict: dict[str, Any] | None, display: "Display") -> None:
+    """Print a verdict with its evidence and what to try."""
     if verdict is not None:
-        display.say(f"{title:9}{verdict['sentence']}")
+        display.say(f"verdict  {verdict['sentence']}")
         for text in verdict["evidence"]:
             display.say(f"         {text}")
         if verdict["remedy"]:

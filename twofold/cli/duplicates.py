@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import USE, Quiet, RunArgument, command, display_of, handle_interrupts
+from twofold.cli.common import USE, AdapterOption, Quiet, RunArgument, command, display_of, handle_interrupts
 
 SHOWN = 20  # groups; thousands would flood a terminal
 
@@ -34,6 +34,7 @@ def duplicates(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Also write all groups to this .json, .csv or .txt file."),
     ] = None,
+    adapter: AdapterOption = True,
     quiet: Quiet = False,
 ) -> None:
     """List groups of near-identical images: copies, and versions with another size, encoding or brightness."""
@@ -46,7 +47,7 @@ def duplicates(
         if out is not None:
             refuse_unwritable_groups(out)
         threshold = THRESHOLD if threshold is None else threshold
-        groups = find_duplicates(run, data, threshold=threshold, display=display)
+        groups = find_duplicates(run, data, threshold=threshold, adapter=adapter, display=display)
         if not groups:
             display.say(
                 f"no duplicates found: no two images have a similarity of {threshold:g} or more (whitened features)"

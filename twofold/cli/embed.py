@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import USE, Images, Quiet, RunArgument, command, display_of, handle_interrupts
+from twofold.cli.common import USE, AdapterOption, Images, Quiet, RunArgument, command, display_of, handle_interrupts
 
 EXAMPLES = """
 twofold embed runs/frossl-photos-1 photos/ --out features.npz
@@ -27,6 +27,7 @@ def embed_command(
             "split (train or test), and the label and the file name if there are any. Required.",
         ),
     ],
+    adapter: AdapterOption = True,
     quiet: Quiet = False,
 ) -> None:
     """Compute the features of images with a trained encoder and write them to a file."""
@@ -34,4 +35,4 @@ def embed_command(
 
     display = display_of(quiet)
     with handle_interrupts():
-        display.say(f"wrote {embed(run, data, out, display=display)}")
+        display.say(f"wrote {embed(run, data, out, adapter=adapter, display=display)}")

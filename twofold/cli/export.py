@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import USE, Quiet, RunArgument, command, display_of, handle_interrupts
+from twofold.cli.common import USE, AdapterOption, Quiet, RunArgument, command, display_of, handle_interrupts
 
 
 @command(USE, examples="twofold export runs/frossl-photos-1 --format onnx", name="export")
@@ -31,6 +31,7 @@ def export_command(
             show_default="RUN/encoder.safetensors, .pt or .onnx",
         ),
     ] = None,
+    adapter: AdapterOption = True,
     quiet: Quiet = False,
 ) -> None:
     """Export the encoder for use without Twofold, with a JSON file that states how to load it."""
@@ -38,5 +39,5 @@ def export_command(
 
     display = display_of(quiet)
     with handle_interrupts():
-        written = export(run, form, out)
+        written = export(run, form, out, adapter=adapter)
         display.say(f"wrote {written}\n  and {sidecar(written)}, which states how to load it and prepare images")

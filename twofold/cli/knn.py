@@ -6,6 +6,7 @@ import typer
 
 from twofold.cli.common import (
     EVALUATE,
+    AdapterOption,
     OutOption,
     Quiet,
     RunArgument,
@@ -38,14 +39,15 @@ def knn(
         ),
     ] = 0.07,
     layer: LayerOption = "pre",
+    adapter: AdapterOption = True,
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
-    """Classify images by their nearest training images and compare with features without training."""
+    """Classify images by their nearest training images and compare with raw pixels and an untrained encoder."""
     from twofold.verbs import knn as verb
 
     display = display_of(quiet)
     with handle_interrupts():
         refuse_unwritable_json(out)
-        found = verb.knn(run, data, k=k, temperature=temperature, layer=layer, display=display)
+        found = verb.knn(run, data, k=k, temperature=temperature, layer=layer, adapter=adapter, display=display)
         print_accuracies(found, f"kNN (k={k})", out, display)

@@ -6,6 +6,7 @@ import typer
 
 from twofold.cli.common import (
     EVALUATE,
+    AdapterOption,
     OutOption,
     Quiet,
     RunArgument,
@@ -45,10 +46,11 @@ def probe(
         ),
     ] = "",
     layer: LayerOption = "pre",
+    adapter: AdapterOption = True,
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a linear classifier on frozen features and compare it with features without training."""
+    """Train a linear classifier on frozen features and compare it with raw pixels and an untrained encoder."""
     from twofold.verbs import probe as verb
 
     display = display_of(quiet)
@@ -61,6 +63,7 @@ def probe(
             solver=solver,
             labels_per_class=few,
             layer=layer,
+            adapter=adapter,
             display=display,
         )
         print_accuracies(found, f"linear ({solver})", out, display)

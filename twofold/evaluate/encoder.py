@@ -8,7 +8,7 @@ Shapes: n images, K feature dimension.
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from twofold.config import Config
+from twofold.data.augment import Augmenter
 from twofold.data.source import Source
 from twofold.device import autocast_of, choose_device
 from twofold.errors import TwofoldError
@@ -28,10 +29,14 @@ from twofold.evaluate.foreign_encoders import (
     load_timm,
     with_preprocess,
 )
+from twofold.evaluate.view_retrieval import FIRST_STEP
+from twofold.models.adapter import AdaptedEncoder
 from twofold.models.encoders import TIMM, ResNet, TinyConv
 from twofold.runs.preprocess import Preprocess, preprocess_of
-from twofold.runs.run import Run
+from twofold.runs.run import Run, config_of
 from twofold.runs.weights import load_encoder
+
+VIEWED_AT_ONCE = 128  # images of which views are made at a time
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 Progress = Callable[[int, int], None]  # called with the number of images done and of all images
@@ -93,30 +98,66 @@ class Encoder:
             return self.network(self.preprocess(images)).float().cpu()
 
     @torch.no_grad()
+    def view_blocks(
+        self, images: ImageRows, augment: Augmenter, progress: Progress | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield row numbers `[N]` and the features `[1 + V, N, K]` of the images as they are and of V random views.
+
+        A view depends only on the seed of the augmentation, the number of the row, and the number of the view.
+        """
+        augment, step = augment.to(self.device), torch.tensor(FIRST_STEP, device=self.device)
+        with self._evaluating():
+            for rows in torch.arange(len(images)).split(VIEWED_AT_ONCE):
+                pixels = images.take(rows)[0].to(self.device)
+                views = [self.preprocess(pixels), *augment(pixels, rows.to(self.device), step)]
+                yield rows, torch.stack([self._forward(view).float() for view in views])
+                if progress is not None:
+                    progress(int(rows[-1]) + 1, len(images))
+
+    @torch.no_grad()
     def _batches(self, images: ImageRows, batch_size: int, progress: Progress | None) -> Iterator[Tensor]:
+        def represent(pixels: Tensor) -> Tensor:
+            return self._forward(self.preprocess(pixels.to(self.device)))
+
+        with self._evaluating():
+            yield from batches(images, represent, batch_size, progress)
+
+    def _forward(self, inputs: Tensor) -> Tensor:
         # Channels-last is 20 to 33 % faster on a CPU. A module of the user may not support it, as `view` does not.
-        is_ours = isinstance(self.network, ResNet | TinyConv) and self.device.type != "mps"
-        memory_format = torch.channels_last if is_ours else torch.contiguous_format
+        network = self.network.encoder if isinstance(self.network, AdaptedEncoder) else self.network
+        is_ours = isinstance(network, ResNet | TinyConv) and self.device.type != "mps"
+        with self.autocast():
+            return self.network(
+                inputs.contiguous(memory_format=torch.channels_last if is_ours else torch.contiguous_format)
+            )
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
         modes = [(module, module.training) for module in self.network.modules()]
         self.network.eval()
-
-        def represent(pixels: Tensor) -> Tensor:
-            with self.autocast():
-                return self.network(self.preprocess(pixels.to(self.device)).contiguous(memory_format=memory_format))
-
         try:
-            yield from batches(images, represent, batch_size, progress)
+            yield
         finally:
             for module, mode in modes:
                 module.training = mode
 
 
-def open_run_encoder(run: Path, config: Config, module: nn.Module | None = None) -> Encoder:
-    """Open the encoder of a finished run, in the precision of the run.
+def open_run_encoder(
+    run: Path,
+    config: Config,
+    module: nn.Module | None = None,
+    *,
+    adapter: bool = True,
+    say: Callable[[str], None] | None = None,
+) -> Encoder:
+    """Open the encoder of a finished run, in the precision of the run, with its adapter if it has one.
 
-    If the run trained a module of the user, pass a module of the same architecture as `module`.
+    If the run trained a module of the user, pass a module of the same architecture as `module`. `say` is called with a
+    text if an adapter is applied.
     """
-    network = load_encoder(run, encoder=module)
+    network = load_encoder(run, encoder=module, adapter=adapter)
+    if say is not None and isinstance(network, AdaptedEncoder):
+        say(f"adapter  {network.name}, applied to the features; leave it out with --no-adapter (adapter=False)")
     return Encoder.on_device(network, preprocess_of(network), choose_device("auto"), config.precision)
 
 
@@ -134,6 +175,7 @@ def open_encoder(
     *,
     module: str | nn.Module | None = None,
     image_size: int | None = None,
+    adapter: bool = True,
 ) -> Encoder:
     """Open an encoder.
 
@@ -153,6 +195,8 @@ def open_encoder(
         trained your own module: a module of the same class.
     image_size : int, optional
         The size of the input, for an encoder without preprocessing.
+    adapter : bool
+        Whether the adapter of a run or of a file that Twofold wrote is applied, if there is one.
 
     Returns
     -------
@@ -169,12 +213,12 @@ def open_encoder(
     elif str(what).startswith(TIMM):
         network, preprocess = load_timm(str(what).removeprefix(TIMM))
     elif (path := Path(what).expanduser()).is_dir():
-        config = Run(path).config
+        config = config_of(path)
         if isinstance(module, str):
             raise TwofoldError(f"{path} is a run, which defines its encoder; leave out encoder={module}")
-        return open_run_encoder(path, config, module)
+        return open_run_encoder(path, config, module, adapter=adapter)
     elif is_written_by_twofold(path):
-        network = load_encoder(path, encoder=module if isinstance(module, nn.Module) else None)
+        network = load_encoder(path, encoder=module if isinstance(module, nn.Module) else None, adapter=adapter)
         preprocess = preprocess_of(network)
     else:
         source = find_images()

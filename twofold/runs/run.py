@@ -1,15 +1,24 @@
-"""`Run`, the Python object of a run folder. `twofold.pretrain` returns it, and the other verbs accept it."""
+"""`Run`, the Python object of a run folder. `twofold.pretrain` returns it, and the other verbs accept it.
+
+In place of a run, most verbs also accept a folder that holds an encoder alone, as `twofold adapt --out FOLDER` writes
+it. They read its configuration with `config_of`.
+"""
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.errors import TwofoldError
+from twofold.files import refuse_unwritable
 from twofold.methods import schema_of_run
 from twofold.runs.folder import RunFolder
+from twofold.runs.weights import ENCODER_FILE, read_encoder, save_encoder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,3 +83,43 @@ class Run:
     def report(self) -> Path:
         """The path of the report, `report.html`."""
         return self.path / "report.html"
+
+
+def is_encoder_folder(path: Path) -> bool:
+    """Return whether a folder holds an encoder that no run in this folder trained."""
+    return (path / ENCODER_FILE).exists() and not (path / "config.json").exists()
+
+
+def config_of(run: str | Path | Run) -> Config:
+    """Return the configuration of a run. For a folder with an encoder alone, return that of its images."""
+    path = Path(run)
+    if not is_encoder_folder(path):
+        return Run(path).config
+    description = read_encoder(path)[1]
+    return Config(
+        data=description["data"],
+        data_dir=description["data_dir"],
+        test_fraction=description["test_fraction"],
+        image_size=description["image_size"],
+        channels=description["channels"],
+        encoder=description["encoder"],
+        stem=description["stem"],
+        precision="float32",
+    )
+
+
+def write_encoder_folder(out: Path, network: nn.Module, description: Mapping[str, Any]) -> Path:
+    """Write an encoder into a new folder, and return the path of its file."""
+    RunFolder.refuse_existing(out)
+    out.mkdir(parents=True, exist_ok=True)
+    save_encoder(out / ENCODER_FILE, network, dict(description))
+    return out / ENCODER_FILE
+
+
+def refuse_unusable_folder(out: Path) -> None:
+    """Raise an error before the work if `write_encoder_folder` would fail."""
+    RunFolder.refuse_existing(out)
+    if out.parent.is_dir():
+        refuse_unwritable(out / ENCODER_FILE if out.is_dir() else out)
+    elif out.parent.exists():
+        raise TwofoldError(f"--out {out}: {out.parent} is a file; choose another --out")

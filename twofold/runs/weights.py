@@ -1,6 +1,8 @@
-"""The file `encoder.safetensors`: the weights of a trained encoder and, in its metadata, what is needed to use them.
+"""The files `encoder.safetensors` and `adapter.safetensors`: tensors, and in their metadata how to use them.
 
-`save_encoder` writes it at the end of a run, and `load_encoder` reads it.
+`save_encoder` writes the first at the end of a run. `save_adapter` writes the second next to it: a linear map of the
+features, which was made for these weights. `load_encoder` reads both. The encoder's file does not change if there is an
+adapter, so that other libraries can load it.
 """
 
 import hashlib
@@ -18,10 +20,13 @@ from torch import Tensor, nn
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.files import write_atomically
 from twofold.models import build_encoder, has_name, name_of
+from twofold.models.adapter import AdaptedEncoder, Adapter
 from twofold.randomness import seeded
 from twofold.runs.preprocess import Chain, Preprocess
 
-METADATA_KEY = "twofold"  # the key of the description in the metadata of the file
+ENCODER_FILE = "encoder.safetensors"
+METADATA_KEY = "twofold"  # the key of the description in the metadata of a file
+WEIGHTS_KEY = "encoder_fingerprint"  # the key of the weights in the description of an adapter
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
@@ -32,22 +37,6 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
         state.update(repr((name, str(content.dtype), tuple(content.shape))).encode())
         state.update(content.flatten().view(torch.uint8).numpy().data)
     return state.hexdigest()
-
-
-def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) -> None:
-    """Write the weights of an encoder and its description.
-
-    Parameters
-    ----------
-    path
-        The file to write.
-    encoder
-        The trained encoder.
-    description
-        What `load_encoder` needs to build the encoder and to preprocess images: `encoder`, `stem`, `channels`,
-        `image_size`, `mean` and `std`.
-    """
-    save_tensors(path, encoder.state_dict(), {METADATA_KEY: json.dumps(description)})
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
@@ -75,6 +64,22 @@ def with_sorted_header(content: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + content[start:]
 
 
+def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) -> None:
+    """Write the weights of an encoder and its description.
+
+    Parameters
+    ----------
+    path
+        The file to write.
+    encoder
+        The trained encoder.
+    description
+        What `load_encoder` needs to build the encoder and to preprocess images: `encoder`, `stem`, `channels`,
+        `image_size`, `mean` and `std`.
+    """
+    save_tensors(path, encoder.state_dict(), {METADATA_KEY: json.dumps(description)})
+
+
 def read_encoder(run: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the weights and the description of an encoder, from a run or from an encoder.safetensors file."""
     path = encoder_file(run)
@@ -92,7 +97,7 @@ def encoder_file(run: Any) -> Path:
     """Return the path of a run's encoder.safetensors. The path of a file is returned unchanged."""
     path = Path(getattr(run, "path", run))
     if path.is_dir():
-        path = path / "encoder.safetensors"
+        path = path / ENCODER_FILE
     if not path.exists():
         if (path.parent / "config.json").exists():
             raise TwofoldError(f"{path.parent} is not finished: run `{how_to_resume(path.parent)}` first")
@@ -100,7 +105,7 @@ def encoder_file(run: Any) -> Path:
     return path
 
 
-def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
+def load_encoder(run: Any, *, encoder: nn.Module | None = None, adapter: bool = True) -> nn.Module:
     """Load a trained encoder.
 
     Parameters
@@ -109,12 +114,15 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
         A run folder, or the path of an encoder.safetensors file.
     encoder : nn.Module, optional
         A module of the same class, if the run trained your own module. The weights are loaded into it.
+    adapter : bool
+        Apply the adapter that `twofold adapt` wrote next to the encoder, if there is one.
 
     Returns
     -------
     nn.Module
         The encoder, in evaluation mode. It maps preprocessed images `[N, C, S, S]` to features `[N, K]`. Its module
-        `preprocess` prepares Pillow images or uint8 pixels.
+        `preprocess` prepares Pillow images or uint8 pixels. With an adapter, its attributes `encoder` and `adapter` are
+        the two parts.
 
     Examples
     --------
@@ -154,4 +162,78 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None) -> nn.Module:
         raise TwofoldError(
             f"{path} does not fit the encoder: {reason}; pass the module that was trained, or restore the file"
         ) from error
-    return encoder.eval()
+    found = read_adapter(path, tensors) if adapter else None
+    return (encoder if found is None else AdaptedEncoder(encoder, *found)).eval()
+
+
+def adapter_file(encoder: Path) -> Path:
+    """Return the path of the adapter for a file of an encoder.
+
+    For `encoder.safetensors`, this is `adapter.safetensors`; for `NAME.safetensors`, it is `NAME.adapter.safetensors`.
+    """
+    name = "adapter" if encoder.stem == "encoder" else f"{encoder.stem}.adapter"
+    return encoder.with_name(f"{name}.safetensors")
+
+
+def save_adapter(path: Path, adapter: Adapter, weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """Write an adapter.
+
+    Parameters
+    ----------
+    path
+        The file to write, from `adapter_file`.
+    adapter
+        The adapter.
+    weights
+        The state dict of the encoder that the adapter belongs to.
+    description
+        How the adapter was made, for readers of the file and for messages.
+    """
+    text = json.dumps({**description, WEIGHTS_KEY: fingerprint(weights)})
+    save_tensors(path, adapter.state_dict(), {METADATA_KEY: text})
+
+
+def read_adapter(encoder: Path, weights: Mapping[str, Tensor]) -> tuple[Adapter, str] | None:
+    """Return the adapter of an encoder file and how it was made, in words, or None if it has none.
+
+    An adapter that was made for other weights is refused.
+    """
+    path = adapter_file(encoder)
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            description = json.loads((file.metadata() or {})[METADATA_KEY])
+        tensors = load_file(path)
+        adapter, made_for = Adapter(tensors["mean"], tensors["matrix"]), description[WEIGHTS_KEY]
+        name = in_words(description["variant"], description["settings"])
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise TwofoldError(
+            f"{path} is not an adapter that Twofold wrote ({error!r}): remove it, or run `twofold adapt` again"
+        ) from None
+    if made_for != fingerprint(weights):
+        raise TwofoldError(
+            f"{path} was made for other weights than those of {encoder.name}: run `twofold adapt` again, remove the "
+            "file, or leave the adapter out (--no-adapter, adapter=False)"
+        )
+    return adapter, name
+
+
+def copy_adapter(encoder: Path, out: Path, *, wanted: bool) -> None:
+    """Copy the adapter of an encoder file next to another file with the same weights.
+
+    If it is not wanted there, an adapter of that other file is removed, because it may belong to other weights.
+    """
+    source, target = adapter_file(encoder), adapter_file(out)
+    if source.resolve() == target.resolve():
+        return
+    if wanted:
+        write_atomically(target, source.read_bytes())
+    else:
+        target.unlink(missing_ok=True)
+
+
+def in_words(variant: str, settings: Mapping[str, float]) -> str:
+    """Return the name of a map and its settings, such as "within (shrinkage 0.5)"."""
+    chosen = ", ".join(f"{name} {value:g}" for name, value in settings.items())
+    return variant + (f" ({chosen})" if chosen else "")

@@ -19,7 +19,7 @@ from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder
 from twofold.evaluate.spectrum import measure_spectrum
 from twofold.runs.preprocess import Preprocess
 from twofold.runs.provenance import is_run_source
-from twofold.runs.run import Run
+from twofold.runs.run import Run, config_of, is_encoder_folder
 from twofold.verbs.all_images import AllImages
 from twofold.verbs.feature_files import READERS, as_embeddings, read_features
 
@@ -82,7 +82,7 @@ def diagnose(
         name = str(what)
         features = named_features(what, data, encoder, image_size, display)
         if Path(what).is_dir():
-            training = (Run(what).results or {}).get("verdict")
+            training = None if is_encoder_folder(Path(what)) else (Run(what).results or {}).get("verdict")
     else:
         raise TwofoldError(
             f"diagnose cannot measure a {type(what).__name__}: give a file, a run, an encoder or an array"
@@ -147,7 +147,7 @@ def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Sour
         if data is None:
             raise TwofoldError(f"{name} is an encoder: give DATA, the images to encode")
         return open_source(data), 0.0
-    config = Run(path).config
+    config = config_of(path)
     source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
     return source, config.test_fraction if is_run_source(path, source) else 0.0
 

@@ -22,7 +22,7 @@ from twofold.evaluate.encoder import open_run_encoder
 from twofold.files import write_atomically
 from twofold.runs.preprocess import preprocess_of
 from twofold.runs.provenance import open_run_source
-from twofold.runs.run import Run
+from twofold.runs.run import Run, config_of
 from twofold.verbs.all_images import read_all_images
 
 FORMATS = (".json", ".csv", ".txt")
@@ -50,6 +50,7 @@ def find_duplicates(
     *,
     threshold: float = THRESHOLD,
     encoder: nn.Module | None = None,
+    adapter: bool = True,
     display: Display | None = None,
 ) -> Duplicates:
     """Find groups of near-identical images.
@@ -65,6 +66,8 @@ def find_duplicates(
         0.95, and more false ones.
     encoder : nn.Module, optional
         A module of the same class, if the run trained your own module.
+    adapter : bool
+        Apply the adapter that `adapt` wrote, if there is one.
     display : Display, optional
         Where progress is printed. By default nothing is printed.
 
@@ -75,8 +78,8 @@ def find_duplicates(
     """
     path, display = Path(run), display or Display(quiet=True)
     check_threshold(threshold)
-    config = Run(path).config
-    opened = open_run_encoder(path, config, encoder)
+    config = config_of(path)
+    opened = open_run_encoder(path, config, encoder, adapter=adapter, say=display.say)
     opened = replace(opened, preprocess=Levelled(preprocess_of(opened.network)))
     if data is None:
         everything = read_data(config, open_run_source(path, config, display.say), display)

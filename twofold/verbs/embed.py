@@ -8,7 +8,7 @@ from torch import nn
 from twofold.display import Display
 from twofold.evaluate.encoder import open_run_encoder
 from twofold.files import atomic, writing
-from twofold.runs.run import Run
+from twofold.runs.run import Run, config_of
 from twofold.verbs.all_images import AllImages, read_all_images
 from twofold.verbs.feature_files import writer_for
 
@@ -19,6 +19,7 @@ def embed(
     out: str | Path,
     *,
     encoder: nn.Module | None = None,
+    adapter: bool = True,
     quiet: bool = True,
     display: Display | None = None,
 ) -> Path:
@@ -34,6 +35,8 @@ def embed(
         The .npz, .csv or .parquet file to write.
     encoder : nn.Module, optional
         A module of the same class, if the run trained your own module.
+    adapter : bool
+        Apply the adapter that `adapt` wrote, if there is one.
     quiet : bool
         Print nothing.
     display : Display, optional
@@ -55,8 +58,8 @@ def embed(
     out = Path(out)
     write = writer_for(out)
     display = display or Display(quiet=quiet)
-    path, config = Path(run), Run(run).config
-    opened = open_run_encoder(path, config, encoder)
+    path, config = Path(run), config_of(run)
+    opened = open_run_encoder(path, config, encoder, adapter=adapter, say=display.say)
     images = AllImages(read_all_images(path, config, data, display))
     with writing(out), atomic(out, durable=False) as aside, display.stage("embedding", len(images)) as stage:
         write(aside, images.catalogue, opened.blocks(images, stage))

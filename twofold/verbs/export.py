@@ -15,8 +15,9 @@ from twofold.data.decode import REDUCING_GAP
 from twofold.errors import TwofoldError, nearest
 from twofold.files import atomic, refuse_unwritable, write_atomically, writing
 from twofold.models import feature_dimension
-from twofold.runs.run import Run
-from twofold.runs.weights import load_encoder, read_encoder
+from twofold.models.adapter import AdaptedEncoder
+from twofold.runs.run import Run, config_of, is_encoder_folder
+from twofold.runs.weights import adapter_file, copy_adapter, encoder_file, load_encoder, read_encoder
 from twofold.verbs.export_formats import FORMATS, Encode, Exported
 from twofold.version import __version__
 
@@ -24,7 +25,12 @@ TOLERANCE = 1e-4  # the largest allowed difference of features, relative to the 
 
 
 def export(
-    run: str | Path | Run, format: str, out: str | Path | None = None, *, encoder: nn.Module | None = None
+    run: str | Path | Run,
+    format: str,
+    out: str | Path | None = None,
+    *,
+    encoder: nn.Module | None = None,
+    adapter: bool = True,
 ) -> Path:
     """Export the encoder of a run for use without Twofold.
 
@@ -41,6 +47,9 @@ def export(
         The file to write, by default `encoder.safetensors`, `.pt` or `.onnx` in the run folder.
     encoder : nn.Module, optional
         A module of the same class, if the run trained your own module.
+    adapter : bool
+        Include the adapter that `adapt` wrote, if there is one. A .safetensors file keeps the weights of the encoder
+        alone; the adapter is written to a file next to it.
 
     Returns
     -------
@@ -56,10 +65,14 @@ def export(
         raise TwofoldError(f"unknown format '{format}'{nearest(format, list(FORMATS))}")
     how = FORMATS[format]
     path = Path(run)
-    config = Run(path).config
-    network = load_encoder(path, encoder=encoder)
-    preprocess: Any = network.preprocess
-    del network.preprocess  # the exported network takes tensors only
+    config = config_of(path)
+    network = load_encoder(path, encoder=encoder, adapter=adapter)
+    is_adapted = isinstance(network, AdaptedEncoder)
+    plain: Any = network.encoder if isinstance(network, AdaptedEncoder) else network
+    preprocess = plain.preprocess
+    del plain.preprocess  # the exported network takes tensors only
+    is_apart = format == "safetensors"  # such a file holds the weights of the encoder alone
+    network = plain if is_apart else network
     size = (preprocess.channels, preprocess.image_size, preprocess.image_size)
     example = torch.randn(2, *size, generator=torch.Generator().manual_seed(0))
     exported = Exported(network, read_encoder(path)[1], example)
@@ -70,13 +83,16 @@ def export(
     with writing(out), atomic(out, durable=True) as aside, quiet_torch():
         how.write(exported, aside)
         difference = largest_difference(network, how.read(exported, aside), example)
+        if is_apart:
+            copy_adapter(encoder_file(path), out, wanted=is_adapted)
     facts = {
         "file": out.name,
         "format": format,
         "encoder": exported.description["encoder"],
         "stem": exported.description["stem"],
-        "method": config.method,
-        "epochs": config.epochs,
+        "method": None if is_encoder_folder(path) else config.method,
+        "epochs": None if is_encoder_folder(path) else config.epochs,
+        "adapter": how_to_adapt(adapter_file(out).name if is_apart else None) if is_adapted else None,
         "input": {"name": "images", "type": "float32", "shape": ["batch", *size]},
         "output": {
             "name": "features",
@@ -91,6 +107,17 @@ def export(
     with writing(sidecar(out)):
         write_atomically(sidecar(out), json.dumps(facts, indent=2) + "\n")
     return out
+
+
+def how_to_adapt(file: str | None) -> str | list[str]:
+    """Return how to apply the adapter: nothing to do, or lines of Python for the file of the adapter."""
+    if file is None:
+        return "inside: the features are those after the adapter"
+    return [
+        "from safetensors.torch import load_file",
+        f"adapter = load_file({file!r})",
+        "features = (encoder(images) - adapter['mean']) @ adapter['matrix'].T",
+    ]
 
 
 def sidecar(out: Path) -> Path:

@@ -21,9 +21,10 @@ def knn(
     temperature: float = 0.07,
     layer: str = "pre",
     encoder: nn.Module | None = None,
+    adapter: bool = True,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """Classify images by a vote of their nearest training images, and compare with features without training.
+    """Classify images by a vote of their nearest training images, and compare with raw pixels and an untrained encoder.
 
     A neighbour with cosine similarity `s` has a vote of weight `exp(s / temperature)`.
 
@@ -41,14 +42,16 @@ def knn(
         Measure the encoder's features (`pre`) or the projector's output (`post`).
     encoder : nn.Module, optional
         A module of the same class, if the run trained your own module.
+    adapter : bool
+        Apply the adapter that `adapt` wrote, if there is one. The row "trained + adapter" then comes first.
     display : Display, optional
         Where progress is printed. By default nothing is printed.
 
     Returns
     -------
     dict
-        `rows` has a dict for each of trained, untrained, HOG + colour and raw pixels: `name`, `top1`, `top5`,
-        `per_class` and `confusion`. The other entries describe the images and the settings.
+        `rows` has a dict for each of trained + adapter (if there is one), trained, untrained and raw pixels: `name`,
+        `top1`, `top5`, `per_class` and `confusion`. The other entries describe the images and the settings.
 
     Examples
     --------
@@ -57,7 +60,7 @@ def knn(
     """
     k, temperature = checked("k", k, Count), checked("temperature", temperature, Positive)
     display = display or Display(quiet=True)
-    probed = load_probe_data(run, data, layer, encoder, display)
+    probed = load_probe_data(run, data, layer, encoder, display, adapter=adapter)
     splits = probed.splits
 
     def measure(train: Tensor, test: Tensor) -> dict[str, Any]:

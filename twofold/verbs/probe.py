@@ -27,12 +27,10 @@ def probe(
     labels_per_class: int | Iterable[int] = (),
     layer: str = "pre",
     encoder: nn.Module | None = None,
+    adapter: bool = True,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """Train a linear classifier on frozen features and compare it with features without training.
-
-    The baselines are an untrained encoder, hand-made features (HOG + colour) and raw pixels. Hand-made features are
-    left out for more than 20,000 images.
+    """Train a linear classifier on frozen features and compare it with raw pixels and an untrained encoder.
 
     Parameters
     ----------
@@ -50,15 +48,17 @@ def probe(
         Measure the encoder's features (`pre`) or the projector's output (`post`).
     encoder : nn.Module, optional
         A module of the same class, if the run trained your own module.
+    adapter : bool
+        Apply the adapter that `adapt` wrote, if there is one. The row "trained + adapter" then comes first.
     display : Display, optional
         Where progress is printed. By default nothing is printed.
 
     Returns
     -------
     dict
-        `rows` has a dict for each of trained, untrained, HOG + colour and raw pixels: `name`, `top1`, `top5`,
-        `per_class`, `confusion` and `few_labels` (mean and standard deviation for each number of labels). The other
-        entries describe the images and the settings.
+        `rows` has a dict for each of trained + adapter (if there is one), trained, untrained and raw pixels: `name`,
+        `top1`, `top5`, `per_class`, `confusion` and `few_labels` (mean and standard deviation for each number of
+        labels). The other entries describe the images and the settings.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def probe(
     given: Iterable[Any] = [labels_per_class] if one else labels_per_class  # type: ignore[assignment]
     asked = [checked("labels_per_class", count, Count) for count in given]
     display = display or Display(quiet=True)
-    probed = load_probe_data(run, data, layer, encoder, display)
+    probed = load_probe_data(run, data, layer, encoder, display, adapter=adapter)
     splits, classes = probed.splits, len(probed.splits.classes)
     counts = [count for count in asked if is_few(splits.train_labels, count)]
     for count in sorted(set(asked) - set(counts)):

@@ -1,4 +1,4 @@
-"""What `probe` and `knn` share: the features of the trained encoder and of its baselines."""
+"""What `probe` and `knn` share: the features of the trained encoder, of the untrained encoder, and raw pixels."""
 
 import copy
 import dataclasses
@@ -16,7 +16,7 @@ from twofold.device import choose_device
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder
-from twofold.evaluate.handmade import features_without_training
+from twofold.evaluate.features import pixels
 from twofold.evaluate.probes import LabelledSplits, labelled_splits
 from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
@@ -26,9 +26,11 @@ from twofold.runs.folder import RunFolder
 from twofold.runs.initial_weights import restore_untrained
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.provenance import count_trained_on, has_same_images, open_run_source
-from twofold.runs.run import Run
-from twofold.runs.weights import load_encoder
+from twofold.runs.run import Run, config_of, is_encoder_folder
+from twofold.runs.weights import encoder_file, load_encoder, read_adapter
 from twofold.train.setup import build_method
+
+ADAPTED = "trained + adapter"  # the name of the representation that `adapt` improves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,13 @@ def with_description(run: Any, probed: ProbeData, layer: str, rows: list[dict[st
 
 
 def load_probe_data(
-    run: str | Path | Run, data: Any, layer: str, encoder: nn.Module | None, display: Display
+    run: str | Path | Run,
+    data: Any,
+    layer: str,
+    encoder: nn.Module | None,
+    display: Display,
+    *,
+    adapter: bool = True,
 ) -> ProbeData:
     """Read the labelled images and compute their representations.
 
@@ -79,7 +87,7 @@ def load_probe_data(
             f"unknown layer '{layer}': give pre (the encoder's features) or post (the projector's output)"
         )
     path = Path(run)
-    config = Run(path).config
+    config = config_of(path)
     finished = (path / "encoder.safetensors").exists()
     source = open_run_source(path, config, display.say, data)
     read = read_data(config, source, display)
@@ -99,15 +107,19 @@ def load_probe_data(
             f"{reused:,} of the {len(splits.test):,} test images were used for training, so the accuracies are too high"
         )
     networks, preprocess = networks_of(path, config, read.train, layer, encoder)
+    uses_adapter = adapter and layer == "pre" and finished
+    adapted = read_adapter(encoder_file(path), networks["trained"].state_dict()) if uses_adapter else None
     device = choose_device("auto")
     train, test = splits.train.place(device), splits.test.place(device)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for name, network in networks.items():
         opened = Encoder.on_device(network, preprocess, device, config.precision)
         with display.stage(f"computing features ({name})", images) as stage:
-            found[name] = features_of_both(opened, train, test, stage)
-    with display.stage("computing features without training", 0):
-        found |= features_without_training(train, test)
+            features = features_of_both(opened, train, test, stage)
+        if name == "trained" and adapted is not None:
+            found[ADAPTED] = adapted[0].to(device)(features[0].to(device)), adapted[0](features[1].to(device))
+        found[name] = features
+    found["raw pixels"] = (pixels(train), pixels(test))
     return ProbeData(read.name, splits, found, reused)
 
 
@@ -140,6 +152,8 @@ def networks_of(
         raise TwofoldError(
             f"{path} trained your own {config.encoder}: use the Python function and pass the module as encoder="
         )
+    if is_encoder_folder(path):
+        return networks_of_folder(path, config, images, layer, encoder)
     finished = (path / "encoder.safetensors").exists()
     saved = None if finished and layer == "pre" else checkpoint.load_latest(path)
     if saved is None and (not finished or layer == "post"):
@@ -148,7 +162,7 @@ def networks_of(
         refuse_unregistered(config.method, path, RunFolder(path).config_values())
     started = None if encoder is None else restore_untrained(path, copy.deepcopy(encoder))
     untrained = initial(config, images, layer, started)
-    loaded = load_encoder(path, encoder=copy.deepcopy(encoder)) if finished else None
+    loaded = load_encoder(path, encoder=copy.deepcopy(encoder), adapter=False) if finished else None
     if saved is None:
         assert loaded is not None  # otherwise the error above was raised
         trained = loaded
@@ -164,6 +178,19 @@ def networks_of(
         assert config.image_size is not None
         preprocess = Preprocess(config.image_size, images.images.shape[1], mean.tolist(), std.tolist())
     return {"trained": trained, "untrained": untrained}, preprocess
+
+
+def networks_of_folder(
+    path: Path, config: Config, images: ImageStore, layer: str, encoder: nn.Module | None
+) -> tuple[dict[str, nn.Module], Preprocess]:
+    """Return the same for a folder that holds an encoder but no run. Modules have no untrained counterpart."""
+    if layer == "post":
+        raise TwofoldError(f"{path} has an encoder but no projector: leave out --layer post")
+    trained = load_encoder(path, encoder=copy.deepcopy(encoder), adapter=False)
+    networks = {"trained": trained}
+    if encoder is None:
+        networks["untrained"] = initial(config, images, layer, None)
+    return networks, preprocess_of(trained)
 
 
 def part_names(network: nn.Module, layer: str) -> dict[str, nn.Module]:

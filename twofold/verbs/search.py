@@ -23,7 +23,7 @@ from twofold.evaluate.neighbours import nearest_rows, unit
 from twofold.keys import Count, checked
 from twofold.models import feature_dimension
 from twofold.runs.preprocess import preprocess_of
-from twofold.runs.run import Run
+from twofold.runs.run import Run, config_of
 from twofold.runs.weights import fingerprint
 from twofold.verbs.all_images import AllImages, read_all_images
 
@@ -49,6 +49,7 @@ def search(
     *,
     k: int = 10,
     encoder: nn.Module | None = None,
+    adapter: bool = True,
     quiet: bool = True,
     display: Display | None = None,
 ) -> list[list[Match]]:
@@ -68,6 +69,8 @@ def search(
         The number of images to return for each query.
     encoder : nn.Module, optional
         A module of the same class, if the run trained your own module.
+    adapter : bool
+        Apply the adapter that `adapt` wrote, if there is one.
     quiet : bool
         Print nothing.
     display : Display, optional
@@ -86,8 +89,8 @@ def search(
     """
     k = checked("k", k, Count)
     display = display or Display(quiet=quiet)
-    path, config = Path(run), Run(run).config
-    opened = open_run_encoder(path, config, encoder)
+    path, config = Path(run), config_of(run)
+    opened = open_run_encoder(path, config, encoder, adapter=adapter, say=display.say)
     asked = [queries] if isinstance(queries, (str, Path, Image.Image)) else list(queries)
     if not asked:
         raise TwofoldError("there is no query: give at least one image file or Pillow image")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from twofold import linalg, objectives
+from twofold.evaluate import closed_form
 from twofold.objectives import relational
 from twofold.types import LossTerms
 from twofold_papers.verify.claim import Claim, check, claims
@@ -100,6 +101,14 @@ def without_diagonal(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
+def squared(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: function(*args).square()
+
+
+def reversed_order(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: function(*args).flip(0)
+
+
 MUTATIONS = [
     (objectives, "ridge_labels", times(-1), "Theorem 1"),
     (objectives, "ridge_labels", times(2), "eq 1"),
@@ -132,6 +141,11 @@ MUTATIONS = [
     (objectives, "group_graph", without_diagonal, "section 3, duplicates"),
     (linalg, "polar_factor", times(-1), "B, lines 4 and 5"),
     (linalg, "centred", does_nothing, "A.1, VᵀH = Vᵀ"),
+    (closed_form, "whitening_weights", reversed_order, "eq 2 of a linear map, λ → 0"),
+    (closed_form, "ridge_weights", squared, "eq 2 of a linear map, λ > 0"),
+    (closed_form, "whitening_weights", reversed_order, "Corollary 1 of a linear map, W-MSE"),
+    (closed_form, "threshold_weights", times(1.1), "Corollary 1 of a linear map, penalty"),
+    (closed_form, "within_weights", times(1.1), "Corollary 1 of a linear map, log-determinant"),
 ]
 
 

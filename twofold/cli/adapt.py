@@ -1,0 +1,153 @@
+"""`twofold adapt`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from twofold.cli.common import USE, Quiet, command, display_of, handle_interrupts
+
+if TYPE_CHECKING:
+    from twofold.display import Display
+    from twofold.evaluate.probes import Row
+    from twofold.verbs.adapt import Adapted
+
+EXAMPLES = """
+twofold adapt timm:resnet18.a1_in1k photos/ --out adapted
+twofold adapt runs/simclr-photos-1
+"""
+
+
+@command(USE, EXAMPLES, name="adapt")
+def adapt_command(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENCODER",
+            help="The encoder: a run folder, a .safetensors file, or a timm model with its pretrained weights "
+            "(timm:NAME).",
+            show_default=False,
+        ),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DATA]",
+            help="The images, in any form that `twofold pretrain` accepts. Default: the run's own training images.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="The folder to create, with the encoder and its adapter. All commands accept it in place of a run.",
+            show_default="the run folder",
+        ),
+    ] = None,
+    graph: Annotated[
+        str,
+        typer.Option(
+            metavar="SOURCE", help="Which images are related: views (none), labels, groups, or a CSV file of groups."
+        ),
+    ] = "views",
+    variant: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The map. `auto`: whitening within images, or none if held-out images are not found better with it. "
+            "`within`, `whitening`, `ridge` and `threshold` are kept in any case.",
+        ),
+    ] = "auto",
+    images: Annotated[int, typer.Option(metavar="N", min=2, help="The largest number of images to use.")] = 10_000,
+    flip: Annotated[
+        bool | None,
+        typer.Option(
+            "--flip/--no-flip",
+            help="Whether a flipped image shows the same.",
+            show_default="yes, unless the run or the dataset excludes flips",
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The architecture of a .safetensors file that Twofold did not write: resnet18, resnet34, resnet50, "
+            "conv or timm:NAME.",
+        ),
+    ] = None,
+    image_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PIXELS",
+            help="The image size for a .safetensors file that Twofold did not write.",
+            show_default="chosen from the images",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an adapter that exists already.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Adapt a pretrained encoder to your images in seconds, without training and without labels.
+
+    The adapter is a linear map of the features. Twofold chooses it on held-out images, and writes none if no map is
+    better. The encoder's own file stays as it is.
+    """
+    from twofold.verbs.adapt import adapt
+
+    display = display_of(quiet)
+    with handle_interrupts():
+        adapted = adapt(
+            what,
+            data,
+            out=out,
+            graph=graph,
+            variant=variant,
+            images=images,
+            flip=flip,
+            overwrite=overwrite,
+            encoder=encoder,
+            image_size=image_size,
+            display=display,
+        )
+        print_adapted(adapted, display)
+
+
+def print_adapted(adapted: "Adapted", display: "Display") -> None:
+    """Print the map, why it was chosen, the scores, the accuracies and the files."""
+    from twofold.runs.weights import adapter_file, in_words
+
+    found = adapted.adaptation
+    display.say(f"map      {in_words(found.variant, found.settings)}: {found.reason}")
+    display.say(f"images   {found.images:,}, of which {found.held_out:,} chose the map; {found.seconds:.0f} s")
+    display.say(scores_table(adapted))
+    written = adapted.path / "encoder.safetensors"
+    if found.adapter is None:
+        display.say(f"encoder  {written}, without an adapter")
+    else:
+        display.say(f"adapter  {adapter_file(written)}, applied by all commands unless you pass --no-adapter")
+
+
+def scores_table(adapted: "Adapted") -> Table:
+    """Return the scores before and after, and with labels the accuracies on held-out images."""
+    found = adapted.adaptation
+    table = Table("", "as it is", "with adapter", box=None, header_style="bold")
+    if found.before is not None and found.after is not None:
+        after = "—" if found.adapter is None else f"{found.after.mean:.3f}"
+        table.add_row("retrieval of held-out images", f"{found.before.mean:.3f}", after)
+    for title, name in (
+        ("linear accuracy", "linear_accuracy"),
+        ("with few labels", "few_labels_accuracy"),
+        ("kNN accuracy", "knn_accuracy"),
+    ):
+        cells = [percent_of(row, name) for row in adapted.rows]
+        if any(cells):
+            table.add_row(title, *cells, *["—"] * (2 - len(cells)))
+    return table
+
+
+def percent_of(row: "Row", name: str) -> str:
+    value = getattr(row, name)
+    return "" if value is None else f"{100 * value:.1f} %"

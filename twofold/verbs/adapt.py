@@ -1,0 +1,238 @@
+"""`adapt`: fit a linear map of a pretrained encoder's features to images, without training."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from twofold.config import Config, Graph
+from twofold.config.resolve import default_encoder_keys
+from twofold.data.load import load_data
+from twofold.data.open import open_source
+from twofold.data.source import Data, Source
+from twofold.display import Display
+from twofold.errors import TwofoldError, nearest
+from twofold.evaluate.adaptation import AUTO, MOST_IMAGES, Adaptation, fit_adapter, mild_views
+from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder
+from twofold.evaluate.probes import Row, labelled_splits, measure_accuracies
+from twofold.keys import Count, checked
+from twofold.methods.relations import group_numbers
+from twofold.models import name_of
+from twofold.models.encoders import TIMM, ResNet
+from twofold.runs.preprocess import Preprocess
+from twofold.runs.provenance import open_run_source
+from twofold.runs.run import Run, config_of, refuse_unusable_folder, write_encoder_folder
+from twofold.runs.weights import ENCODER_FILE, adapter_file, encoder_file, read_encoder
+
+TEST_FRACTION = 0.2  # of labelled images: they measure the adapter and are not used to fit it
+NO_GRAPH = ("neighbours",)  # sources of a graph that is not a set of groups
+
+
+@dataclass(frozen=True, eq=False)
+class Adapted:
+    """The result of `adapt`.
+
+    Attributes
+    ----------
+    path : Path
+        The folder with `encoder.safetensors` and, if a map was better than the features as they are,
+        `adapter.safetensors`. `load_encoder` and all verbs accept it.
+    adaptation : Adaptation
+        The map, the scores and the reason for the choice.
+    rows : list of Row
+        With labels: accuracies on held-out images without and with the adapter.
+    """
+
+    path: Path
+    adaptation: Adaptation
+    rows: list[Row]
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+def adapt(
+    what: str | Path | Run | nn.Module,
+    data: Any = None,
+    *,
+    out: str | Path | None = None,
+    graph: str = "views",
+    variant: str = AUTO,
+    images: int = MOST_IMAGES,
+    flip: bool | None = None,
+    overwrite: bool = False,
+    encoder: str | nn.Module | None = None,
+    image_size: int | None = None,
+    display: Display | None = None,
+) -> Adapted:
+    """Adapt a pretrained encoder to images with a linear map of its features, in closed form and without labels.
+
+    The map makes the features vary equally in all directions between the views of one image. Twofold chooses its
+    strength on held-out images, and writes no map if none is better. The encoder's weights do not change.
+
+    Parameters
+    ----------
+    what : str, Path, Run or nn.Module
+        The encoder: a run, a folder that `adapt` wrote, a .safetensors file, `timm:NAME` with pretrained weights, or a
+        module.
+    data : optional
+        The images, in any form that `pretrain` accepts. A run uses its own training images by default.
+    out : str or Path, optional
+        The folder to write, for an encoder that is not in a run folder.
+    graph : str
+        Which images are related: `views` (only the views of one image), `labels`, `groups`, or a CSV file of groups.
+    variant : str
+        `auto`: whitening within images, or none. Or a map that is kept even if it is not better: `within`, `whitening`,
+        `ridge` or `threshold`.
+    images : int
+        The largest number of images to use.
+    flip : bool, optional
+        Whether views are flipped. By default they are, unless the run or the named dataset excludes flips.
+    overwrite : bool
+        Replace an adapter that exists already.
+    encoder : str or nn.Module, optional
+        For a .safetensors file that Twofold did not write: the name of its architecture. For an encoder that is your
+        own module: a module of the same class.
+    image_size : int, optional
+        The size of the input, for a module or file without preprocessing.
+    display : Display, optional
+        Where progress is printed. By default nothing is printed.
+
+    Returns
+    -------
+    Adapted
+        With the attributes `path`, `adaptation` and `rows`.
+
+    Examples
+    --------
+    >>> adapted = twofold.adapt("timm:resnet18.a1_in1k", "photos/", out="adapted")  # doctest: +SKIP
+    >>> encoder = twofold.load_encoder(adapted)  # doctest: +SKIP
+    """
+    display = display or Display(quiet=True)
+    what = what.path if isinstance(what, Run) else what
+    if not is_encoder(what):
+        raise TwofoldError(
+            f"{what} is not an encoder: give a run folder, a .safetensors file, {TIMM}NAME or a module"
+            + nearest(str(what), [TIMM])
+        )
+    if graph in NO_GRAPH:
+        raise TwofoldError(f"graph={graph} is not a set of groups: use views, labels, groups or a CSV file of groups")
+    checked("images", images, Count)
+    target = _target(what, None if out is None else Path(out), overwrite)
+    source, config = _open_images(what, data, display)
+    opened = open_encoder(what, lambda: source, module=encoder, image_size=image_size, adapter=False)
+    read = _read_images(opened, source, config, display)
+    groups = None if graph == "views" else group_numbers(Graph(source=graph), read.train)
+    augment = mild_views(opened, flip=0.5 if _flips(flip, source, config) else 0.0)
+    with display.stage("features of views", len(read.train)) as stage:
+        adaptation = fit_adapter(
+            opened,
+            read.train.place(opened.device),
+            augment,
+            variant=variant,
+            groups=groups,
+            whole_groups=graph not in ("views", "labels"),
+            most_images=images,
+            progress=stage,
+        )
+    if target is None:
+        assert out is not None
+        description = _description(what, opened, encoder) | {
+            "data": source.location,
+            "data_dir": "data" if config is None else config.data_dir,
+            "test_fraction": TEST_FRACTION,
+        }
+        target = write_encoder_folder(Path(out), opened.network, description)
+    adaptation.save(target, opened.network, data=source.location, graph=graph)
+    return Adapted(target.parent, adaptation, _accuracies(opened, adaptation, read, display))
+
+
+def _target(what: str | Path | nn.Module, out: Path | None, overwrite: bool) -> Path | None:
+    """Return the file of the encoder next to which the adapter is written, or None if a new folder is needed."""
+    if out is not None:
+        refuse_unusable_folder(out)
+        return None
+    folder = None if isinstance(what, nn.Module) or str(what).startswith(TIMM) else Path(what).expanduser()
+    if folder is None or not folder.is_dir():
+        raise TwofoldError("this encoder is not in a run folder: pass --out FOLDER, the folder to write")
+    path = adapter_file(encoder_file(folder))
+    if path.exists() and not overwrite:
+        raise TwofoldError(f"{path} exists already: replace it with --overwrite, or write elsewhere with --out FOLDER")
+    return folder / ENCODER_FILE
+
+
+def _open_images(what: str | Path | nn.Module, data: Any, display: Display) -> tuple[Source, Config | None]:
+    """Return the images, and the configuration of a run or folder. A run's held-out images stay held out."""
+    path = None if isinstance(what, nn.Module) else Path(what).expanduser()
+    if path is not None and path.is_dir():
+        config = config_of(path)
+        return open_run_source(path, config, display.say, data), config
+    if data is None:
+        raise TwofoldError("give DATA, the images that the encoder is adapted to")
+    return open_source(data), None
+
+
+def _read_images(encoder: Encoder, source: Source, config: Config | None, display: Display) -> Data:
+    preprocess = encoder.preprocess
+    assert isinstance(preprocess, Preprocess)
+    with display.stage("reading images", len(source)) as stage:
+        return load_data(
+            source,
+            image_size=preprocess.image_size,
+            channels=preprocess.channels,
+            test_fraction=TEST_FRACTION if config is None else config.test_fraction,
+            progress=stage,
+        )
+
+
+def _flips(flip: bool | None, source: Source, config: Config | None) -> bool:
+    """Return whether views are flipped: as the user says, else as in the run, else as suits the data."""
+    if flip is not None:
+        return flip
+    chance = source.defaults.get("augment.flip", 0.5)
+    if config is not None and "augment.flip" in config.origin:
+        chance = config.augment.flip
+    return any(chance) if isinstance(chance, tuple) else chance > 0
+
+
+def _description(what: str | Path | nn.Module, opened: Encoder, module: str | nn.Module | None) -> dict[str, Any]:
+    """Return what `load_encoder` needs to build the encoder and to preprocess images."""
+    preprocess = opened.preprocess
+    assert isinstance(preprocess, Preprocess)
+    if isinstance(what, nn.Module):
+        name = name_of(what)
+    elif str(what).startswith(TIMM):
+        name = str(what).partition(".")[0]  # the tag after the point chooses pretrained weights
+    elif module is None:
+        return read_encoder(Path(what).expanduser())[1]
+    else:
+        name = name_of(module)
+    stem = default_encoder_keys(preprocess.image_size)["stem"]
+    if isinstance(opened.network, ResNet) and opened.network.conv1.kernel_size[0] == 7:
+        stem = "large"
+    return {
+        "encoder": name,
+        "stem": stem,
+        "channels": preprocess.channels,
+        "image_size": preprocess.image_size,
+        "mean": preprocess.mean.tolist(),
+        "std": preprocess.std.tolist(),
+    }
+
+
+def _accuracies(opened: Encoder, adaptation: Adaptation, read: Data, display: Display) -> list[Row]:
+    """Return accuracies on held-out images without and with the adapter; none without labels."""
+    splits = labelled_splits(read)
+    if splits is None:
+        return []
+    both = []
+    for name, store in (("training", splits.train), ("held-out", splits.test)):
+        with display.stage(f"features of {name} images", len(store)) as stage:
+            both.append(opened.features(store.place(opened.device), progress=stage))
+    found = {"as it is": (both[0], both[1])}
+    if adaptation.adapter is not None:
+        adapter = adaptation.adapter.to(both[0].device)
+        found["with adapter"] = (adapter(both[0]), adapter(both[1]))
+    with display.stage("training classifiers", None):
+        return measure_accuracies(found, splits.train_labels, splits.test_labels, classes=len(splits.classes))
