@@ -122,3 +122,15 @@ def tf32_products(allowed: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@contextmanager
+def one_thread(*, when: bool = True) -> Iterator[None]:
+    """Compute with one CPU thread: for small tensors, several threads mostly wait for each other."""
+    threads = torch.get_num_threads()
+    if when:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -7,6 +7,7 @@ from PIL import Image
 
 from generators import paths
 from generators.markdown import literal, table
+from twofold.device import one_thread
 from twofold_papers.verify.claim import PAPERS, Claim, claims
 from twofold_papers.verify.figure import Figure, figures
 from twofold_papers.verify.page import sentence
@@ -51,7 +52,8 @@ def draw_pictures() -> None:
         path.unlink()
     for path, figure in wanted.items():
         drawn = io.BytesIO()
-        figure.draw().savefig(drawn, format="png", dpi=110)
+        with one_thread():
+            figure.draw().savefig(drawn, format="png", dpi=110)
         Image.open(drawn).convert("RGB").quantize(64).save(path, optimize=True)
 
 

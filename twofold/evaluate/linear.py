@@ -8,13 +8,13 @@ so that all representations of the same rows use the same folds and their accura
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from twofold.counter import key, permutation
+from twofold.device import one_thread
 from twofold.errors import TwofoldError
 
 PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -110,7 +110,7 @@ def fit_linear(
     alone = features.numel() * FOLDS * classes <= ALONE
     place = torch.device("cpu") if alone else torch.device(device or features.device)
     labels = labels.to(place)
-    with _one_thread(when=alone):
+    with one_thread(when=alone):
         rows = _Rows(features, place, dtype)
         if len(penalties) > 1:
             slack = SELECTION_SLACK * tolerance
@@ -399,14 +399,3 @@ def probe_labels(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     if low < 0 or high >= classes:
         raise TwofoldError(f"labels must be from 0 to {classes - 1}, found {low} to {high}; leave out unlabelled rows")
     return labels.to(device=features.device, dtype=torch.int64)
-
-
-@contextmanager
-def _one_thread(*, when: bool) -> Iterator[None]:
-    threads = torch.get_num_threads()
-    if when:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

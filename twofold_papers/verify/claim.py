@@ -27,6 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from twofold.device import one_thread
 from twofold.errors import TwofoldError, nearest
 
 PAPERS = {
@@ -150,7 +151,7 @@ def claims(paper: str | None = None) -> list[Claim]:
 def check(made: Claim) -> Checked:
     """Compute both sides with a fixed seed; the state of the caller's random numbers does not change."""
     start = time.perf_counter()
-    with torch.random.fork_rng(devices=[]):
+    with one_thread(), torch.random.fork_rng(devices=[]):
         sides = _seeded(made.compute)
         error, published_error = sides.error(), None
         is_true = error <= made.tolerance

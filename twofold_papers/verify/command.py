@@ -27,25 +27,30 @@ def verify(
             "--out", "-o", metavar="FILE", help="The page to write; implies --report.", show_default="theory.html"
         ),
     ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List all claims and figures, and check nothing.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Check the claims of the papers numerically: compute both sides of each claim and compare them."""
     from twofold.files import refuse_unwritable
-    from twofold_papers.verify.claim import PAPERS, check, claims
-    from twofold_papers.verify.figure import figures
+    from twofold_papers.verify.claim import PAPERS, Checked, check, claims
+    from twofold_papers.verify.figure import Figure, figures
     from twofold_papers.verify.page import counts, picture, row, write_page
 
     display = display_of(quiet)
     page = out or (Path("theory.html") if report else None)
     with handle_interrupts():
+        if listed:
+            print_list(paper)
+            return
         if page is not None:
             refuse_unwritable(page)
         wanted = claims(paper)
-        results = []
+        results: list[Checked] = []
         with display.stage("checking claims", len(wanted)) as stage:
-            for done, claim in enumerate(wanted, start=1):
+            for claim in wanted:
+                stage.note(len(results), claim.id)
                 results.append(check(claim))
-                stage(done)
+            stage.note(len(results), f"{sum(checked.seconds for checked in results):.0f} s")
         for name, title in PAPERS.items():
             rows = [row(checked) for checked in results if checked.claim.paper == name]
             if rows:
@@ -54,16 +59,27 @@ def verify(
         display.say("\n" + ", ".join(f"{verdict}: {count}" for verdict, count in counts(results).items()))
         if page is not None:
             drawn = figures(paper)
-            pictures = []
+            pictures: list[tuple[Figure, str]] = []
             with display.stage("drawing figures", len(drawn)) as stage:
-                for done, figure in enumerate(drawn, start=1):
+                for figure in drawn:
+                    stage.note(len(pictures), f"{figure.paper}: {figure.number}")
                     pictures.append((figure, picture(figure)))
-                    stage(done)
             display.say(f"report   {write_page(page, results, pictures)}")
         else:
             display.say("Run the command with --report to see what is computed for each claim.")
     if any(checked.verdict == "FAILS" for checked in results):
         raise typer.Exit(1)
+
+
+def print_list(paper: str | None) -> None:
+    """Print a line for each claim and figure, which another program can read."""
+    from twofold_papers.verify.claim import claims
+    from twofold_papers.verify.figure import figures
+
+    for claim in claims(paper):
+        typer.echo(f"{claim.paper}\tclaim\t{claim.number}\t{claim.statement.partition(' Checked: ')[0]}")
+    for figure in figures(paper):
+        typer.echo(f"{figure.paper}\tfigure\t{figure.number}\t{figure.caption.partition('. ')[0]}")
 
 
 def claims_table(rows: list[dict[str, str]]) -> Table:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from twofold.device import one_thread
 from twofold.report.page import environment, resource
 from twofold_papers.verify.claim import PAPERS, Checked
 from twofold_papers.verify.figure import Figure
@@ -51,7 +52,8 @@ def sentence(text: str) -> str:
 def picture(figure: Figure) -> str:
     """The figure as a data URL."""
     target = io.BytesIO()
-    figure.draw().savefig(target, format="png", dpi=110)
+    with one_thread():
+        figure.draw().savefig(target, format="png", dpi=110)
     return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode("ascii")
 
 

@@ -11,7 +11,7 @@ from generators import errata
 from twofold.errors import TwofoldError
 from twofold_papers.verify import page as page
 from twofold_papers.verify.claim import PAPERS, Claim, Sides, check, claims
-from twofold_papers.verify.figure import Figure
+from twofold_papers.verify.figure import Figure, figures
 
 
 def made(left: float, right: float, tolerance: float = 1e-9) -> Claim:
@@ -116,6 +116,31 @@ def test_verify_exits_with_1_if_a_claim_fails(monkeypatch: pytest.MonkeyPatch) -
     assert "holds: 1" in outcomes["good"].output
     assert outcomes["bad"].exit_code == 1
     assert "FAILS: 1" in outcomes["bad"].output
+
+
+def test_list_names_every_claim_and_figure_and_checks_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from twofold.cli import app
+
+    monkeypatch.setattr(torch, "manual_seed", lambda _: pytest.fail("a claim was checked"))
+    lines = CliRunner().invoke(app, ["verify", "frossl", "--list"]).output.splitlines()
+    rows = [line.split("\t") for line in lines]
+    assert [row[:3] for row in rows if row[1] == "claim"] == [
+        ["frossl", "claim", one.number] for one in claims("frossl")
+    ]
+    assert [row[2] for row in rows if row[1] == "figure"] == [one.number for one in figures("frossl")]
+    assert all(row[3] for row in rows)
+
+
+def test_claims_are_computed_with_one_thread() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert check(Claim("frossl", "eq 0", "", lambda: Sides(float(torch.get_num_threads()), 1.0), 0.0)).error == 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_typo_gives_an_error_without_a_traceback() -> None:

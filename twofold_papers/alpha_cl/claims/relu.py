@@ -3,6 +3,8 @@
 T is the number of networks in parallel, K that of hidden nodes, M that of modes: W_1[T, K, M], W_2[T, n, K].
 """
 
+from itertools import combinations
+
 import torch
 from torch import Tensor
 
@@ -356,8 +358,32 @@ def second_singular_value(matrix: Tensor) -> Tensor:
 @claim(
     "alpha-cl",
     "Theorem 6",
-    "ReLU networks end at W_1 = v e_mᵀ or at a rank above 1. Checked: 80 networks, of which those with E > 0 "
-    "count; if the second singular value of W_1 is at most 1e-3, the second largest column norm is 0",
+    "W_1 = vuᵀ ≥ 0 is not a local optimum if u has two or more positive entries. For the rows and columns X_S of these "
+    "entries, E is proportional to uᵀX_S u, which has no local maximum on the sphere below the largest eigenvalue of "
+    "X_S. Checked: uᵀX_S u is below it for every set of modes in three mixtures, for random u > 0 and for the smallest "
+    "eigenvector; the others have both signs",
+    tolerance=0.0,
+)
+def rank_one_is_no_optimum() -> Sides:
+    below, above = [], []
+    for samples, modes in SIZES:
+        x_alpha = mixture_covariance(samples, modes)
+        for size in range(2, modes + 1):
+            for chosen in map(list, combinations(range(modes), size)):
+                x_S = x_alpha[chosen][:, chosen]
+                values, vectors = torch.linalg.eigh(x_S)
+                u = torch.nn.functional.normalize(uniform(5, size), dim=1)
+                below += [(u @ x_S * u).sum(dim=1), values[:1], vectors[:, 1:].amin(0) * vectors[:, 1:].amax(0)]
+                above += [values[-1].expand(6), torch.zeros(size - 1, dtype=values.dtype)]
+    return Sides(flat(below), flat(above), "<")
+
+
+@claim(
+    "alpha-cl",
+    "Theorem 6, training",
+    "ReLU networks end at W_1 = v e_mᵀ or at a rank above 1. This does not test whether the end points are local "
+    "optima. Checked: 80 networks, of which those with E > 0 count; if the second singular value of W_1 is at most "
+    "1e-3, the second largest column norm is 0",
     tolerance=1e-6,
 )
 def diversity() -> Sides:  # near the boundary between both cases, the last weights decay slowly
