@@ -12,7 +12,7 @@ from torch import Tensor
 from twofold.counter import key, permutation
 from twofold.errors import TwofoldError
 from twofold.evaluate import linear, probes
-from twofold.evaluate.linear import PENALTIES, fit_linear, fit_sgd, stratified_folds
+from twofold.evaluate.linear import PENALTIES, fit_linear, stratified_folds
 from twofold.evaluate.probes import (
     few_label_accuracy,
     knn_accuracy,
@@ -24,6 +24,7 @@ from twofold.evaluate.probes import (
     measure_accuracies,
     scores,
 )
+from twofold.evaluate.protocols import SOLVERS, fit_adam, fit_sgd
 
 
 def blobs(count: int, features: int, classes: int, *, spread: float = 2.0, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -131,13 +132,31 @@ def test_sgd_follows_the_protocol_of_the_papers():
         fit_sgd(1e25 * values, labels, classes=3, epochs=3)
 
 
-@pytest.mark.parametrize("solver", ["lbfgs", "sgd"])
+def test_adam_follows_the_protocol_of_frossl_on_imagenet():
+    values, labels = blobs(300, 6, 3)
+    values = (values - values.mean(0)) / values.std(0)
+    found = fit_adam(values.float(), labels, classes=3, batch_size=64, epochs=25)
+    classifier = torch.nn.Linear(6, 3)
+    torch.nn.init.zeros_(classifier.weight)
+    torch.nn.init.zeros_(classifier.bias)
+    optimizer = torch.optim.Adam(classifier.parameters(), lr=5e-3)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    for epoch in range(25):
+        for rows in permutation(key(0, "probe order", epoch, torch.arange(300))).split(64):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(classifier(values[rows].float()), labels[rows]).backward()
+            optimizer.step()
+        schedule.step()
+    torch.testing.assert_close(found.weight.T, classifier.weight.detach(), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("solver", list(SOLVERS))
 def test_scores_equal_those_of_scikit_learn(solver):
     values, labels = blobs(300, 10, 8)
     fresh, truth = blobs(200, 10, 8, seed=1)
     values, fresh = values / values.std(0), fresh / values.std(0)
     found = linear_scores(values, labels, fresh, truth, classes=8, solver=solver)
-    probe = linear.SOLVERS[solver](values, labels, classes=8)
+    probe = SOLVERS[solver](values, labels, classes=8)
     logits = probe.logits(fresh).double().numpy()
     predicted = logits.argmax(1)
     assert found.top1 == pytest.approx((predicted == truth.numpy()).mean())

@@ -33,7 +33,7 @@ def probe(
         typer.Option(
             metavar="NAME",
             help="How the classifier is trained. `lbfgs` converges fully and chooses the weight penalty on held-out "
-            "training images; `sgd` follows solo-learn's protocol (100 epochs).",
+            "training images; `sgd` follows solo-learn's protocol and `adam` that of FroSSL on ImageNet (100 epochs).",
             show_default=True,
         ),
     ] = "lbfgs",

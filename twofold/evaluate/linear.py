@@ -1,4 +1,4 @@
-"""Linear probe: multinomial logistic regression on frozen features, by L-BFGS or by the SGD protocol of the papers.
+"""Linear probe: multinomial logistic regression on frozen features, by L-BFGS. `protocols.py` has those of papers.
 
 Shapes: n rows, K features, C classes, F problems that are solved together (the folds of a cross-validation).
 
@@ -7,7 +7,7 @@ memory-mapped file, and each pass standardises them again, block by block. Rando
 so that all representations of the same rows use the same folds and their accuracies can be compared pair by pair.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -316,62 +316,6 @@ def shuffled_by_class(labels: Tensor, keys: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def fit_sgd(
-    features: Tensor,
-    labels: Tensor,
-    *,
-    classes: int,
-    epochs: int = 100,
-    lr: float = 0.3,
-    milestones: Sequence[int] = (60, 80),
-    batch_size: int = 256,
-    seed: int = 0,
-    device: torch.device | str | None = None,
-) -> LinearProbe:
-    """Fit a linear probe by the protocol of the papers (linear evaluation of solo-learn): SGD with momentum 0.9.
-
-    Features are not standardised. Weights start at 0, and there is no penalty. Defaults are those of the papers.
-    One difference: the papers augment the training images in each epoch, whereas here the features are computed once,
-    without augmentation.
-
-    Parameters
-    ----------
-    features, labels, classes, seed, device
-        As in `fit_linear`.
-    epochs : int
-        The number of epochs.
-    lr : float
-        The learning rate.
-    milestones : sequence of int
-        Epochs from which the learning rate is divided by 10 again.
-    batch_size : int
-        The number of rows in a batch.
-    """
-    labels = probe_labels(features, labels, classes)
-    place = torch.device(device or features.device)
-    weight = torch.zeros(features.shape[1], classes, device=place)
-    bias = torch.zeros(classes, device=place)
-    velocity, bias_velocity = torch.zeros_like(weight), torch.zeros_like(bias)
-    numbers = torch.arange(len(features), device=features.device)
-    for epoch in range(epochs):
-        rate = lr * 0.1 ** sum(epoch >= milestone for milestone in milestones)
-        for rows in permutation(key(seed, "probe order", epoch, numbers)).split(batch_size):
-            x, label = features[rows].to(place, torch.float32), labels[rows].to(place)
-            error = (x @ weight + bias).softmax(1)
-            error.scatter_add_(1, label.unsqueeze(1), -torch.ones_like(error[:, :1])).div_(len(rows))
-            velocity.mul_(0.9).addmm_(x.T, error)
-            bias_velocity.mul_(0.9).add_(error.sum(0))
-            weight -= rate * velocity
-            bias -= rate * bias_velocity
-    if not bool(torch.isfinite(weight).all()):
-        raise TwofoldError(f"SGD with the learning rate {lr:g} diverges on these features; use --solver lbfgs")
-    weight, bias = weight.to(features.device), bias.to(features.device)
-    return LinearProbe(torch.zeros_like(weight[:, 0]), torch.ones_like(weight[:, 0]), weight, bias, 0.0, None)
-
-
-SOLVERS: dict[str, Callable[..., LinearProbe]] = {"lbfgs": fit_linear, "sgd": fit_sgd}
-
-
 def ranked(scores: Tensor) -> Tensor:
     """Return the columns of the largest scores of each row, at most five. Equal scores keep their order."""
     return scores.sort(dim=1, descending=True, stable=True).indices[:, :RANKED]

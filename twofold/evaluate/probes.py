@@ -14,8 +14,9 @@ from torch import Tensor
 from twofold.counter import key
 from twofold.data.source import Data
 from twofold.data.store import ImageStore
-from twofold.evaluate.linear import SOLVERS, agreement, fit_linear, probe_labels, ranked, shuffled_by_class
+from twofold.evaluate.linear import agreement, fit_linear, probe_labels, ranked, shuffled_by_class
 from twofold.evaluate.neighbours import nearest_rows, unit
+from twofold.evaluate.protocols import SOLVERS
 
 LABELS_PER_CLASS = 10
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from twofold.display import Display
 from twofold.errors import TwofoldError, nearest
-from twofold.evaluate.linear import SOLVERS
 from twofold.evaluate.probes import few_label_accuracy, is_few, linear_scores
+from twofold.evaluate.protocols import SOLVERS
 from twofold.keys import Count, checked
 from twofold.runs.run import Run
 from twofold.text import plural

@@ -51,6 +51,21 @@ def probed(name: str, title: str) -> Column:
     return Column(title, read)
 
 
+FEW_LABELS = Column(
+    "linear accuracy, 10 labels per class, %", lambda record: _of_trained(record, "few_labels_accuracy")
+)
+
+
+def alignment_of(first: int, last: int) -> Column:
+    """The mean cosine of u and W_P u over eigenvectors u, from the rank `first` to the rank `last`."""
+
+    def read(record: Record) -> float | None:
+        values = record.get("probes", {}).get("alignment")
+        return None if values is None else float(np.mean(values[first - 1 : last]))
+
+    return Column(f"cosine of u and W u, u {first} to {last}", read)
+
+
 EFFECTIVE_RANK = Column(
     "effective rank", lambda record: None if record.get("failed") else record["last"].get("effective_rank"), ".1f"
 )

@@ -26,11 +26,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Probe:
-    """A further linear probe of a finished run: on other images, or on the output of the projector."""
+    """A further measurement of a finished run.
+
+    It is a linear probe on other images, on the output of the projector or with another solver, or the alignment of a
+    linear predictor.
+    """
 
     name: str
     data: str | None = None  # None: the data of the run
     projected: bool = False
+    solver: str = "lbfgs"
+    alignment: bool = False  # the cosine of u and W_P u for each eigenvector u of E[zzᵀ] (IsoLoss, Figure 4)
 
 
 @dataclass(frozen=True)

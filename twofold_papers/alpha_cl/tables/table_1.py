@@ -26,6 +26,7 @@ DIFFERS = (
 INFONCE = {"family": "infonce", "temperature": 0.5}
 DIRECT = {"rule": "direct", "temperature": 0.5, "exponent": 4.0}
 DECAYED = {"weight_decay": 1e-6}
+UNTIL_400 = "as in the authors' simclr_trainer.py, but with a warm-up; the rate at epoch 100 is 0.87 of its maximum"
 SETTINGS = (
     Setting("encoder", "resnet18", CAPTION),
     Setting("batch_size", 128, CAPTION),
@@ -122,6 +123,22 @@ TABLE = Table(
             "alpha-cl",
             DIRECT,
             DIRECT_NUMBERS,
+        ),
+        Row(
+            "α-CL-r_s, τ = 10",
+            "alpha-cl",
+            {"rule": "square", "temperature": 10.0},
+            note="the authors' code with τ = 5, whose problem lacks a factor of 2",
+        ),
+        *(
+            Row(f"{name}, schedule until epoch 400", method, settings | {"schedule_epochs": 400.0}, note=UNTIL_400)
+            for name, method, settings in (("InfoNCE", "contrastive", INFONCE), ("α-CL-direct", "alpha-cl", DIRECT))
+        ),
+        Row(
+            "dual_backprop, detached",
+            "alpha-cl",
+            {"rule": "direct", "temperature": 0.5, "exponent": 2.0, "normalized": False},
+            note="weights exp(−D/τ), neither normalised nor with gradient (nt_xent.py)",
         ),
         Row("quadratic loss, weight decay 1e-6", "quadratic", DECAYED),
         Row("InfoNCE, weight decay 1e-6", "contrastive", INFONCE | DECAYED),

@@ -1,5 +1,5 @@
 """The tables, in the order of `twofold reproduce --list`."""
 
-from twofold_papers.birth.tables import graphs
+from twofold_papers.birth.tables import graphs, small
 
-TABLES = (graphs.TABLE,)
+TABLES = (graphs.TABLE, small.LABELS, small.DIGITS, small.IMBALANCE)

@@ -6,13 +6,14 @@ from twofold_papers.birth import tables as birth
 from twofold_papers.frossl import tables as frossl
 from twofold_papers.isoloss import tables as isoloss
 from twofold_papers.reproduce.table import Table
-from twofold_papers.reproduce.tables import catalog, catalog_longer, long
+from twofold_papers.reproduce.tables import catalog, catalog_longer, decay_all, long
 from twofold_papers.s_diet import tables as s_diet
 
 # In the order of `twofold reproduce --list`.
 _ALL = (
     catalog.TABLE,
     catalog_longer.TABLE,
+    decay_all.TABLE,
     *alpha_cl.TABLES,
     *s_diet.TABLES,
     *frossl.TABLES,

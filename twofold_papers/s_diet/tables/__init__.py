@@ -4,6 +4,7 @@ from twofold_papers.s_diet.tables import (
     figure_1c,
     figure_2,
     minutes,
+    small,
     table_1,
     table_2,
     table_3,
@@ -22,4 +23,6 @@ TABLES = (
     table_6.TABLE,
     figure_2.TABLE,
     minutes.TABLE,
+    small.TABLE,
+    small.UPDATES,
 )
