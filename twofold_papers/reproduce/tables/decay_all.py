@@ -9,7 +9,7 @@ from twofold_papers.reproduce.table import Row, Setting, Table
 NOTES = {
     "MoCo v2": "solo-learn's mocov2plus.yaml, with SGD",
     "SimSiam": "solo-learn's simsiam.yaml, with SGD",
-    "CorInfoMax": "the authors' code (serdarozsoy/corinfomax-ssl, cifars-tiny/optim_utils.py)",
+    "CorInfoMax": "the authors' code (serdarozsoy/corinfomax-ssl, optim_utils.py)",
     "W-MSE": "solo-learn's wmse.yaml, with Adam",
 }
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
