@@ -63,6 +63,8 @@ def _build(values: Mapping[str, Any], origin: Mapping[str, str]) -> Config:
 
 
 def _check(config: Config) -> None:
+    if (config.mean is None) != (config.std is None) or len(config.mean or ()) != len(config.std or ()):
+        raise TwofoldError("mean and std belong together: set one value of each for every channel, or neither")
     for name in ("crop_scale", "crop_ratio", "scale", "blur_sigma", "local_scale", "extra_scale"):
         low, high = getattr(config.augment, name) or (1.0, 1.0)
         if low > high:

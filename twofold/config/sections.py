@@ -150,7 +150,9 @@ class Config:
 
     method: Annotated[str, "name of the method; `twofold methods` lists all"] = "frossl"
     views: Annotated[Count, "number of augmented views of each image per step"] = 2
-    encoder: Annotated[str, "encoder: resnet18, resnet34, resnet50, conv (for tiny images), or timm:NAME"] = "resnet18"
+    encoder: Annotated[
+        str, "encoder: resnet18, resnet34, resnet50, efficientnet-lite0, conv (for tiny images), or timm:NAME"
+    ] = "resnet18"
     stem: Annotated[
         Literal["small", "small-padded", "small-pool", "large"],
         "first layers of a ResNet: small (3x3 convolution), small-padded (small with two pixels of padding), "
@@ -159,8 +161,43 @@ class Config:
 
     init: Annotated[
         str | None,
-        "initial weights: a run folder, a .safetensors file, or timm:NAME for pretrained weights; none: random",
+        "initial weights: a run folder, a .safetensors file, efficientnet-lite0, or timm:NAME for pretrained weights; "
+        "none: random",
     ] = None
+    recipe: Annotated[
+        Literal["scratch", "continued"],
+        "settings to start from: scratch (the method's own, for new weights), or continued (small changes of "
+        "pretrained weights; the default with init, and for your own module)",
+    ] = "scratch"
+    mean: Annotated[
+        tuple[float, ...] | None,
+        "mean of each channel that the encoder's input is normalised with, for pixels from 0 to 1; none: the encoder's "
+        "own with pretrained weights, else that of the training images",
+    ] = None
+    std: Annotated[tuple[Positive, ...] | None, "standard deviation of each channel, as for mean; set both or none"] = (
+        None
+    )
+    freeze: Annotated[
+        float | tuple[str, ...] | None,
+        "parts of the encoder that are not trained: a fraction of its blocks from the input on (0.5), a number of "
+        "blocks (3), all but the last ones (-2), or names of modules (conv1,layer1)",
+    ] = None
+    freeze_batchnorm: Annotated[
+        Literal["none", "statistics", "all"],
+        "BatchNorm layers of the encoder: none (each batch has its own statistics), statistics (use the running "
+        "statistics and keep them), or all (do not train scale and shift either)",
+    ] = "none"
+    encoder_lr: Annotated[
+        Positive | None, "learning rate of the encoder, with the scaling and schedule of lr; none: the same as lr"
+    ] = None
+    layer_decay: Annotated[
+        float,
+        Bounds(0, 1, above=True),
+        "factor of the learning rate from each block of the encoder to the block before it",
+    ] = 1.0
+    head_epochs: Annotated[
+        NonNegative, "epochs at the start in which only the projector and other heads are trained, not the encoder"
+    ] = 0.0
 
     epochs: Annotated[int, Bounds(1, 10**7), "number of passes over the training images"] = 100
     batch_size: Annotated[int, Bounds(2), "images per step, over all processes"] = 256

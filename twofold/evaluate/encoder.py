@@ -24,6 +24,7 @@ from twofold.device import autocast_of, choose_device
 from twofold.errors import TwofoldError
 from twofold.evaluate.features import BATCH_SIZE, ImageRows, batches, collect
 from twofold.evaluate.foreign_encoders import (
+    input_of_resnet,
     is_written_by_twofold,
     load_foreign_weights,
     load_timm,
@@ -188,8 +189,8 @@ def open_encoder(
         A run, a .safetensors file, a module, or `timm:NAME` for a timm model with its pretrained weights.
     find_images : callable
         Returns the images. It is called only for a module, and for a .safetensors file that Twofold did not write. If
-        such an encoder has no preprocessing, it gets one for the size of these images, which normalises by their mean
-        and standard deviation.
+        such an encoder does not state its input, it gets images of a size that suits these, normalised by their mean
+        and standard deviation. Modules of timm and torchvision state theirs.
     module : str or nn.Module, optional
         For a .safetensors file that Twofold did not write: the architecture, by name or as a module. For a run that
         trained your own module: a module of the same class.
@@ -222,7 +223,6 @@ def open_encoder(
         preprocess = preprocess_of(network)
     else:
         source = find_images()
-        network, preprocess = with_preprocess(
-            load_foreign_weights(path, module, image_size, source), image_size, source
-        )
+        built = load_foreign_weights(path, module, image_size, source)
+        network, preprocess = with_preprocess(built, image_size, source, input_of_resnet(built))
     return Encoder.on_device(network, preprocess, choose_device("auto"))

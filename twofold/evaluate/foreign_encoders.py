@@ -16,7 +16,8 @@ from twofold.data.load import load_data
 from twofold.data.source import Source
 from twofold.errors import TwofoldError, how_to_install
 from twofold.models import build_encoder
-from twofold.models.encoders import TIMM
+from twofold.models.encoders import TIMM, ResNet
+from twofold.runs.own_input import TORCHVISION, OwnInput, own_input
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.weights import METADATA_KEY
 
@@ -30,20 +31,31 @@ def is_written_by_twofold(path: Path) -> bool:
         raise TwofoldError(f"{path} cannot be read as a .safetensors file: {error}") from None
 
 
-def with_preprocess(network: nn.Module, image_size: int | None, source: Source) -> tuple[nn.Module, Preprocess]:
+def with_preprocess(
+    network: nn.Module, image_size: int | None, source: Source, own: OwnInput | None = None
+) -> tuple[nn.Module, Preprocess]:
     """Return the network and its preprocessing.
 
-    A network without its own preprocessing gets one that normalises by the mean and standard deviation of the images of
-    `source`.
+    Without `own`, the network may state its input. If it does not, it gets images of a size that suits `source`,
+    normalised by the mean and standard deviation of these images.
     """
     if isinstance(getattr(network, "preprocess", None), Preprocess):
         return network, preprocess_of(network)
+    own = own or own_input(network)
+    if own is not None:
+        return network.eval(), Preprocess(image_size or own.image_size, own.channels, own.mean, own.std)
     size, channels = image_size or default_image_size(source.train.side), source.train.channels
     first = getattr(network, "conv1", None)
     if isinstance(first, nn.Conv2d):
         channels = first.in_channels
     mean, std = load_data(source, image_size=size, channels=channels, test_fraction=0.0).train.statistics()
     return network.eval(), Preprocess(size, channels, mean.tolist(), std.tolist())
+
+
+def input_of_resnet(network: nn.Module) -> OwnInput | None:
+    """The input of a ResNet with torchvision's first layer, whose weights come from a file of another library."""
+    is_torchvision = isinstance(network, ResNet) and network.conv1.weight.shape[1:] == (3, 7, 7)
+    return TORCHVISION if is_torchvision else None
 
 
 def load_foreign_weights(path: Path, name: str | nn.Module | None, image_size: int | None, source: Source) -> nn.Module:

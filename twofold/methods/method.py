@@ -1,8 +1,9 @@
 """`Method`, the composition of every method: views → encoder → projector → [predictor, teacher, head] → objective."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -143,6 +144,8 @@ class Method(nn.Module):
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
         self.together = all(may_go_together(network) for network in self.networks())
+        self.heads_only = False
+        self.constant: Sequence[nn.Module] = ()
 
     def forward(
         self,
@@ -168,9 +171,10 @@ class Method(nn.Module):
         on_embeddings : callable, optional
             Called with `z` before the teacher's forward pass, so that work on `z` can overlap with it.
         """
-        features = self.through(self.encoder, views_VNCHW)
-        if local_LNCHW is not None:
-            features = torch.cat([features, self.through(self.encoder, local_LNCHW)])
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.heads_only):
+            features = self.through(self.encoder, views_VNCHW)
+            if local_LNCHW is not None:
+                features = torch.cat([features, self.through(self.encoder, local_LNCHW)])
         z = self.through(self.projector, features)
         if on_embeddings is not None:
             on_embeddings(z)
@@ -190,6 +194,31 @@ class Method(nn.Module):
         if self.together:
             return together(network, x_VN)
         return torch.stack([network(x_N) for x_N in x_VN])
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch to training mode, except for what does not change: frozen parts, and at first the encoder."""
+        super().train(mode)
+        for part in self.constant:
+            part.training = False
+        if self.heads_only:
+            for encoder in self.encoders():
+                encoder.eval()
+        return self
+
+    def keep_constant(self, modules_of: Callable[[nn.Module], Sequence[nn.Module]]) -> None:
+        """Keep modules of the encoder in evaluation mode, and the same modules of the teacher's encoder."""
+        self.constant = [part for encoder in self.encoders() for part in modules_of(encoder)]
+        self.train(self.training)
+
+    def train_heads_only(self, heads_only: bool) -> None:
+        """Train the projector and other heads only: the encoder has no gradients and stays in evaluation mode."""
+        if heads_only != self.heads_only:
+            self.heads_only = heads_only
+            self.train(self.training)
+
+    def encoders(self) -> list[nn.Module]:
+        """Return the encoder and, if there is a teacher, its encoder."""
+        return [self.encoder, *(() if self.teacher is None else (self.teacher.network.get_submodule("0"),))]
 
     def networks(self) -> list[nn.Module]:
         """Return the networks that `forward` runs."""

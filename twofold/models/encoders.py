@@ -9,11 +9,13 @@ wide. `timm:NAME` is the model NAME of timm, if timm is installed.
 import copy
 from collections.abc import Callable
 from difflib import get_close_matches
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError, how_to_install, nearest
+from twofold.models.efficientnet import EfficientNetLite
 from twofold.models.norm import BatchNorm
 
 # Kernel size, stride and padding of the first convolution, and whether a max-pool follows.
@@ -138,11 +140,13 @@ class TinyConv(nn.Module):
         return self.body(x).mean(dim=(2, 3))
 
 
+EFFICIENTNET = "efficientnet-lite0"
 ENCODERS: dict[str, Callable[[int, str], nn.Module]] = {
     "resnet18": lambda channels, stem: ResNet(BasicBlock, (2, 2, 2, 2), channels, stem),
     "resnet34": lambda channels, stem: ResNet(BasicBlock, (3, 4, 6, 3), channels, stem),
     "resnet50": lambda channels, stem: ResNet(Bottleneck, (3, 4, 6, 3), channels, stem),
     "conv": lambda channels, stem: TinyConv(channels),  # noqa: ARG005 — this encoder has one stem only
+    EFFICIENTNET: lambda channels, stem: EfficientNetLite(channels),  # noqa: ARG005
 }
 
 
@@ -169,7 +173,7 @@ def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn
     Parameters
     ----------
     name : str
-        "resnet18", "resnet34", "resnet50", "conv", or "timm:NAME".
+        "resnet18", "resnet34", "resnet50", "conv", "efficientnet-lite0", or "timm:NAME".
     channels : int
         The number of channels of the images.
     stem : str
@@ -226,6 +230,16 @@ def from_timm(name: str, channels: int, image_size: int, *, pretrained: bool = F
             f"set image_size to a multiple of {side}, not {image_size}"
         )
     return encoder
+
+
+def timm_settings(name: str) -> Any:
+    """timm's configuration of pretrained weights, NAME or NAME.TAG; None without timm, or for an unknown name."""
+    try:
+        import timm
+
+        return timm.get_pretrained_cfg(name)
+    except (ImportError, RuntimeError, AttributeError):
+        return None
 
 
 def patch_side(encoder: nn.Module) -> int:

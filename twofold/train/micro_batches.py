@@ -89,7 +89,9 @@ class MicroBatches:
         slopes = [[] if output.grad is None else output.grad.split(sizes, dim=1) for output in _outputs(self.whole)]
         for number in range(len(self.parts)):
             again = _outputs(self._embed_part(number, targets=False))
-            used = [(output, slope[number]) for output, slope in zip(again, slopes, strict=True) if slope]
+            # Features have no gradient while only the heads are trained.
+            pairs = zip(again, slopes, strict=True)
+            used = [(output, slope[number]) for output, slope in pairs if slope and output.requires_grad]
             torch.autograd.backward([output for output, _ in used], [slope for _, slope in used])
             self.after_backward()
 

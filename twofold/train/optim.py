@@ -13,26 +13,54 @@ from torch.optim import Optimizer
 
 from twofold.config import Config
 from twofold.lars import LARS
+from twofold.models.blocks import block_numbers
 
 
 def parameter_groups(
-    config: Config, parameters: Iterable[tuple[str, nn.Parameter]], steady: nn.Module | None = None
+    config: Config,
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    steady: nn.Module | None = None,
+    encoder: nn.Module | None = None,
 ) -> list[dict[str, Any]]:
     """The parameter groups of the optimizer.
 
     Biases and norms, which are the vectors and scalars, have their own group, without weight decay (unless `decay_all`)
-    and without LARS's adaptation. So do the parameters of a `steady` network, whose learning rate stays constant.
+    and without LARS's adaptation. So do the parameters of a `steady` network, whose learning rate stays constant. The
+    parameters of the encoder have their own groups if their learning rates differ from that of the heads: one for each
+    factor of the learning rate, `lr_scale`.
     """
     kept = set() if steady is None else {id(parameter) for parameter in steady.parameters()}
-    groups: dict[tuple[bool, bool], dict[str, Any]] = {}
+    scales = {} if encoder is None else encoder_lr_scales(config, encoder)
+    groups: dict[tuple[bool, bool, bool, float], dict[str, Any]] = {}
     for _, parameter in parameters:
         vector, is_steady = parameter.ndim < 2, id(parameter) in kept
         decays = config.decay_all or not vector
-        group = {"params": [], "weight_decay": config.weight_decay if decays else 0.0, "steady": is_steady}
+        group = {
+            "params": [],
+            "weight_decay": config.weight_decay if decays else 0.0,
+            "steady": is_steady,
+            "is_encoder": id(parameter) in scales,
+            "lr_scale": scales.get(id(parameter), 1.0),
+        }
         if vector and config.optimizer == "lars":
             group["adapt"] = False
-        groups.setdefault((is_steady, vector), group)["params"].append(parameter)
+        key = is_steady, vector, id(parameter) in scales, scales.get(id(parameter), 1.0)
+        groups.setdefault(key, group)["params"].append(parameter)
     return [groups[which] for which in sorted(groups)]
+
+
+def encoder_lr_scales(config: Config, encoder: nn.Module) -> dict[int, float]:
+    """The factor of the learning rate for each parameter of the encoder, by the id of the parameter.
+
+    The result is empty if the encoder is trained as the heads are.
+    """
+    if config.encoder_lr is None and config.layer_decay == 1 and config.head_epochs == 0:
+        return {}
+    ratio = 1.0 if config.encoder_lr is None else config.encoder_lr / config.lr
+    numbers = block_numbers(encoder)
+    return {
+        id(parameter): ratio * config.layer_decay ** numbers[name] for name, parameter in encoder.named_parameters()
+    }
 
 
 def build_optimizer(
@@ -40,11 +68,12 @@ def build_optimizer(
     parameters: Iterable[tuple[str, nn.Parameter]],
     device: torch.device,
     steady: nn.Module | None = None,
+    encoder: nn.Module | None = None,
 ) -> Optimizer:
-    groups = parameter_groups(config, parameters, steady)
+    groups = parameter_groups(config, parameters, steady, encoder)
     lr = torch.tensor(config.scaled_lr, device=device)
     for group in groups:
-        group["lr"] = lr.clone() if group["steady"] else lr
+        group["lr"] = lr.clone() * group["lr_scale"] if group["steady"] or group["is_encoder"] else lr
     fused = {"fused": True} if device.type in ("cuda", "cpu") else {"foreach": False}
     adaptive = fused | {"capturable": device.type == "cuda"}
     match config.optimizer:
@@ -58,9 +87,12 @@ def build_optimizer(
             return LARS(groups, lr=lr, momentum=config.momentum, eta=config.lars_eta)
 
 
-def learning_rates(config: Config, steps_per_epoch: int) -> Tensor:
-    """The learning rate of each step, float64 [steps]. The last step of the linear warm-up has the full rate."""
-    total = config.epochs * steps_per_epoch
+def learning_rates(config: Config, steps_per_epoch: int, start: int = 0) -> Tensor:
+    """The learning rate of each step, float64 [steps]. The last step of the linear warm-up has the full rate.
+
+    With `start`, the schedule begins at that step; before, the learning rate is 0.
+    """
+    total = config.epochs * steps_per_epoch - start
     warmup = min(round(config.warmup_epochs * steps_per_epoch), total)
     step = torch.arange(total, dtype=torch.float64)
     if config.schedule == "cosine":
@@ -72,12 +104,20 @@ def learning_rates(config: Config, steps_per_epoch: int) -> Tensor:
     else:
         phase = torch.zeros_like(step)
     factor = torch.where(step < warmup, (step + 1) / max(warmup, 1), (1 + torch.cos(math.pi * phase)) / 2)
-    return config.scaled_lr * factor
+    return config.scaled_lr * torch.cat([torch.zeros(start, dtype=torch.float64), factor])
 
 
-def set_learning_rate(optimizer: Optimizer, lr: Tensor) -> None:
+def head_steps(config: Config, steps_per_epoch: int) -> int:
+    """The number of steps at the start in which the encoder is not trained."""
+    return round(config.head_epochs * steps_per_epoch)
+
+
+def set_learning_rate(optimizer: Optimizer, lr: Tensor, encoder_lr: Tensor | None = None) -> None:
+    """Set the learning rate of the heads, and that of the encoder before its factors, by default the same."""
     for group in optimizer.param_groups:
-        if not group["steady"]:
+        if group["is_encoder"]:
+            group["lr"].copy_((lr if encoder_lr is None else encoder_lr) * group["lr_scale"])
+        elif not group["steady"]:
             group["lr"].copy_(lr)
 
 

@@ -24,8 +24,10 @@ from twofold.device import own_modes
 from twofold.errors import TwofoldError
 from twofold.methods import Method, Parts, find
 from twofold.models import BatchRows, build_encoder, feature_dimension
+from twofold.models.blocks import freeze_parameters
 from twofold.randomness import seeded
 from twofold.runs import initial_weights
+from twofold.text import plural
 from twofold.train.exchange import Exchange, NoExchange, Shares
 from twofold.train.guards import memory_errors
 from twofold.train.micro_batches import Forward, MicroBatches, OnEmbeddings, WholeBatch
@@ -56,17 +58,33 @@ def build_loader(config: Config, images: ImageStore, shares: Shares) -> Loader:
 
 
 def build_augmenters(config: Config, images: ImageStore, device: torch.device) -> tuple[Augmenter, Augmenter | None]:
-    """The augmenters of the views and of small crops (None if there are none).
-
-    Both normalise with the mean and the standard deviation of the images.
-    """
-    mean, std = images.statistics()
-    refuse_blank(std)
+    """The augmenters of the views and of small crops (None if there are none)."""
+    mean, std = normalisation(config, images)
     assert config.image_size is not None
     augment = Augmenter(
         config.augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed
     ).to(device)
     return augment, augment.small_crops()
+
+
+def normalisation(config: Config, images: ImageStore) -> tuple[Tensor, Tensor]:
+    """The mean and the standard deviation [C] that images are normalised with: those of the keys, or of the images."""
+    found = images.statistics()
+    refuse_blank(found[1])
+    if config.mean is None or config.std is None:
+        return found
+    refuse_unfit_normalisation(config)
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (config.mean, config.std))
+    return mean, std
+
+
+def refuse_unfit_normalisation(config: Config) -> None:
+    """Raise an error if there is not one mean for each channel."""
+    if config.mean is not None and len(config.mean) != config.channels:
+        raise TwofoldError(
+            f"mean has {plural(len(config.mean), 'value')} for {plural(config.channels or 0, 'channel')}: set mean and "
+            "std to one value for each channel, or change channels"
+        )
 
 
 def refuse_blank(std: Tensor) -> None:
@@ -104,6 +122,7 @@ def build_method(
         untrained = copy.deepcopy(network)
         if weights is not None:
             initial_weights.load_into(network, weights, str(config.init))
+        freeze_parameters(network, config.freeze, config.freeze_batchnorm)
         parts = Parts(network, features, images, config.epochs, config.views, config.augment.local_views)
         method = find(config.method).build(parts, **config.parameters)
     if not isinstance(method, Method):

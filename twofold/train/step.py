@@ -39,6 +39,7 @@ class TrainingStep:
         method: Method,
         optimizer: Optimizer,
         rates: Tensor,
+        encoder_rates: Tensor,
         observers: Observers,
         exchange: Exchange | NoExchange,
         clock: Tensor,
@@ -47,7 +48,8 @@ class TrainingStep:
         *,
         compiled: bool,
     ):
-        self.config, self.method, self.optimizer, self.rates = config, method, optimizer, rates
+        self.config, self.method, self.optimizer = config, method, optimizer
+        self.rates, self.encoder_rates = rates, encoder_rates
         self.observers, self.exchange, self.clock, self.total_steps = observers, exchange, clock, total_steps
         self.bf16 = uses_bf16(config.precision, clock.device)
         self.streams: Streams | NoStreams = NoStreams()
@@ -84,7 +86,7 @@ class TrainingStep:
             self.flow.backward(loss.total)
             self.exchange.sum_gradients()
             self.clip_gradients()
-            set_learning_rate(self.optimizer, rate)
+            set_learning_rate(self.optimizer, rate, self.encoder_rates.take(self.clock))
             self.optimizer_step()
             self.clock += 1
             self.method.update(embeddings, self.clock / self.total_steps)

@@ -3,13 +3,14 @@
 `verbs/choose.py` uses it for `--minutes` and for batches that fit into memory, `verbs/explain.py` for dry runs.
 """
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from twofold import dist
 from twofold.config import Config, Head
@@ -43,9 +44,12 @@ class Memory:
         return SPARE * (self.fixed + self.per_image * batch_size)
 
 
-def measure_memory(config: Config, source: Source) -> Memory:
-    """Measure what autograd saves in one step of a small batch, on the CPU; it is the same on every device."""
-    trainer = _small_trainer(replace(config, device="cpu", pieces=1), source)
+def measure_memory(config: Config, source: Source, module: nn.Module | None = None) -> Memory:
+    """Measure what autograd saves in one step of a small batch, on the CPU; it is the same on every device.
+
+    `module` is the user's own encoder, which does not change.
+    """
+    trainer = _small_trainer(replace(config, device="cpu", pieces=1), source, module)
     batch_size = trainer.config.batch_size
     weights = {tensor.untyped_storage().data_ptr() for tensor in trainer.method.state_dict().values()}
     kept: dict[int, int] = {}
@@ -70,21 +74,21 @@ def measure_memory(config: Config, source: Source) -> Memory:
     return Memory(fixed=state + trained + memory, per_image=share * sum(kept.values()) / batch_size)
 
 
-def measure_step(config: Config, source: Source, budget: float | None = None) -> float:
+def measure_step(config: Config, source: Source, budget: float | None = None, module: nn.Module | None = None) -> float:
     """Measure the seconds per step on this device, after a warm-up.
 
     A long step is measured with a small batch, because its time is proportional to the number of images. On CUDA, a
     step of the CUDA graph is measured if recording it pays off within `budget` seconds.
     """
     plain = replace(config, compile=False, pieces=1)
-    small = _small_trainer(plain, source)
+    small = _small_trainer(plain, source, module)
     seconds = _timed(small, warm_up=1)
     if seconds > LONG_STEP or small.config.batch_size == config.batch_size:
         return seconds * config.batch_size / small.config.batch_size
-    seconds = _timed(_trainer(plain, source), warm_up=1)
+    seconds = _timed(_trainer(plain, source, module), warm_up=1)
     if budget is not None and choose_device(config.device).type == "cuda" and budget / seconds >= LEAST_STEPS:
         recorded = replace(config, compile=config.compile is not False)
-        return _timed(_trainer(recorded, source), warm_up=WARM_UP + 1)
+        return _timed(_trainer(recorded, source, module), warm_up=WARM_UP + 1)
     return seconds
 
 
@@ -111,16 +115,16 @@ def _pace(trainer: Trainer, steps: int, wait: Callable[[], Any]) -> float:
     return (time.perf_counter() - began) / steps
 
 
-def _small_trainer(config: Config, source: Source) -> Trainer:
+def _small_trainer(config: Config, source: Source, module: nn.Module | None) -> Trainer:
     assert config.image_size is not None
     few = max(2, min(SMALL_BATCH, SMALL_PIXELS // config.image_size**2))
     try:
-        return _trainer(replace(config, batch_size=min(few, config.batch_size)), source)
+        return _trainer(replace(config, batch_size=min(few, config.batch_size)), source, module)
     except TwofoldError:  # some objectives need more images
-        return _trainer(config, source)
+        return _trainer(config, source, module)
 
 
-def _trainer(config: Config, source: Source) -> Trainer:
+def _trainer(config: Config, source: Source, module: nn.Module | None) -> Trainer:
     assert config.image_size is not None
     assert config.channels is not None
     data: Data = load_sample(source, config.batch_size, image_size=config.image_size, channels=config.channels)
@@ -130,10 +134,11 @@ def _trainer(config: Config, source: Source) -> Trainer:
         config,
         epochs=TRIAL_EPOCHS,
         warmup_epochs=0.0,
+        head_epochs=0.0,  # the steps in which the encoder is trained take longer
         batch_size=min(config.batch_size, len(data.train)),
         parameters=parameters,
     )
-    return Trainer(config, data, Display(quiet=True))
+    return Trainer(config, data, Display(quiet=True), copy.deepcopy(module))
 
 
 def available_memory(device: torch.device, images: float) -> float:

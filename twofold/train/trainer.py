@@ -22,6 +22,7 @@ from twofold.evaluate.encoder import Encoder
 from twofold.evaluate.features import Subset
 from twofold.methods.relations import file_fingerprint
 from twofold.models import feature_dimension, share_statistics
+from twofold.models.blocks import constant_modules
 from twofold.models.encoders import choose_memory_format
 from twofold.randomness import own_randomness, seed_all
 from twofold.runs import checkpoint
@@ -33,6 +34,7 @@ from twofold.train.micro_batches import refuse_uneven
 from twofold.train.objective_check import embedding_width, try_objective
 from twofold.train.optim import (
     build_optimizer,
+    head_steps,
     learning_rates,
     load_optimizer_state,
     optimizer_state,
@@ -64,8 +66,15 @@ class Trainer:
         self.loader = setup.build_loader(config, self.data.train, shares)
         self.augment, self.small_crops = setup.build_augmenters(config, data.train, self.device)
         self._build_networks(encoder, weights)
-        self.optimizer = build_optimizer(config, self.method.trained_parameters(), self.device, self.method.steady())
-        self.rates = learning_rates(config, self.loader.steps_per_epoch).float().to(self.device)
+        self.optimizer = build_optimizer(
+            config, self.method.trained_parameters(), self.device, self.method.steady(), self.method.encoder
+        )
+        steps_per_epoch = self.loader.steps_per_epoch
+        self.head_steps = head_steps(config, steps_per_epoch)
+        self.rates = learning_rates(config, steps_per_epoch).float().to(self.device)
+        # The schedule of the encoder starts when its training does.
+        later = learning_rates(config, steps_per_epoch, self.head_steps).float().to(self.device)
+        self.encoder_rates = later if self.head_steps else self.rates
         self.rows = setup.build_rows(config, self.method, self.loader.order)
         width = embedding_width(config.method, self.method, self.features_width, self.device)
         self.observers = setup.build_observers(config, data, self.method, self.features_width, width, self.device)
@@ -88,6 +97,9 @@ class Trainer:
     def _build_networks(self, encoder: nn.Module | None, weights: Mapping[str, Tensor] | None) -> None:
         config, channels = self.config, self.data.train.images.shape[1]
         assert config.image_size is not None
+        # A module of the user gets its gradients back after training, see `train`.
+        own = () if encoder is None else encoder.parameters()
+        self.trainable = [parameter for parameter in own if parameter.requires_grad]
         # The evaluation compares with `untrained` and, if the run starts from other weights, with `before`.
         method, self.features_width, self.untrained = setup.build_method(config, self.data.train, encoder, weights)
         for network in (method, self.untrained):  # each process may have drawn other weights for a user's encoder
@@ -101,6 +113,8 @@ class Trainer:
         self.method = method.to(self.device, memory_format=self.memory_format)  # type: ignore[call-overload]
         if dist.count() > 1:
             share_statistics(self.method)
+        if config.freeze is not None or config.freeze_batchnorm != "none":
+            self.method.keep_constant(lambda each: constant_modules(each, config.freeze, config.freeze_batchnorm))
 
     def _build_step(self) -> None:
         """Build what runs a step: eager PyTorch, or on CUDA a recorded CUDA graph."""
@@ -119,6 +133,7 @@ class Trainer:
             self.method,
             self.optimizer,
             self.rates,
+            self.encoder_rates,
             self.observers,
             self.exchange,
             self.clock,
@@ -126,9 +141,8 @@ class Trainer:
             self.memory_format,
             compiled=compiled,
         )
-        self.run_step: EagerSteps | StepGraph = EagerSteps(
-            self.loader, self.make_views, self.train_step, self.clock, self.exchange
-        )
+        self.eager = EagerSteps(self.loader, self.make_views, self.train_step, self.clock, self.exchange)
+        self.run_step: EagerSteps | StepGraph = self.eager
         # A CUDA graph cannot repeat random draws, which the two passes of micro-batches need with some user's networks.
         if compiled and (config.pieces == 1 or self.method.together):
             streams = self.train_step.streams
@@ -139,6 +153,13 @@ class Trainer:
         """Train to the end or until a stop signal; either way, the last action is to write a checkpoint."""
         self.folder = folder
         self.method.train()
+        try:
+            self._train(folder)
+        finally:
+            for parameter in self.trainable:
+                parameter.requires_grad_(True)
+
+    def _train(self, folder: RunFolder) -> None:
         title = f"{self.config.method} on {self.data.name}"
         with (
             torch.enable_grad(),
@@ -175,7 +196,9 @@ class Trainer:
         # Twofold's random numbers need no seed here; a user's encoder may draw, for instance for dropout.
         seed_all((self.config.seed * 1_000_003 + step + dist.rank() * 2**40) % 2**63, self.device)
         self.rows.send(step)
-        self.run_step(step)
+        heads_only = step < self.head_steps
+        self.method.train_heads_only(heads_only)
+        (self.eager if heads_only else self.run_step)(step)  # a CUDA graph repeats the step of all parts
         self.rows.receive(step)
 
     def log(self, stage: Stage) -> None:

@@ -1,7 +1,11 @@
 """The settings that Twofold chooses from the images, the free memory and the training time."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from torch import nn
 
 from twofold import dist
 from twofold.config import Config, refuse_unread, resolve
@@ -15,14 +19,18 @@ from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.keys import Schema
 from twofold.methods import find
+from twofold.text import plural, rough_duration
 from twofold.train.micro_batches import refuse_uneven
 from twofold.train.timing_run import Memory, available_memory, measure_memory, measure_step
+from twofold.verbs.continued import nearest_size
 
 MEMORY_SHARE = 0.8  # of the free memory; the rest is left for other programs
 # Upper bounds on the bytes that an encoder keeps for the backward pass, for each pixel of its input. Measured with a
 # 3x3 stem: 4,700 for ResNet-18 and 25,000 for ResNet-50.
 MOST_KEPT = {"conv": 3_000, "resnet18": 8_000, "resnet34": 13_000}
 MOST_KEPT_BY_OTHERS = 36_000
+HEAD_SHARE = 0.25  # of the epochs: the most in which only the heads of a pretrained encoder are trained
+USUAL_MINUTES = 5  # the time that a run from pretrained weights should take if the user does not set it
 FEW_IMAGES = 512  # two batches of the default size
 BLURRED_FROM = 81  # pixels; the papers blur images from this size on, and smaller ones have no fine detail
 
@@ -34,18 +42,26 @@ def resolve_config(
     *,
     minutes: float | None,
     display: Display,
+    module: nn.Module | None = None,
+    may_shrink: bool = False,
 ) -> Config:
     """Resolve the layers after adding the values that follow from the images to the layer `chosen`.
 
-    Values of the user take precedence over chosen values.
+    Values of the user take precedence over chosen values. `module` is the user's own encoder. `may_shrink` states that
+    a pretrained encoder, whose own image size is in `chosen`, also takes smaller images.
     """
     chosen = dict(layers["chosen"])
     layers = {**layers, "chosen": chosen}
     chosen |= derived_defaults(resolve(keys, layers), source)
     config = resolve(keys, layers)
     refuse(config, source)
+    if may_shrink and "image_size" not in layers["user"] and dist.count() == 1:
+        config = with_affordable_size(config, source, minutes, module, display)
+        chosen["image_size"] = config.image_size
+        chosen |= derived_defaults(resolve(keys, layers), source)
+        config = resolve(keys, layers)
     if config.origin.get("batch_size") != "user" and dist.count() == 1:
-        fits = fitting_batch_size(config, source)
+        fits = fitting_batch_size(config, source, module)
         if fits != config.batch_size:
             chosen["batch_size"] = fits
             chosen |= derived_defaults(resolve(keys, layers), source)
@@ -55,7 +71,10 @@ def resolve_config(
     if minutes is not None:
         display.say(f"timing a few steps, to choose the number of epochs for --minutes {minutes:g}")
         chosen.pop("warmup_epochs", None)
-        chosen["epochs"] = epochs_within(minutes, resolve(keys, layers), source)
+        config = resolve(keys, layers)
+        chosen["epochs"] = epochs_within(minutes, config, source, module)
+        if config.recipe == "continued":  # few epochs are enough, and more change the encoder more
+            chosen["epochs"] = min(chosen["epochs"], config.epochs)
         chosen |= derived_defaults(resolve(keys, layers), source)
     return resolve(keys, layers)
 
@@ -64,6 +83,11 @@ def refuse(config: Config, source: Source) -> None:
     """Refuse what the run itself would refuse, before anything is measured, so that a dry run reports it too."""
     assert config.channels is not None
     refuse_unread(config)
+    if config.head_epochs >= config.epochs:
+        raise TwofoldError(
+            f"head_epochs={config.head_epochs:g} leaves none of the {plural(config.epochs, 'epoch')} to train the "
+            "encoder: set fewer"
+        )
     refuse_channels(source, config.channels)
     refuse_large_batch(config.batch_size, len(training_rows(source, config.test_fraction)))
     if config.pieces > 1:
@@ -81,6 +105,8 @@ def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
         chosen["augment.blur"] = 0.5
     if (shorter := warm_up(config.warmup_epochs, config.epochs)) != config.warmup_epochs:
         chosen["warmup_epochs"] = shorter
+    if (shorter := min(config.head_epochs, HEAD_SHARE * config.epochs)) != config.head_epochs:
+        chosen["head_epochs"] = shorter
     images = len(training_rows(source, config.test_fraction))
     if images < 2 * config.batch_size:
         chosen["batch_size"] = suggested_batch_size(images)
@@ -91,12 +117,33 @@ def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
     return chosen
 
 
+def with_affordable_size(
+    config: Config, source: Source, minutes: float | None, module: nn.Module | None, display: Display
+) -> Config:
+    """Return the configuration with the largest image size at which the run takes at most `minutes`.
+
+    Without `minutes`, this is USUAL_MINUTES. The size in the configuration is that of the pretrained encoder.
+    """
+    own = config.image_size
+    assert own is not None
+    display.say(f"timing a few steps at {own} pixels, the image size of the pretrained encoder")
+    seconds = config.epochs * epoch_seconds(config, source, module=module)
+    limit = 60 * (USUAL_MINUTES if minutes is None else minutes)
+    if seconds <= limit:
+        return config
+    # The time is proportional to the number of pixels.
+    size = nearest_size(own, round(own * math.sqrt(limit / seconds)), 1)
+    advice = f"set image_size={own} to use it" if minutes is None else "allow more minutes to use it"
+    display.say(f"image_size={size}: with {own} pixels, the run would take {rough_duration(seconds)}; {advice}")
+    return replace(config, image_size=size)
+
+
 def warm_up(epochs: float, of: int) -> float:
     """Return the epochs of warm-up: those of the configuration, but at most a tenth of all epochs."""
     return min(epochs, of / 10)
 
 
-def fitting_batch_size(config: Config, source: Source) -> int:
+def fitting_batch_size(config: Config, source: Source, module: nn.Module | None = None) -> int:
     """Return the batch size of the configuration, halved until the batch fits into the memory of the device."""
     assert config.image_size is not None
     free = MEMORY_SHARE * available_memory(choose_device(config.device), decoded_bytes(config, source))
@@ -105,7 +152,7 @@ def fitting_batch_size(config: Config, source: Source) -> int:
     if config.pieces > 1 or free == 0 or MOST_KEPT.get(config.encoder, MOST_KEPT_BY_OTHERS) * pixels < free:
         return config.batch_size
     try:
-        memory = measure_memory(config, source)
+        memory = measure_memory(config, source, module)
     except TwofoldError:  # the run itself reports what is wrong
         return config.batch_size
     return halved_to_fit(config.batch_size, memory, free)
@@ -123,14 +170,16 @@ def halved_to_fit(batch_size: int, memory: Memory, free: float) -> int:
     return batch_size
 
 
-def epochs_within(minutes: float, config: Config, source: Source) -> int:
+def epochs_within(minutes: float, config: Config, source: Source, module: nn.Module | None = None) -> int:
     """Return the number of epochs that fit into the time, at least 1. Twofold times a few steps."""
-    return max(1, int(60 * minutes / epoch_seconds(config, source, 60 * minutes)))
+    return max(1, int(60 * minutes / epoch_seconds(config, source, 60 * minutes, module)))
 
 
-def epoch_seconds(config: Config, source: Source, budget: float | None = None) -> float:
+def epoch_seconds(
+    config: Config, source: Source, budget: float | None = None, module: nn.Module | None = None
+) -> float:
     """Return the measured duration of an epoch."""
-    return steps_per_epoch(config, source) * measure_step(config, source, budget)
+    return steps_per_epoch(config, source) * measure_step(config, source, budget, module)
 
 
 def steps_per_epoch(config: Config, source: Source) -> int:

@@ -18,7 +18,10 @@ from twofold.files import cache_folder
 from twofold.keys import shown
 from twofold.methods import find
 from twofold.models import has_name
+from twofold.runs.initial_weights import split_fingerprint
+from twofold.runs.own_input import IMAGENET_MEAN
 from twofold.text import bytes_in_words, rough_duration
+from twofold.train.setup import normalisation
 from twofold.train.timing_run import available_memory, measure_memory, measure_step
 from twofold.verbs.choose import BLURRED_FROM, FEW_IMAGES, decoded_bytes, steps_per_epoch
 
@@ -57,10 +60,17 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         return f"the recipe of {config.method}"
     if layer == "data":
         return f"recommended for {source.name}"
+    if layer == "recipe":
+        return "the recipe for continued pretraining, which changes the weights little"
+    if layer == "init":
+        return whose_normalisation(config) if name in ("mean", "std") else "fits the initial weights"
     images = len(training_rows(source, config.test_fraction))
     few = config.batch_size == suggested_batch_size(images)
     reasons = {
-        "image_size": f"the median of the images' shorter sides is {source.train.side} pixels",
+        "image_size": f"the median of the images' shorter sides is {source.train.side} pixels"
+        if config.mean is None
+        else "the size of the pretrained encoder, or as near as the time and the images allow",
+        "head_epochs": "at most a quarter of the epochs",
         "channels": "all images are grey" if config.channels == 1 else "some images are in colour",
         "stem": f"for images of {config.image_size} pixels",
         "encoder": f"images of {config.image_size} pixels are too small for a ResNet",
@@ -74,6 +84,16 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
     if name in find(config.method).by_batch(config.batch_size):
         return f"recommended for {config.method} with batch_size={config.batch_size}"
     return reasons.get(name, "follows from the images")
+
+
+def whose_normalisation(config: Config) -> str:
+    """Return whose mean and standard deviation the encoder's input is normalised with."""
+    if config.origin.get("mean") == "user":
+        return "set by you"
+    is_file = config.init is not None and split_fingerprint(config.init)[0].endswith(".safetensors")
+    if is_file and config.mean == IMAGENET_MEAN:
+        return "ImageNet's, because the file has the names and shapes of torchvision's ResNets"
+    return "the encoder's own" if config.mean is not None else "of the training images"
 
 
 @dataclass(frozen=True)
@@ -99,7 +119,7 @@ def estimate(config: Config, source: Source) -> Estimate:
     assert config.image_size is not None
     assert config.channels is not None
     some = load_sample(source, STATISTICS_IMAGES, image_size=config.image_size, channels=config.channels).train
-    mean, std = some.statistics()
+    mean, std = normalisation(config, some)
     memory = measure_memory(config, source).bytes(config.batch_size // config.pieces)
     device = choose_device(config.device)
     seconds, steps = measure_step(config, source), config.epochs * steps_per_epoch(config, source)
@@ -144,7 +164,8 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
     lines = {
         "data": f"{source.name}: {images:,} images, {kinds}{besides}",
         "method": f"{config.method}, encoder {config.encoder}, {device}",
-        "normalised": f"with mean ± standard deviation of the pixels, about {normal}",
+        "normalised": f"with mean ± standard deviation {normal}"
+        + (", measured on some images" if config.mean is None else f", {whose_normalisation(config)}"),
         "learning rate": f"{config.scaled_lr:g} after warm-up (lr={config.lr:g}, lr_scaling={config.lr_scaling})",
         "time": f"{rough_duration(costs.seconds)}: {costs.steps:,} steps of {costs.step_seconds:.3g} s (measured)",
         "memory": f"{bytes_in_words(costs.memory)} of {bytes_in_words(costs.available)} free, "
@@ -164,10 +185,12 @@ def command(config: Config, path: Path) -> str | None:
     if config.data in (ARRAY, DATASET) or not has_name(config.encoder) or find(config.method).family == "own":
         return None
     values = flat(config)
+    # The time limits also the image size of a pretrained encoder.
+    measured = (*MEASURED, "image_size") if config.recipe == "continued" else MEASURED
     keys = [
         quote(f"{name}={shown(values[name])}")
         for name, layer in config.origin.items()
-        if name not in ("data", "method") and (layer == "user" or (layer == "chosen" and name in MEASURED))
+        if name not in ("data", "method") and (layer == "user" or (layer == "chosen" and name in measured))
     ]
     return " ".join(
         ["twofold pretrain", quote(config.data), "--method", config.method, "--out", quote(str(path)), *keys]

@@ -19,12 +19,15 @@ from twofold.device import own_modes
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.models import name_of
+from twofold.models.blocks import has_new_batchnorm
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import NumberedPath, ReadOnlyRunFolder, RunFolder
 from twofold.runs.run import Run
 from twofold.text import plural
+from twofold.train.setup import refuse_unfit_normalisation
 from twofold.train.trainer import Trainer
 from twofold.verbs.choose import resolve_config
+from twofold.verbs.continued import initial_input, nearest_size, own_normalisation
 from twofold.verbs.resume import continue_run
 from twofold.verbs.settings import check_settings, is_named
 from twofold.verbs.training import announce, train_and_report
@@ -38,6 +41,7 @@ def configure(
     overrides: Mapping[str, Any] | None = None,
     display: Display | None = None,
     minutes: float | None = None,
+    module: nn.Module | None = None,
 ) -> tuple[Config, Source]:
     """Resolve the configuration of a run and open its data.
 
@@ -53,17 +57,21 @@ def configure(
         Where progress is printed.
     minutes : float, optional
         Approximate training time. Twofold times a few steps here and sets `epochs` accordingly.
+    module : nn.Module, optional
+        The user's own encoder. Unless `recipe` is set, it counts as pretrained, except if it has BatchNorm layers that
+        never saw a batch.
 
     Returns
     -------
     Config
         Each value comes from the highest layer that sets it: the user, the initial weights, values chosen from the
-        images, the data source, the method, the defaults.
+        images, the recipe for continued pretraining, the data source, the method, the defaults.
     Source
         The opened data.
     """
     display = display or Display(quiet=True)
-    settings = check_settings(data, method, overrides or {}, minutes)
+    has_weights = module is not None and not has_new_batchnorm(module)
+    settings = check_settings(data, method, overrides or {}, minutes, module_has_weights=has_weights)
     given, keys, asked = settings.given, settings.keys, settings.config
     recipe = settings.method.recipe_for(asked.parameters)
     with dist.one_before_the_others(), display.stage("scanning images", 0) as stage:
@@ -88,10 +96,26 @@ def configure(
     kept = {*recipe, *keys.keys() - RUN_KEYS.keys()} if settings.method.family == "own" else set()
     suited = {name: value for name, value in source.defaults.items() if name in keys and name not in kept}
     sizes = {"image_size": default_image_size(source.train.side), "channels": source.train.channels}
-    weights = {} if asked.init is None else initial_weights.encoder_settings(located["init"])
+    weights, own = initial_input(located.get("init"), module)
+    if own is not None:
+        weights |= own_normalisation(own, given.get("channels"))
+        size = own.image_size if own.has_fixed_size else nearest_size(own.image_size, source.train.side)
+        (weights if own.has_fixed_size else sizes)["image_size"] = size
     user = {name: located.pop(name, value) for name, value in given.items()}
-    layers = {"method": recipe, "data": suited, "chosen": sizes | located, "init": weights, "user": user}
-    return resolve_config(keys, layers, source, minutes=minutes, display=display), source
+    layers = {
+        "method": recipe,
+        "data": suited,
+        "recipe": settings.recipe,
+        "chosen": sizes | located,
+        "init": weights,
+        "user": user,
+    }
+    may_shrink = own is not None and not own.has_fixed_size
+    config = resolve_config(
+        keys, layers, source, minutes=minutes, display=display, module=module, may_shrink=may_shrink
+    )
+    refuse_unfit_normalisation(config)
+    return config, source
 
 
 def pretrain(
@@ -113,11 +137,15 @@ def pretrain(
         path or a name, an array of images, a pair `(images, labels)`, or a PyTorch or Hugging Face Dataset. If there is
         a test set, pass a pair or a dict of two of these: the training data and the test data.
     method : str, optional
-        The name of the method, by default `frossl`. `twofold.methods()` lists all names.
+        The name of the method, by default `frossl`, and `simclr` if the encoder starts from weights.
+        `twofold.methods()` lists all names.
     out : str or Path, optional
         The run folder to create, by default `runs/METHOD-DATA-NUMBER`.
     encoder : str or nn.Module, optional
-        The name of an architecture, or any module that maps images `[N, C, H, W]` to features `[N, K]`.
+        The name of an architecture, or any module that maps images `[N, C, H, W]` to features `[N, K]`. A module counts
+        as pretrained: the run makes small changes of its weights and uses its own normalisation and image size, if it
+        states them, or `mean`, `std` and `image_size`. Pass `recipe="scratch"` if its weights are new. Twofold sees
+        this by itself if it has new BatchNorm layers.
     minutes : float, optional
         Approximate training time in minutes, instead of `epochs`. Twofold times a few steps and chooses the number of
         epochs.
@@ -153,7 +181,7 @@ def pretrain(
     module = encoder if isinstance(encoder, nn.Module) else None
     with dist.joined(), own_modes():
         display = Display(quiet=quiet or not dist.is_first())
-        resolved, source = configure(data, method, keys, display, minutes)
+        resolved, source = configure(data, method, keys, display, minutes, module)
         return start(resolved, source, out=out, display=display, encoder=module)
 
 

@@ -28,7 +28,7 @@ from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.provenance import count_trained_on, has_same_images, open_run_source
 from twofold.runs.run import Run, config_of, is_encoder_folder
 from twofold.runs.weights import encoder_file, load_encoder, read_adapter
-from twofold.train.setup import build_method
+from twofold.train.setup import build_method, normalisation
 
 ADAPTED = "trained + adapter"  # the name of the representation that `adapt` improves
 
@@ -174,7 +174,7 @@ def networks_of(
     if loaded is not None:
         preprocess = preprocess_of(loaded)
     else:
-        mean, std = images.statistics()
+        mean, std = normalisation(config, images)
         assert config.image_size is not None
         preprocess = Preprocess(config.image_size, images.images.shape[1], mean.tolist(), std.tolist())
     return {"trained": trained, "untrained": untrained}, preprocess

@@ -12,6 +12,7 @@ from twofold.config import RUN_KEYS, Config, resolve
 from twofold.errors import TwofoldError
 from twofold.keys import Schema
 from twofold.methods import Entry, find, refuse_keys_of_others, schema
+from twofold.methods.catalog.common import CONTINUED, CONTINUED_METHOD
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,21 @@ class Asked:
     method: Entry
     keys: Schema
     config: Config
+    recipe: Mapping[str, Any]  # the recipe for continued pretraining, if it applies
 
 
-def check_settings(data: Any, method: str | None, overrides: Mapping[str, Any], minutes: float | None) -> Asked:
-    """Check the names and values of all settings and fill in the defaults of the method."""
+def check_settings(
+    data: Any,
+    method: str | None,
+    overrides: Mapping[str, Any],
+    minutes: float | None,
+    *,
+    module_has_weights: bool = False,
+) -> Asked:
+    """Check the names and values of all settings and fill in the defaults of the method.
+
+    `module_has_weights` states that the user passed a module with weights to keep.
+    """
     given = dict(overrides)
     if minutes is not None and ("epochs" in given or not 0 < minutes < float("inf")):
         both = "epochs" in given
@@ -36,11 +48,16 @@ def check_settings(data: Any, method: str | None, overrides: Mapping[str, Any], 
     for name, value in asked_for.items():
         if value is not None and given.setdefault(name, value) != value:
             raise TwofoldError(f"{name} is given twice: {value} and {name}={given[name]}; leave one out")
-    method = given.get("method", RUN_KEYS["method"].default)
+    has_weights = module_has_weights or given.get("init") not in (None, "none")
+    is_continued = given.get("recipe", "continued" if has_weights else "scratch") == "continued"
+    if is_continued and not has_weights:
+        raise TwofoldError("recipe=continued needs weights to start from: set init, or pass a module as encoder")
+    method = given.get("method", CONTINUED_METHOD if is_continued else RUN_KEYS["method"].default)
     keys = schema(method)
     refuse_keys_of_others(method, given)
-    config = resolve(keys, {"user": given})
-    return Asked(given, find(method), keys, config)
+    recipe = CONTINUED | {"method": method} if is_continued else {}
+    config = resolve(keys, {"recipe": recipe, "user": given})
+    return Asked(given, find(method), keys, config, recipe)
 
 
 def is_named(data: Any) -> bool:

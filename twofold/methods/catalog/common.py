@@ -65,6 +65,33 @@ SYMMETRIC = SMALL_CROPS | STRONG_COLOUR
 SYMMETRIC_WEAK = SMALL_CROPS | {"augment.saturation": 0.4}
 ASYMMETRIC = SMALL_CROPS | {"augment.solarize": (0.0, 0.2)}  # 0.2 for every second view
 
+# Continued pretraining: small changes of an encoder that starts from weights. Larger learning rates, batch statistics
+# and strong augmentation make such an encoder worse, with any objective.
+MILD = {
+    "augment.crop_scale": (0.4, 1.0),
+    "augment.brightness": 0.2,
+    "augment.contrast": 0.2,
+    "augment.saturation": 0.2,
+    "augment.hue": 0.0,
+    "augment.grayscale": 0.0,
+    "augment.blur": 0.0,
+    "augment.solarize": 0.0,
+}
+CONTINUED = MILD | {
+    "recipe": "continued",
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "encoder_lr": 1e-4,
+    "lr_scaling": "none",
+    "weight_decay": 1e-4,
+    "batch_size": 128,
+    "epochs": 5,
+    "head_epochs": 1.0,
+    "warmup_epochs": 0.5,
+    "freeze_batchnorm": "statistics",
+}
+CONTINUED_METHOD = "simclr"  # if the user names none
+
 
 class LazyModule:
     """A module that is imported when one of its names is first used.
