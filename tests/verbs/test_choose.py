@@ -91,11 +91,8 @@ def test_measured_memory_equals_that_counted_by_hand() -> None:
 
     config = running_config(projector="8,8", optimizer="sgd")
     source = open_source("digits")
-    original = timing_run.Trainer
     network = TwoLayers()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing_run, "Trainer", lambda config, data, display: original(config, data, display, network))
-        memory = measure_memory(config, source)
+    memory = measure_memory(config, source, network)
     weights = 4 * sum(parameter.numel() for parameter in network.parameters())
     assert 3 * weights < memory.fixed < 3.1 * weights  # weights, gradients, momentum
     views = 4 * 2 * (64 + 1000 + 1000)  # inputs of both products and of the projector, in two views

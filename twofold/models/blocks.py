@@ -52,7 +52,7 @@ def is_within(name: str, parts: Sequence[str]) -> bool:
 
 
 def frozen_parts(encoder: nn.Module, freeze: Freeze) -> list[str]:
-    """The names of the parts that `freeze` names; raise an error if it names none, or everything."""
+    """The names of the parts that `freeze` names; raise an error if there are no such parts."""
     if freeze is None or freeze == 0:
         return []
     if isinstance(freeze, tuple):
@@ -74,8 +74,6 @@ def frozen_parts(encoder: nn.Module, freeze: Freeze) -> list[str]:
                 f"freeze={freeze:g}: the encoder has {len(every)} blocks, and one or more must be trained"
             )
         parts = [name for block in every[:count] for name in block]
-    if all(is_within(name, parts) for name, weight in encoder.named_parameters() if weight.requires_grad):
-        raise TwofoldError(f"freeze={','.join(parts)} leaves nothing of the encoder to train: freeze fewer parts")
     return parts
 
 
@@ -105,6 +103,8 @@ def freeze_parameters(encoder: nn.Module, freeze: Freeze, freeze_batchnorm: str)
     for name, weight in encoder.named_parameters():
         if is_within(name, parts):
             weight.requires_grad_(False)
+    if not any(weight.requires_grad for weight in encoder.parameters()):
+        raise TwofoldError(f"freeze={','.join(parts)} leaves nothing of the encoder to train: freeze fewer parts")
 
 
 def constant_modules(encoder: nn.Module, freeze: Freeze, freeze_batchnorm: str) -> list[nn.Module]:
