@@ -14,7 +14,7 @@ def test_number_of_weights_is_that_of_the_published_network() -> None:
 
 
 def test_convolutions_pad_as_tensorflow_does() -> None:
-    """With stride 2 and an even side, all padding of a 3×3 kernel is after the image, and 1 + 2 pixels of a 5×5 kernel."""
+    """With stride 2 and an even side, a 3×3 kernel has one pixel of padding, after the image."""
     for side, size, pads in ((3, 8, (0, 1)), (3, 9, (1, 1)), (5, 8, (1, 2)), (5, 9, (2, 2))):
         layer, x = SameConv2d(1, 1, side, stride=2), torch.randn(1, 1, size, size)
         expected = F.conv2d(F.pad(x, pads * 2), layer.weight, stride=2)

@@ -19,9 +19,10 @@ from twofold.data.open import open_source
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import open_encoder
-from twofold.runs.own_input import IMAGENET_MEAN, IMAGENET_STD, own_input
+from twofold.models import build_encoder
+from twofold.runs.own_input import IMAGENET_MEAN, IMAGENET_STD, of_timm, own_input
 from twofold.train.trainer import Trainer
-from twofold.verbs import choose, pretrain
+from twofold.verbs import choose, explain, pretrain
 from twofold.verbs.continued import nearest_size
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (40, 3, 8, 8), dtype=np.uint8)
@@ -174,12 +175,10 @@ def test_resumed_run_is_bit_identical(method: str, keys: dict[str, Any], tmp_pat
     keys = keys | {"method": method, "freeze": 1, "freeze_batchnorm": "all", "checkpoint__seconds": 0}
     whole, parts = Own(), Own()
     run_of(tmp_path / "whole", whole, **keys)
-    for step in (2, 6):  # among the steps of the heads, and after them
-        with stopped_at(step), pytest.raises(KeyboardInterrupt):
-            if step == 2:
-                run_of(tmp_path / "parts", parts, **keys)
-            else:
-                twofold.resume(tmp_path / "parts" / "run", PIXELS, encoder=parts)
+    with stopped_at(2), pytest.raises(KeyboardInterrupt):  # while only the heads are trained
+        run_of(tmp_path / "parts", parts, **keys)
+    with stopped_at(6), pytest.raises(KeyboardInterrupt):
+        twofold.resume(tmp_path / "parts" / "run", PIXELS, encoder=parts)
     twofold.resume(tmp_path / "parts" / "run", PIXELS, encoder=parts)
     assert not changed(whole.state_dict(), parts)
 
@@ -207,9 +206,8 @@ def test_training_and_the_loaded_encoder_use_the_normalisation_of_the_network(tm
         run = run_of(tmp_path, module)
     assert all(torch.equal(mean, torch.tensor(MEAN)) for mean in seen)
     encoder = twofold.load_encoder(run, encoder=Own())
-    expected = (torch.from_numpy(PIXELS[:2]) / 255 - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[
-        :, None, None
-    ]
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    expected = (torch.from_numpy(PIXELS[:2]) / 255 - mean) / std
     torch.testing.assert_close(encoder.preprocess(PIXELS[:2]), expected)
 
 
@@ -229,19 +227,14 @@ class OfTimm(Own):
 
 
 @pytest.fixture
-def quick_steps() -> Iterator[list[int]]:
-    """Steps that take one second at 96 pixels, in proportion to the number of pixels; the sizes that were timed."""
-    timed: list[int] = []
-
-    def measure_step(config: Any, *_: Any) -> float:
-        timed.append(config.image_size)
-        return (config.image_size / 96) ** 2
-
-    with patch.object(choose, "measure_step", measure_step):
-        yield timed
+def quick_steps() -> Iterator[None]:
+    """Steps that take one second at 96 pixels, in proportion to the number of pixels."""
+    with patch.object(choose, "measure_step", lambda config, *_: (config.image_size / 96) ** 2):
+        yield
 
 
-def test_a_network_is_used_at_its_own_size_or_as_near_as_the_time_allows(quick_steps: list[int]) -> None:
+@pytest.mark.usefixtures("quick_steps")
+def test_a_network_is_used_at_its_own_size_or_as_near_as_the_time_allows() -> None:
     photos = np.random.default_rng(0).integers(0, 255, (400, 40, 40, 3), dtype=np.uint8)
     keys = {"encoder": "OfTimm", "batch_size": 100}  # 20 steps: 20 seconds at 96 pixels
     assert own_input(nn.Sequential(OfTimm())).mean == MEAN
@@ -261,14 +254,13 @@ def test_sizes_of_a_pretrained_network() -> None:
     assert nearest_size(50, 500) == 50
 
 
-def test_a_resnet_file_of_torchvision_gets_the_values_of_imagenet(tmp_path: Path, quick_steps: list[int]) -> None:
-    from twofold.models import build_encoder
-
+@pytest.mark.usefixtures("quick_steps")
+def test_a_resnet_file_of_torchvision_gets_the_values_of_imagenet(tmp_path: Path) -> None:
     weights = build_encoder("resnet18", channels=3, stem="large", image_size=32).state_dict()
     save_file(weights, tmp_path / "resnet.safetensors")
     config, source = pretrain.configure(PIXELS, None, {"init": str(tmp_path / "resnet.safetensors")})
     assert (config.mean, config.std, config.image_size) == (IMAGENET_MEAN, IMAGENET_STD, 64)
-    reasons = {row.key: row.why for row in twofold.verbs.explain.explained(config, source)}
+    reasons = {row.key: row.why for row in explain.explained(config, source)}
     assert "torchvision" in reasons["mean"]
     opened = open_encoder(tmp_path / "resnet.safetensors", lambda: open_source(PIXELS), module="resnet18")
     assert opened.preprocess.mean.tolist() == pytest.approx(IMAGENET_MEAN)
@@ -279,7 +271,4 @@ def test_opening_a_module_uses_its_own_normalisation() -> None:
     opened = open_encoder(OfTimm(), lambda: open_source(PIXELS))
     assert (opened.preprocess.image_size, opened.preprocess.mean.tolist()) == (96, pytest.approx(MEAN))
     settings = SimpleNamespace(input_size=(3, 32, 32), mean=MEAN, std=STD)
-    assert pretrain.initial_input(None, None) == ({}, None)
-    from twofold.runs.own_input import of_timm
-
     assert of_timm(settings).image_size == 32

@@ -51,7 +51,7 @@ MethodOption = Annotated[
         "-m",
         metavar="NAME",
         help="The method. List all with `twofold methods`.",
-        show_default="frossl",
+        show_default="frossl; simclr with --init",
     ),
 ]
 RunOption = Annotated[
@@ -76,7 +76,7 @@ InitOption = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE",
-        help="Initial weights: a run folder, a .safetensors file, or timm:NAME.",
+        help="Initial weights: a run folder, a .safetensors file, efficientnet-lite0, or timm:NAME.",
         show_default="random weights",
     ),
 ]

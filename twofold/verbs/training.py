@@ -24,7 +24,7 @@ from twofold.runs.run import Run
 from twofold.runs.weights import save_encoder
 from twofold.text import plural
 from twofold.train.trainer import Trainer
-from twofold.verbs.explain import command, labels_in_words, shape_in_words
+from twofold.verbs.explain import command, labels_in_words, shape_in_words, whose_normalisation
 from twofold.version import __version__
 
 
@@ -51,6 +51,8 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
         lines.insert(2, f"note     {remark}")
     if config.init is not None:
         lines.insert(-1, f"weights  {config.init}")
+    if config.recipe == "continued":
+        lines += continued_in_words(trainer)
     graph = config.parameters.get("graph")
     covered = "" if graph is None else file_coverage(graph, data.train, data.test)
     if covered:
@@ -62,12 +64,28 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
         folder.log(line)
 
 
+def continued_in_words(trainer: Trainer) -> list[str]:
+    """Return lines about the input of a pretrained encoder, and about what is trained."""
+    config = trainer.config
+    every = list(trainer.method.encoder.parameters())
+    trained = sum(weight.numel() for weight in every if weight.requires_grad) / sum(weight.numel() for weight in every)
+    rate = config.lr if config.encoder_lr is None else config.encoder_lr
+    advice = "" if config.mean is not None else "; if the encoder has its own, set mean and std"
+    return [
+        f"input    {config.image_size} pixels, mean and standard deviation {whose_normalisation(config)}{advice}",
+        f"encoder  {trained:.0%} of its weights are trained, learning rate {rate:g}, layer_decay "
+        f"{config.layer_decay:g}, BatchNorm frozen: {config.freeze_batchnorm}; only heads for "
+        f"{plural(trainer.head_steps, 'step')}",
+    ]
+
+
 def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> Run:
     """Train the remaining steps, evaluate the encoder, and write the results and the report."""
     if trainer.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainer.device)  # an earlier run in this process may have had a higher peak
     trainer.train(folder)
     memory = peak_memory(trainer.device)  # measured before the evaluation, which costs the same for all methods
+    # The end of training: an earlier encoder may be chosen here (select=best), then an adapter is fitted to it.
     if dist.is_first():
         save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
     rows = evaluate(trainer, display)
