@@ -86,7 +86,8 @@ class TrainingStep:
             self.flow.backward(loss.total)
             self.exchange.sum_gradients()
             self.clip_gradients()
-            set_learning_rate(self.optimizer, rate, self.encoder_rates.take(self.clock))
+            is_same = self.encoder_rates is self.rates
+            set_learning_rate(self.optimizer, rate, rate if is_same else self.encoder_rates.take(self.clock))
             self.optimizer_step()
             self.clock += 1
             self.method.update(embeddings, self.clock / self.total_steps)
