@@ -41,6 +41,9 @@ Each method has further keys, and its own defaults for some keys on this page: s
 TOPICS = {
     "Images": ("data", "data_dir", "class_list", "download", "test_fraction", "image_size", "channels"),
     "Method and network": ("method", "views", "encoder", "stem", "init"),
+    "Pretrained weights": (
+        *("recipe", "mean", "std", "freeze", "freeze_batchnorm", "encoder_lr", "layer_decay", "head_epochs"),
+    ),
     "Training": ("epochs", "batch_size", "pieces", "drop_last", "seed"),
     "Optimization": (
         *("optimizer", "lr", "lr_scaling", "momentum", "betas", "weight_decay", "decay_all", "lars_eta", "clip"),

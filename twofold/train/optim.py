@@ -96,7 +96,7 @@ def learning_rates(config: Config, steps_per_epoch: int, start: int = 0) -> Tens
     warmup = min(round(config.warmup_epochs * steps_per_epoch), total)
     step = torch.arange(total, dtype=torch.float64)
     if config.schedule == "cosine":
-        end = total if config.schedule_epochs is None else round(config.schedule_epochs * steps_per_epoch)
+        end = total if config.schedule_epochs is None else round(config.schedule_epochs * steps_per_epoch) - start
         phase = ((step - warmup) / max(end - warmup, 1)).clamp_max(1)
     elif config.schedule == "restarts":
         cycle = max(round(config.restart_epochs * steps_per_epoch), 1)
