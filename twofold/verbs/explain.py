@@ -61,7 +61,7 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
     if layer == "data":
         return f"recommended for {source.name}"
     if layer == "recipe":
-        return "the recipe for continued pretraining, which changes the weights little"
+        return "continued pretraining changes the weights little"
     if layer == "init":
         return whose_normalisation(config) if name in ("mean", "std") else "fits the initial weights"
     images = len(training_rows(source, config.test_fraction))
@@ -166,7 +166,8 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
         "method": f"{config.method}, encoder {config.encoder}, {device}",
         "normalised": f"with mean ± standard deviation {normal}"
         + (", measured on some images" if config.mean is None else f", {whose_normalisation(config)}"),
-        "learning rate": f"{config.scaled_lr:g} after warm-up (lr={config.lr:g}, lr_scaling={config.lr_scaling})",
+        "learning rate": f"{config.scaled_lr:g} after warm-up (lr={config.lr:g}, lr_scaling={config.lr_scaling})"
+        + ("" if config.encoder_lr is None else f", {config.encoder_lr / config.lr:g} times that for the encoder"),
         "time": f"{rough_duration(costs.seconds)}: {costs.steps:,} steps of {costs.step_seconds:.3g} s (measured)",
         "memory": f"{bytes_in_words(costs.memory)} of {bytes_in_words(costs.available)} free, "
         f"plus {bytes_in_words(costs.images)} for the images",
