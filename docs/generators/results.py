@@ -2,11 +2,13 @@
 
 from generators import paths
 from generators.markdown import table, toctree
-from generators.papers import SUMMARIES
+from generators.papers import INTRODUCTIONS
 from generators.records import Record, RunTable, records, rows_of
+from twofold_papers.reproduce.conclusions import conclusion, judged
 from twofold_papers.reproduce.measured import lines_of_measurements
 from twofold_papers.reproduce.record import read_records
-from twofold_papers.reproduce.show import figures_of, lines_of_records, markdown
+from twofold_papers.reproduce.show import Line, figures_of, lines_of_records, markdown
+from twofold_papers.reproduce.statement import Judged
 from twofold_papers.reproduce.table import Table, records_of
 from twofold_papers.reproduce.tables import TABLES
 from twofold_papers.verify.claim import PAPERS
@@ -31,13 +33,27 @@ A dash means that the record does not have this value. The columns are:
 - **seconds**: duration of training and evaluation
 - **made with**: the machine and the versions; the number refers to the list at the end of this page
 """
-PAPER_INTRODUCTION = """\
-This page compares our results with those of the paper. First comes a summary, then each table or figure of the paper
-that we rerun."""
+SUMMARY = """
+## What the paper says, and our results
+
+A number with a sign is the difference between the two rows that a statement compares. The status follows from the
+records, the number of seeds and the published numbers: see [the meaning of each
+status](#the-meaning-of-each-status)."""
+THEORY = "`twofold verify {paper}` checks the equations and theorems; [Errata](../errata.md) has those that we correct."
+STATUSES = """## The meaning of each status
+
+- **agrees**: true of at least three seeds, trained as in the paper (same data set, network and number of epochs)
+- **consistent with**: true, but of fewer seeds, or of runs that differ from those of the paper
+- **disagrees**: false, for runs as in the paper
+- **disagrees at this size**: false, for runs that differ from those of the paper
+- **not comparable**: a number that depends on what differs
+- **not decided**: our difference is smaller than its uncertainty, which is two standard errors over seeds. For a
+  single seed, it is at least half a point of accuracy.
+- **not run yet**: `benchmarks/GPU_QUEUE.md` has the command"""
 HOW_TO_READ = """## How to read the tables
 
 - A column with the title "published" has the number of the paper, and a column with the title "ours" has our number. If
-  the published number is for another number of epochs or for other data, brackets state this.
+  the published number is for other data, another network or another number of epochs, brackets state this.
 - ± is the standard deviation over seeds.
 - [Results](../results.md) explains linear, kNN and online accuracy and the effective rank.
 - "Distinct features" is the number of eigenvalues of the covariance of the embeddings that are above 0.01 of the
@@ -62,8 +78,9 @@ def results_page() -> str:
     lines = [INTRODUCTION, "## All methods, CIFAR-10, ResNet-18, 30 epochs", ""]
     lines += ["All methods use their defaults. The table is sorted by linear accuracy.", ""]
     methods = method_table(catalog, everything, environments, shown)
-    lines += [*table(methods.titles, methods.rows), "", catalog.findings, ""]
-    lines += [f"## {longer.number}", "", longer.findings, "", *markdown(longer, lines_of_records(longer, everything))]
+    lines += [*table(methods.titles, methods.rows), "", paragraph(catalog, lines_of(catalog, everything)), ""]
+    found = lines_of(longer, everything)
+    lines += [f"## {longer.number}", "", *markdown(longer, found)[2:], "", paragraph(longer, found)]
     lines += ["", "## Papers", "", *(f"- [{title}](results/{paper}.md)" for paper, title in PAPERS.items()), ""]
     lines += toctree(f"results/{paper}" for paper in PAPERS)
     for each in TABLES.values():
@@ -77,6 +94,10 @@ def results_page() -> str:
         lines += ["", f"## {title}", "", *table(rows.titles, rows.rows)] if runs else []
     lines += ["", "## Made with", "", *(f"{number}. {text}" for text, number in environments.items())]
     return "\n".join(lines) + "\n"
+
+
+def paragraph(each: Table, found: list[Line]) -> str:
+    return "**What we conclude.** " + " ".join(conclusion(each, found))
 
 
 def method_table(
@@ -103,15 +124,53 @@ def linear_accuracy(run: Record) -> float:
     return rows_of([run], "trained")[0]["linear_accuracy"]
 
 
+def lines_of(each: Table, everything: dict[str, Record]) -> list[Line]:
+    return lines_of_measurements(each, paths.BENCHMARKS) if each.benchmark else lines_of_records(each, everything)
+
+
 def paper_page(paper: str, title: str, everything: dict[str, Record]) -> str:
-    """Return the page of a paper: which of its results we confirm, and its tables with their findings."""
-    lines = [NOTICE, f"# {title}", "", PAPER_INTRODUCTION, SUMMARIES[paper], HOW_TO_READ, ""]
-    for each in (each for each in TABLES.values() if each.paper == paper):
-        found = lines_of_measurements(each, paths.BENCHMARKS) if each.benchmark else lines_of_records(each, everything)
-        title, *rest = markdown(each, found)
-        below = [line.replace("](figures/", "](../figures/") for line in rest]
-        lines += [title.removeprefix("#"), "", each.findings or "We have not run this table yet.", *below, ""]
+    """Return the page of a paper: its statements and whether we agree, and then each table."""
+    tables = [(each, lines_of(each, everything)) for each in TABLES.values() if each.paper == paper]
+    lines = [NOTICE, f"# {title}", INTRODUCTIONS[paper], THEORY.format(paper=paper)]
+    said = without_twins([one for own, found in tables for one in judged(own, found)])
+    summary = [row_of(each) for each in said if each.statement.is_main and each.status != "not run yet"]
+    if summary:
+        titles = ["the paper says", "published", "ours", "status", "our runs"]
+        lines += [SUMMARY, "", *table(titles, summary)]
+    if waiting := [text_of(each) for each in said if each.status == "not run yet"]:
+        lines += ["", f"Not run yet: {'; '.join(waiting)}."]
+    for each, found in tables:
+        lines += ["", *section(each, found)]
+    lines += ["", HOW_TO_READ, "", STATUSES] if summary else ["", HOW_TO_READ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def row_of(each: Judged) -> list[str]:
+    """Return the cells of a statement: each has few words, so that the summary of a paper fits a screen."""
+    seeds = "" if each.seeds == "—" else ", 1 seed" if each.seeds == "1" else f", {each.seeds} seeds"
+    return [text_of(each), each.brief_published, each.brief_ours, each.status, f"{each.size}{seeds}"]
+
+
+def text_of(each: Judged) -> str:
+    return f"{each.statement.text} ({each.statement.source.replace('section ', '§')})"
+
+
+def without_twins(found: list[Judged]) -> list[Judged]:
+    """Leave out a statement that was not run if another table, at reduced scale, has it."""
+    run = {each.statement.text for each in found if each.status != "not run yet"}
+    kept: dict[tuple[str, bool], Judged] = {}
+    for each in found:
+        if each.status != "not run yet" or each.statement.text not in run:
+            kept.setdefault((each.statement.text, each.status == "not run yet"), each)
+    return list(kept.values())
+
+
+def section(each: Table, found: list[Line]) -> list[str]:
+    """Return a table, how it differs from the paper, and what we conclude."""
+    title, *rest = markdown(each, found)
+    below = [line.replace("](figures/", "](../figures/") for line in rest]
+    sentences = conclusion(each, found) if any(line.has_results for line in found) else ["We have not run it yet."]
+    return [title.removeprefix("#"), *below, "", "**What we conclude.** " + " ".join(sentences)]
 
 
 def figures() -> dict[str, str]:

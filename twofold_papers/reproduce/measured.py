@@ -40,5 +40,6 @@ def line_of(table: Table, row: Row, found: Mapping[str, Any] | None) -> Line:
         value = None if found is None else column.read(dict(found))
         missing = "—" if found is not None else NOT_RUN if place == 0 else ""
         ours = missing if value is None else format(value, column.form)
-        cells.append(cell_of(table, row, column, own_conditions(table, row), ours))
+        values = () if value is None else (value,)
+        cells.append(cell_of(table, row, column, own_conditions(table, row), ours, values))
     return Line(row.name, None, (), cells, row.note, {})

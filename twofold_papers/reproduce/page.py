@@ -8,6 +8,7 @@ from typing import Any
 from twofold.keys import shown
 from twofold.report.charts import ROUNDING_ERROR, Chart, accuracy_axis, axis, chart, line
 from twofold.report.page import page
+from twofold_papers.reproduce.conclusions import conclusion
 from twofold_papers.reproduce.record import Record
 from twofold_papers.reproduce.show import Line, figures_of, seeds_text, shared_conditions, with_condition
 from twofold_papers.reproduce.table import Table
@@ -31,7 +32,7 @@ def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "")
         rows=[row_of(each, shared_conditions(table, lines)) for each in lines],
         settings=[(setting.key, shown(setting.value), setting.source) for setting in table.settings],
         differs=[with_code(each) for each in table.differs],
-        findings=with_code(table.findings),
+        findings=with_code("\n\n".join(conclusion(table, lines))),
         figures=list(figures_of(table, lines).values()),
         charts=charts,
         blob={each["id"]: each for each in charts},

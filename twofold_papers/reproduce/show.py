@@ -1,10 +1,10 @@
 """Published numbers next to ours: texts from a table and records, for a terminal, an HTML page or Markdown."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import mean, stdev
 
-from twofold_papers.reproduce.published import Conditions, label, number_for, title_of
+from twofold_papers.reproduce.published import Conditions, Published, label, number_for, title_of
 from twofold_papers.reproduce.readings import Column
 from twofold_papers.reproduce.record import Record
 from twofold_papers.reproduce.table import Figure, Job, Row, Table, own_conditions, records_of
@@ -19,6 +19,9 @@ class Cell:
     published: str
     ours: str
     condition: str = ""
+    number: Published | None = field(default=None, compare=False)
+    values: Sequence[float] = field(default=(), compare=False)  # ours, one for each seed
+    differs: bool = field(default=False, compare=False)  # whether the published number is for something else
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Line:
     cells: Sequence[Cell]  # one for each column of the table
     note: str
     records: Mapping[str, Record]
+    conditions: Sequence[str] = ()  # data set, network and length, to display
+
+    @property
+    def has_results(self) -> bool:
+        return any(cell.values for cell in self.cells)
 
 
 def lines_of_jobs(table: Table, jobs: Sequence[Job], records: Mapping[str, Record]) -> list[Line]:
@@ -82,25 +90,34 @@ def line_of(table: Table, row: Row, run: Conditions, done: Mapping[str, Record],
         seeds=[record["config"]["values"]["seed"] for record in values],
         cells=[
             # A row that was not run says so in its first cell only.
-            cell_of(table, row, column, run, ours_text(column, values) if values or not place else "")
+            cell_of(
+                table,
+                row,
+                column,
+                run,
+                ours_text(column, values) if values or not place else "",
+                [value for value in map(column.read, values) if value is not None],
+            )
             for place, column in enumerate(table.columns)
         ],
         note="; ".join(note for note in notes if note),
         records=done,
+        conditions=(run.data, run.encoder, f"{run.epochs} epochs"),
     )
 
 
-def cell_of(table: Table, row: Row, column: Column, run: Conditions, ours: str) -> Cell:
+def cell_of(table: Table, row: Row, column: Column, run: Conditions, ours: str, values: Sequence[float] = ()) -> Cell:
     """Our number, next to the published number for the same conditions."""
     own = own_conditions(table, row)
     number = number_for(row.published.get(column.title, ()), run, own)
     if number is None:
-        return Cell("", ours)
+        return Cell("", ours, values=values)
     digits = max(
         len(f"{each.value:g}".partition(".")[2]) for row in table.rows for each in row.published.get(column.title, ())
     )
     text = f"{number.value:,.{digits}f}" + ("" if number.sd is None else f" ± {number.sd:.{digits}f}")
-    return Cell(text, ours, label(number, run, own))
+    differs = bool(label(replace(number, note=""), run, own))
+    return Cell(text, ours, label(number, run, own), number, values, differs)
 
 
 def ours_text(column: Column, done: Sequence[Record]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from twofold.config import Config, flat, resolve
 from twofold.data.open import defaults_of, location_of
@@ -13,6 +13,9 @@ from twofold.verbs.choose import warm_up
 from twofold_papers.reproduce.published import Conditions, Published
 from twofold_papers.reproduce.readings import Column
 from twofold_papers.reproduce.record import Record, record_name
+
+if TYPE_CHECKING:
+    from twofold_papers.reproduce.conclusions import Numbers
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,40 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """What a paper says about two rows of a table, or about one row and its published number.
+
+    "first is above second", "below", "at least" (not below), or "equal" (the difference is at most `by`). With `by`,
+    the first is above or below by at least so much. A difference of less than `least` is not decided if a row has a
+    single seed. Both are in the unit of the column. With `other_column`, the second number is that of the first row in
+    that column. `published` is what the paper has, if its numbers are not in the rows.
+    """
+
+    text: str
+    source: str
+    column: Column
+    first: str
+    relation: Literal["above", "below", "at least", "equal"]
+    second: str | None = None
+    by: float = 0.0
+    least: float = 0.5
+    epochs: int | None = None  # None: as many as the row
+    published: str = ""
+    other_column: Column | None = None
+    is_main: bool = True  # whether the summary of the paper has it
+
+
+Finding = str | Callable[["Numbers"], str]  # a sentence, or a function of our numbers that returns one
+
+
+@dataclass(frozen=True)
 class Table:
     """A table of a paper, or one of our own.
 
-    `settings` apply to all rows whose method has the key. `differs` lists differences from the paper. `findings`
-    describes what the records show; it is empty if there are no records yet.
+    `settings` apply to all rows whose method has the key. `differs` lists differences from the paper. `statements`
+    are those of the paper about the rows; whether we agree is computed. `findings` are further sentences about what
+    the records show. A sentence with numbers is a function of them, so that it follows the records; it is left out
+    while a number is missing.
     """
 
     name: str
@@ -78,7 +110,8 @@ class Table:
     epochs: int
     settings: Sequence[Setting] = ()
     differs: Sequence[str] = ()
-    findings: str = ""
+    statements: Sequence[Statement] = ()
+    findings: str | Sequence[Finding] = ""
     data: str = "cifar10"
     benchmark: str = ""  # the benchmark that has the results, if the rows are not runs
     command: str = ""  # the command that runs the benchmark
@@ -187,18 +220,18 @@ def own_conditions(table: Table, row: Row) -> Conditions:
 def records_of(table: Table, row: Row, records: Mapping[str, Record]) -> dict[str, Record]:
     """The records of a row with any seed and data set, for its own number of epochs and the published ones.
 
-    A record may also have another network, if the paper has a number for it.
+    The network is that of the row, or one for which the paper has a number.
     """
     numbers = [each for values in row.published.values() for each in values]
     wanted = {row.epochs or table.epochs} | {each.epochs for each in numbers}
-    networks = {each.encoder for each in numbers}
+    networks = {own_conditions(table, row).encoder, *(each.encoder for each in numbers)}
     found = {}
     for name, record in records.items():
         values = record["config"]["values"]
-        if values["method"] != row.method or values["epochs"] not in wanted:
+        if values["method"] != row.method or values["epochs"] not in wanted or values["encoder"] not in networks:
             continue
         user = {"data": values["data"]} if values["data"] != table.data else {}
-        for more in ({}, {"encoder": values["encoder"]} if values["encoder"] in networks else {}):
+        for more in ({}, {"encoder": values["encoder"]}):
             if job_of(table, row, values["epochs"], values["seed"], user | more).name == name:
                 found[name] = record
     return found

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from twofold_papers.reproduce.published import Number, Published, published
 from twofold_papers.reproduce.readings import LINEAR
-from twofold_papers.reproduce.table import Row, Setting, Table
+from twofold_papers.reproduce.table import Row, Setting, Statement, Table
 
 Columns = Mapping[str, Sequence[Published]]  # published numbers by column title
 
 CAPTION = "Table 1's caption"
 SECTION = "section 6"
+RESULT_1, RESULT_3 = "section 6, result 1", "section 6, result 3"
 CODE = "the authors' code (facebookresearch/luckmatters, ssl/real-dataset), not in the paper"
 UNDECAYED = Setting(
     "weight_decay", 0.0, f"{CODE}; also the best of six recipes by linear accuracy on held-out training images"
@@ -141,28 +142,33 @@ TABLE = Table(
             note="weights exp(−D/τ), neither normalised nor with gradient (nt_xent.py)",
         ),
         Row("quadratic loss, weight decay 1e-6", "quadratic", DECAYED),
-        Row("InfoNCE, weight decay 1e-6", "contrastive", INFONCE | DECAYED),
+        Row(
+            "InfoNCE, weight decay 1e-6",
+            "contrastive",
+            INFONCE | DECAYED,
+            note="the paper does not mention weight decay; the authors' code has none",
+        ),
     ],
+    statements=(
+        Statement("α-CL-direct is better than InfoNCE", "Table 1", LINEAR, "α-CL-direct", "above", "InfoNCE"),
+        Statement(
+            "the entropy rule r_H is as good as InfoNCE", RESULT_3, LINEAR, "α-CL-r_H", "equal", "InfoNCE", by=0.5
+        ),
+        Statement("the rule r_γ is as good as InfoNCE", RESULT_3, LINEAR, "α-CL-r_γ", "equal", "InfoNCE", by=0.5),
+        Statement(
+            "after 100 epochs, the rule r_s is better than InfoNCE", "Table 1", LINEAR, "α-CL-r_s", "above", "InfoNCE"
+        ),
+        Statement("a gradient through the weights is worse", RESULT_1, LINEAR, "backprop α(θ)", "below", "InfoNCE"),
+        Statement(
+            "the quadratic loss is far below InfoNCE", "Table 1", LINEAR, "quadratic loss", "below", "InfoNCE", by=5.0
+        ),
+    ),
     findings=(
-        "Confirmed: InfoNCE and the direct rule, with three seeds each, are above the published numbers. The "
-        "direct rule is 0.4 points above InfoNCE (published: 1.05), and each of its seeds is above each seed of "
-        "InfoNCE. The weights of the entropy rule and of InfoNCE differ only by a factor, and both reach the same "
-        "accuracy (85.3 and 85.4 %) and the same effective rank (42). The quadratic loss is far below both, "
-        "although it is nine points above its published number.\n\n"
-        "Not confirmed: in the paper, accuracy falls by 0.6 points if the gradient also flows through the weights "
-        '("backprop α(θ)"). Here, this row is 0.3 points above InfoNCE, with one seed. The square rule '
-        "(α-CL-r_s) is 1.1 points behind InfoNCE after 100 epochs; in the paper it is 0.7 points ahead, and behind "
-        "from 300 epochs on.\n\n"
-        "Not confirmed: r_γ does not reach its published number. At the minimum of its regularised problem, all "
-        "weights are equal, and equal weights are the quadratic loss. The results agree with this: 73.5 and 72.8 "
-        "%, both with an effective rank of three. The row with normalised weights uses the heuristic weights (D + "
-        "τ)^−2 instead, and reaches the published number.\n\n"
-        "The paper does not mention weight decay, but InfoNCE depends on it. With a weight decay of 1e-6, InfoNCE "
-        "gained only one point from 30 to 100 epochs and reached 80.4 %. Without weight decay, it reaches five "
-        "points more. The authors' code has no weight decay. Before we ran any row without weight decay, we "
-        "compared six recipes by accuracy on held-out training images after 40 epochs. The best of them has no "
-        "weight decay either (82.3 %, and 81.4 % with it; "
-        "`benchmarks/results/infonce-recipes-h200-2026-11-16.json`)."
+        lambda our: (
+            f"With this many negatives, all weights of r_γ at the minimum are equal within 1e-5, which is the "
+            f"quadratic loss ({our.text('quadratic loss', LINEAR)} %); the heuristic weights (D + τ)^−2 reach "
+            f"{our.text('α-CL-r_γ, normalised weights', LINEAR)} %."
+        ),
     ),
     differs=DIFFERS,
 )

@@ -2,7 +2,7 @@
 
 from twofold_papers.alpha_cl.tables.table_1 import DIFFERS, DIRECT, DIRECT_NUMBERS, INFONCE, NCE, UNDECAYED, after
 from twofold_papers.reproduce.readings import LINEAR
-from twofold_papers.reproduce.table import Row, Setting, Table
+from twofold_papers.reproduce.table import Row, Setting, Statement, Table
 
 
 def resnet50(batch_size: int, caption: str) -> tuple[Setting, ...]:
@@ -38,5 +38,10 @@ TABLE = Table(
         Row("InfoNCE", "contrastive", INFONCE, {LINEAR.title: [*NCE_50, *NCE[LINEAR.title]]}),
         Row("α-CL-direct", "alpha-cl", DIRECT, {LINEAR.title: [*DIRECT_50, *DIRECT_NUMBERS[LINEAR.title]]}),
     ],
+    statements=(
+        Statement(
+            "with ResNet-50, α-CL-direct is better than InfoNCE", "Table 2", LINEAR, "α-CL-direct", "above", "InfoNCE"
+        ),
+    ),
     differs=DIFFERS,
 )

@@ -27,19 +27,22 @@ TABLE = Table(
         *(Row(f"batch {size}, D = {2 * size}", "frossl", {"batch_size": size}) for size in (64, 128)),
     ],
     findings=(
-        "In eq 6, the ratio D/N acts as the weight of the distance between the views, relative to the logarithms. "
-        "The rows change D or N, and both changes show this effect. As the ratio rises, the views come together "
-        "and the embeddings lose dimensions.\n\n"
-        "Below D/N = 2, in the rows with a smaller D, the embeddings fill all dimensions and the views stay apart: "
-        "D = 128 has an effective rank of 128 and is seven points worse than D = 1024.\n\n"
-        "From D/N = 2 to 8, the ratio has little effect on accuracy here. (But training on 500 digits collapses at "
-        "D/N = 8; see `benchmarks/NOTES.md`.) At D/N = 8, the effective rank is 171 with D = 2048 and 102 with a "
-        "batch of 128, and accuracy is 0.5 and 1.4 points below the best.\n\n"
-        "At D/N = 16, with a batch of 64, the embeddings collapse to two dimensions, and accuracy is twelve points "
-        "below the best. For batches smaller than the published 256, Twofold therefore uses D = 2·N by default "
-        "(`benchmarks/NOTES.md`). The two rows with this default have not been run yet.\n\n"
-        "Large batches also suffer from their smaller number of steps. At the same D/N, a batch of 512 is three "
-        "points worse than D = 512, and a batch of 1024 is nine points worse than D = 256. One seed."
+        "In eq 6, the ratio D/N acts as the weight of the distance between the views, relative to the logarithms.",
+        lambda our: (
+            f"With D = 128, the embeddings fill all dimensions (effective rank "
+            f"{our.text('D = 128', EFFECTIVE_RANK, '.0f')}) and the views stay apart: it is "
+            f"{our.apart('D = 128', 'D = 1024', LINEAR)} D = 1024."
+        ),
+        lambda our: (
+            f"With a batch of 64 (D/N = 16), the embeddings collapse to an effective rank of "
+            f"{our.text('batch 64', EFFECTIVE_RANK, '.0f')}, {our.apart('batch 64', 'D = 1024', LINEAR)} the batch of "
+            "256, so Twofold uses D = 2·N for small batches."
+        ),
+        lambda our: (
+            f"Large batches take fewer steps: a batch of 1024 is {our.apart('batch 1024', 'D = 1024', LINEAR)} "
+            "that of 256."
+        ),
+        "Each row has one seed.",
     ),
     differs=(
         "The appendix has graphs without numbers, so there are no published numbers to compare with. The values of "

@@ -2,7 +2,7 @@
 
 from twofold_papers.reproduce.published import Published, published
 from twofold_papers.reproduce.readings import LINEAR, probed
-from twofold_papers.reproduce.table import Row, Table
+from twofold_papers.reproduce.table import Row, Statement, Table
 from twofold_papers.s_diet.tables.table_1 import OURS, SETTINGS
 from twofold_papers.s_diet.tables.table_3 import PROJECTED
 
@@ -32,9 +32,16 @@ TABLE = Table(
             probes=PROJECTED,
         ),
     ],
-    findings=(
-        "Confirmed with ResNet-18: features before the projector are better, 75.9 % compared with 70.7 % "
-        "(published: 66.9 % and 63.5 %). ResNet-50 has not been run yet. One seed."
+    statements=tuple(
+        Statement(
+            f"with {encoder}, features before the projector are better",
+            "section 6.1.2, Table 4",
+            LINEAR,
+            encoder,
+            "above",
+            other_column=AFTER,
+        )
+        for encoder in ("ResNet-18", "ResNet-50")
     ),
     differs=(
         "We use CIFAR-10 and 100 epochs. The paper uses CIFAR-100 and 5000 epochs.",

@@ -2,7 +2,7 @@
 
 from twofold_papers.reproduce.published import Published, published
 from twofold_papers.reproduce.readings import KNN, LINEAR, MEMORY
-from twofold_papers.reproduce.table import Row, Setting, Table
+from twofold_papers.reproduce.table import Row, Setting, Statement, Table
 from twofold_papers.s_diet.tables.table_1 import APPENDIX, OURS, SETTINGS
 from twofold_papers.s_diet.tables.table_3 import PROJECTED
 
@@ -61,16 +61,30 @@ TABLE = Table(
         Row("BYOL", "byol", {}, accuracies((90.76, 92.32), (65.26, 68.10), None, 40.72)),
         Row("Barlow Twins", "barlow-twins", {}, accuracies((90.38, 90.62), (66.84, 68.06), 79.52, 45.20)),
     ],
+    statements=(
+        Statement("S-DIET is better than SimCLR", "section 6.2, Table 5", LINEAR, "S-DIET", "above", "SimCLR"),
+        Statement(
+            "S-DIET is better than Barlow Twins", "section 6.2, Table 5", LINEAR, "S-DIET", "above", "Barlow Twins"
+        ),
+        Statement("S-DIET is better than DIET", "section 6.2, Table 5", LINEAR, "S-DIET", "above", "DIET"),
+        Statement(
+            "DIET fails with its default settings: it is far below SimCLR",
+            "section 6.2",
+            LINEAR,
+            "DIET",
+            "below",
+            "SimCLR",
+            by=30.0,
+        ),
+        Statement(
+            "S-DIET needs less memory than SimCLR", "section 6.2", MEMORY, "S-DIET", "below", "SimCLR", least=50.0
+        ),
+    ),
     findings=(
-        "Not confirmed after 100 epochs: SimCLR (85.8 %), Barlow Twins (85.7 %), BYOL (83.2 %) and SimSiam (80.5 "
-        "%) are better than S-DIET (75.9 %), which is better than DIET (67.1 %). In the paper, all methods except "
-        "DIET are within 1.5 points, and S-DIET is the best. We think that S-DIET needs longer training, because "
-        "it uses one view and one class for each image. It has 64.8 % after 30 epochs, 75.9 % after 100 and 78.7 % "
-        "after 165; the paper trains for 5000 epochs.\n\n"
-        "Not confirmed: we do not see DIET fail. The published 54.6 % are after 5000 epochs, and with a ResNet-50 "
-        "the paper has 89.7 %.\n\n"
-        "Confirmed: S-DIET needs the least memory. (DIET's memory includes what earlier runs in the same process "
-        "had not freed. Table 6 has the memory of DIET alone.) One seed."
+        lambda our: (
+            f"S-DIET may need the paper's 5000 epochs, because it uses one view and one class for each image: "
+            f"after 100 epochs it has {our.text('S-DIET', LINEAR)} %."
+        ),
     ),
     differs=(
         "The paper uses 32-bit precision for all methods.",
