@@ -5,7 +5,7 @@ A row returns one or more named representations. K is the number of features.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -19,12 +19,13 @@ from twofold.config.resolve import default_image_size
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.data.store import ImageStore
+from twofold.evaluate.adaptation import fit_adapter
 from twofold.evaluate.encoder import Encoder
 from twofold.evaluate.features import pixels
 from twofold.evaluate.handmade import handmade_features
 from twofold.evaluate.probes import few_label_accuracy, is_few, knn_accuracy, linear_accuracy
 from twofold.runs.preprocess import Preprocess
-from twofold.runs.weights import load_encoder
+from twofold.runs.weights import in_words, load_encoder
 from twofold.verbs.probing import initial
 
 NEIGHBOURS = 5
@@ -98,6 +99,27 @@ def pretrained(split: Split, settings: Settings) -> Representations:
     return {f"EfficientNet-Lite0, {settings.size} px": (*features, time.perf_counter() - start)}
 
 
+def adapted(split: Split, settings: Settings) -> Representations:
+    """EfficientNet-Lite0 as it is, after closed-form adaptation, with the mean of five views, and with both."""
+    encoder = Encoder.on_device(*efficientnet(settings.size), torch.device("cpu"))
+    stores = [store(folder, settings.size, 3) for folder in (split.fit, split.score)]
+    adaptation = fit_adapter(encoder, stores[0])
+    made = in_words(adaptation.variant, adaptation.settings)
+    found: Representations = {}
+    for views in (1, 5):
+        name = f"EfficientNet-Lite0, {settings.size} px" + (f", {views} views" if views > 1 else "")
+        start = time.perf_counter()
+        features = [replace(encoder, views=views).features(images, batch_size=64) for images in stores]
+        seconds = time.perf_counter() - start
+        found[name] = (*features, seconds)
+        if adaptation.adapter is not None:
+            both = [adaptation.adapter(each) for each in features]
+            found[f"{name}, adapter"] = (*both, seconds + adaptation.seconds)
+    scores = [None if score is None else round(score.mean, 4) for score in (adaptation.before, adaptation.after)]
+    print(split.name, split.seed, "adapter:", made, "retrieval before and after:", scores, flush=True)
+    return found
+
+
 class Features(nn.Module):
     """The network without its classifier, its last feature map averaged over positions."""
 
@@ -126,6 +148,7 @@ ROWS: dict[str, Callable[[Split, Settings], Representations]] = {
     "patches": patch_k_means,
     "scratch": scratch,
     "pretrained": pretrained,
+    "adapted": adapted,
 }
 
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from twofold.cli.common import USE, Quiet, command, display_of, handle_interrupts
+from twofold.cli.common import USE, Quiet, ViewsOption, command, display_of, handle_interrupts
+from twofold.cli.probing import percent
 
 if TYPE_CHECKING:
     from twofold.display import Display
-    from twofold.evaluate.probes import Row
     from twofold.verbs.adapt import Adapted
 
+ACCURACIES = {"linear": "linear_accuracy", "few labels": "few_labels_accuracy", "kNN": "knn_accuracy"}
 EXAMPLES = """
 twofold adapt timm:resnet18.a1_in1k photos/ --out adapted
 twofold adapt runs/simclr-photos-1
@@ -71,6 +72,7 @@ def adapt_command(
             show_default="yes, unless the run or the dataset excludes flips",
         ),
     ] = None,
+    views: ViewsOption = 1,
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -107,6 +109,7 @@ def adapt_command(
             variant=variant,
             images=images,
             flip=flip,
+            views=views,
             overwrite=overwrite,
             encoder=encoder,
             image_size=image_size,
@@ -123,6 +126,7 @@ def print_adapted(adapted: "Adapted", display: "Display") -> None:
     display.say(f"map      {in_words(found.variant, found.settings)}: {found.reason}")
     display.say(f"images   {found.images:,}, of which {found.held_out:,} chose the map; {found.seconds:.0f} s")
     display.say(scores_table(adapted))
+    display.say("retrieval: how often views of a held-out image find each other, from 0 to 1; it needs no labels")
     written = adapted.path / "encoder.safetensors"
     if found.adapter is None:
         display.say(f"encoder  {written}, without an adapter")
@@ -133,21 +137,11 @@ def print_adapted(adapted: "Adapted", display: "Display") -> None:
 def scores_table(adapted: "Adapted") -> Table:
     """Return the scores before and after, and with labels the accuracies on held-out images."""
     found = adapted.adaptation
-    table = Table("", "as it is", "with adapter", box=None, header_style="bold")
-    if found.before is not None and found.after is not None:
-        after = "—" if found.adapter is None else f"{found.after.mean:.3f}"
-        table.add_row("retrieval of held-out images", f"{found.before.mean:.3f}", after)
-    for title, name in (
-        ("linear accuracy", "linear_accuracy"),
-        ("with few labels", "few_labels_accuracy"),
-        ("kNN accuracy", "knn_accuracy"),
-    ):
-        cells = [percent_of(row, name) for row in adapted.rows]
-        if any(cells):
-            table.add_row(title, *cells, *["—"] * (2 - len(cells)))
+    retrieval = {"as it is": found.before} | ({} if found.adapter is None else {"with adapter": found.after})
+    rows = {row.name: row for row in adapted.rows}
+    table = Table("", "retrieval", *(ACCURACIES if rows else ()), box=None, header_style="bold")
+    for name in rows or retrieval:
+        score = retrieval.get(name)
+        cells = [percent(getattr(rows[name], of)) for of in ACCURACIES.values()] if rows else []
+        table.add_row(name, "—" if score is None else f"{score.mean:.3f}", *cells)
     return table
-
-
-def percent_of(row: "Row", name: str) -> str:
-    value = getattr(row, name)
-    return "" if value is None else f"{100 * value:.1f} %"

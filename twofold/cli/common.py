@@ -98,6 +98,15 @@ AdapterOption = Annotated[
         show_default="--adapter",
     ),
 ]
+ViewsOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="The number of views. With 5, features are averaged over each image and four crops of it, at five times "
+        "the cost.",
+        show_default=True,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 

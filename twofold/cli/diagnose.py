@@ -7,6 +7,7 @@ from rich.table import Table
 
 from twofold.cli.common import (
     EVALUATE,
+    AdapterOption,
     OutOption,
     Quiet,
     command,
@@ -61,6 +62,7 @@ def diagnose_command(
             show_default="chosen from the images",
         ),
     ] = None,
+    adapter: AdapterOption = True,
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
@@ -74,7 +76,7 @@ def diagnose_command(
     display = display_of(quiet)
     with handle_interrupts():
         refuse_unwritable_json(out)
-        found = diagnose(what, data, encoder=encoder, image_size=image_size, display=display)
+        found = diagnose(what, data, encoder=encoder, image_size=image_size, adapter=adapter, display=display)
         display.say(f"{found['of']}: {plural(found['rows'], 'row')} of {plural(found['dimension'], 'feature')}")
         table = Table("measure", "value", "", box=None, header_style="bold")
         for name, value in found["measures"].items():

@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import USE, AdapterOption, Images, Quiet, RunArgument, command, display_of, handle_interrupts
+from twofold.cli.common import (
+    USE,
+    AdapterOption,
+    Images,
+    Quiet,
+    RunArgument,
+    ViewsOption,
+    command,
+    display_of,
+    handle_interrupts,
+)
 
 EXAMPLES = """
 twofold embed runs/frossl-photos-1 photos/ --out features.npz
@@ -28,6 +38,7 @@ def embed_command(
         ),
     ],
     adapter: AdapterOption = True,
+    views: ViewsOption = 1,
     quiet: Quiet = False,
 ) -> None:
     """Compute the features of images with a trained encoder and write them to a file."""
@@ -35,4 +46,4 @@ def embed_command(
 
     display = display_of(quiet)
     with handle_interrupts():
-        display.say(f"wrote {embed(run, data, out, adapter=adapter, display=display)}")
+        display.say(f"wrote {embed(run, data, out, adapter=adapter, views=views, display=display)}")

@@ -10,6 +10,7 @@ from twofold.cli.common import (
     OutOption,
     Quiet,
     RunArgument,
+    ViewsOption,
     command,
     display_of,
     handle_interrupts,
@@ -40,6 +41,7 @@ def knn(
     ] = 0.07,
     layer: LayerOption = "pre",
     adapter: AdapterOption = True,
+    views: ViewsOption = 1,
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
@@ -49,5 +51,7 @@ def knn(
     display = display_of(quiet)
     with handle_interrupts():
         refuse_unwritable_json(out)
-        found = verb.knn(run, data, k=k, temperature=temperature, layer=layer, adapter=adapter, display=display)
+        found = verb.knn(
+            run, data, k=k, temperature=temperature, layer=layer, adapter=adapter, views=views, display=display
+        )
         print_accuracies(found, f"kNN (k={k})", out, display)

@@ -10,6 +10,7 @@ from twofold.cli.common import (
     OutOption,
     Quiet,
     RunArgument,
+    ViewsOption,
     command,
     display_of,
     handle_interrupts,
@@ -47,6 +48,7 @@ def probe(
     ] = "",
     layer: LayerOption = "pre",
     adapter: AdapterOption = True,
+    views: ViewsOption = 1,
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
@@ -64,6 +66,7 @@ def probe(
             labels_per_class=few,
             layer=layer,
             adapter=adapter,
+            views=views,
             display=display,
         )
         print_accuracies(found, f"linear ({solver})", out, display)

@@ -6,7 +6,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from twofold.cli.common import USE, AdapterOption, Images, RunArgument, command, display_of, handle_interrupts
+from twofold.cli.common import (
+    USE,
+    AdapterOption,
+    Images,
+    RunArgument,
+    ViewsOption,
+    command,
+    display_of,
+    handle_interrupts,
+)
 
 
 @command(USE, examples="twofold search runs/frossl-photos-1 photos/ query.jpg", name="search")
@@ -22,6 +31,7 @@ def search_command(
         typer.Option("-k", metavar="N", min=1, help="The number of images to list for each query.", show_default=True),
     ] = 10,
     adapter: AdapterOption = True,
+    views: ViewsOption = 1,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the results.")] = False,
 ) -> None:
     """Find the images in DATA that are most similar to each query image.
@@ -32,7 +42,7 @@ def search_command(
 
     console = Console()
     with handle_interrupts():
-        found = search(run, data, query, k=k, adapter=adapter, display=display_of(quiet))
+        found = search(run, data, query, k=k, adapter=adapter, views=views, display=display_of(quiet))
         for file, matches in zip(query, found, strict=True):
             lines = [str(file)]
             for rank, match in enumerate(matches, start=1):

@@ -9,7 +9,7 @@ Shapes: n images, K feature dimension.
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from twofold.data.augment import Augmenter
 from twofold.data.source import Source
 from twofold.device import autocast_of, choose_device
 from twofold.errors import TwofoldError
-from twofold.evaluate.features import BATCH_SIZE, ImageRows, batches, collect
+from twofold.evaluate.features import BATCH_SIZE, ImageRows, batches, check_views, collect, fixed_views
 from twofold.evaluate.foreign_encoders import (
     input_of_resnet,
     is_written_by_twofold,
@@ -60,12 +60,15 @@ class Encoder:
         Where features are computed.
     autocast : callable
         Returns the context manager of a forward pass, which sets the precision.
+    views : int
+        1, or 5 to return the mean of the features of the image and of four crops. This takes 5 forward passes.
     """
 
     network: nn.Module
     preprocess: Callable[[Tensor], Tensor]
     device: torch.device
     autocast: Autocast = nullcontext
+    views: int = 1
 
     @classmethod
     def on_device(
@@ -93,10 +96,15 @@ class Encoder:
     def encode(self, images: Any) -> Tensor:
         """Return the features `[N, K]`, on the CPU, of images that the preprocessing accepts, such as a Pillow image.
 
-        The mode of the network (train or eval) does not change.
+        The mode of the network (train or eval) does not change. With several views, the images must be uint8 pixels
+        `[N, C, H, W]` or `[C, H, W]`.
         """
+        views = [images]
+        if self.views > 1:
+            pixels = torch.as_tensor(np.array(images))
+            views = fixed_views(pixels if pixels.ndim == 4 else pixels[None], self.views)
         with self.autocast():
-            return self.network(self.preprocess(images)).float().cpu()
+            return torch.stack([self.network(self.preprocess(view)).float() for view in views]).mean(0).cpu()
 
     @torch.no_grad()
     def view_blocks(
@@ -118,7 +126,10 @@ class Encoder:
     @torch.no_grad()
     def _batches(self, images: ImageRows, batch_size: int, progress: Progress | None) -> Iterator[Tensor]:
         def represent(pixels: Tensor) -> Tensor:
-            return self._forward(self.preprocess(pixels.to(self.device)))
+            views = fixed_views(pixels.to(self.device), self.views)
+            if len(views) == 1:
+                return self._forward(self.preprocess(views[0]))
+            return torch.stack([self._forward(self.preprocess(view)).float() for view in views]).mean(0)
 
         with self._evaluating():
             yield from batches(images, represent, batch_size, progress)
@@ -149,17 +160,32 @@ def open_run_encoder(
     module: nn.Module | None = None,
     *,
     adapter: bool = True,
-    say: Callable[[str], None] | None = None,
+    views: int = 1,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Encoder:
     """Open the encoder of a finished run, in the precision of the run, with its adapter if it has one.
 
     If the run trained a module of the user, pass a module of the same architecture as `module`. `say` is called with a
-    text if an adapter is applied.
+    text if an adapter is applied or several views are averaged.
     """
+    check_views(views)
     network = load_encoder(run, encoder=module, adapter=adapter)
-    if say is not None and isinstance(network, AdaptedEncoder):
+    say_adapter(network, say)
+    if views > 1:
+        say(views_in_words(views))
+    opened = Encoder.on_device(network, preprocess_of(network), choose_device("auto"), config.precision)
+    return replace(opened, views=views)
+
+
+def say_adapter(network: nn.Module, say: Callable[[str], None]) -> None:
+    """Call `say` with a line about the adapter of the network, if it has one."""
+    if isinstance(network, AdaptedEncoder):
         say(f"adapter  {network.name}, applied to the features; leave it out with --no-adapter (adapter=False)")
-    return Encoder.on_device(network, preprocess_of(network), choose_device("auto"), config.precision)
+
+
+def views_in_words(views: int) -> str:
+    """Return a line that states what is averaged, and its cost."""
+    return f"views    {views}: mean features of each image and {views - 1} crops of it, at {views} times the cost"
 
 
 def is_encoder(what: str | Path | Run | nn.Module) -> bool:

@@ -15,6 +15,8 @@ from twofold.errors import TwofoldError
 DEVICE_BYTES = 2**30  # features up to this size stay on their device, larger ones go to the CPU
 BATCH_SIZE = 512  # images per forward pass of an encoder
 PIXEL_SIDE = 32
+VIEWS = (1, 5)  # the numbers of views whose features can be averaged
+CROP = 0.8  # of the side of the image
 
 
 class ImageRows(Protocol):
@@ -37,6 +39,35 @@ class Subset:
 
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         return self.store.take(self.rows[rows])
+
+
+def check_views(views: int) -> int:
+    """Return the number of views. Refuse a number for which there are no fixed views."""
+    if views not in VIEWS:
+        raise TwofoldError(f"views={views} is not possible: use 1 (the image) or 5 (the image and four crops)")
+    return views
+
+
+def fixed_views(images: Tensor, views: int) -> list[Tensor]:
+    """Return views whose features are averaged: the middle square of the images and, if `views` is 5, its corners.
+
+    They are the same for each call, and without flips, so that they suit digits and text.
+
+    Parameters
+    ----------
+    images : uint8 Tensor [N, C, H, W]
+        The images.
+    views : int
+        1 or 5.
+    """
+    if check_views(views) == 1:
+        return [images]
+    height, width = images.shape[2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    square = images[:, :, top : top + side, left : left + side]
+    near, far = slice(0, max(1, round(CROP * side))), slice(side - max(1, round(CROP * side)), side)
+    return [square, *(square[:, :, rows, columns] for rows in (near, far) for columns in (near, far))]
 
 
 def pixels(store: ImageRows, *, batch_size: int = 256) -> Tensor:

@@ -1,6 +1,6 @@
 """`adapt`: fit a linear map of a pretrained encoder's features to images, without training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.adaptation import AUTO, MOST_IMAGES, Adaptation, fit_adapter, mild_views
 from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder
+from twofold.evaluate.features import check_views
 from twofold.evaluate.probes import Row, labelled_splits, measure_accuracies
 from twofold.keys import Count, checked
 from twofold.methods.relations import group_numbers
@@ -61,6 +62,7 @@ def adapt(
     variant: str = AUTO,
     images: int = MOST_IMAGES,
     flip: bool | None = None,
+    views: int = 1,
     overwrite: bool = False,
     encoder: str | nn.Module | None = None,
     image_size: int | None = None,
@@ -89,6 +91,8 @@ def adapt(
         The largest number of images to use.
     flip : bool, optional
         Whether views are flipped. By default they are, unless the run or the named dataset excludes flips.
+    views : int
+        5 also measures the mean of the features of each image and of four crops of it, without and with the adapter.
     overwrite : bool
         Replace an adapter that exists already.
     encoder : str or nn.Module, optional
@@ -119,6 +123,7 @@ def adapt(
     if graph in NO_GRAPH:
         raise TwofoldError(f"graph={graph} is not a set of groups: use views, labels, groups or a CSV file of groups")
     checked("images", images, Count)
+    check_views(views)
     target = _target(what, None if out is None else Path(out), overwrite)
     source, config = _open_images(what, data, display)
     opened = open_encoder(what, lambda: source, module=encoder, image_size=image_size, adapter=False)
@@ -145,7 +150,7 @@ def adapt(
         }
         target = write_encoder_folder(Path(out), opened.network, description)
     adaptation.save(target, opened.network, data=source.location, graph=graph)
-    return Adapted(target.parent, adaptation, _accuracies(opened, adaptation, read, display))
+    return Adapted(target.parent, adaptation, _accuracies(opened, adaptation, read, views, display))
 
 
 def _target(what: str | Path | nn.Module, out: Path | None, overwrite: bool) -> Path | None:
@@ -221,18 +226,24 @@ def _description(what: str | Path | nn.Module, opened: Encoder, module: str | nn
     }
 
 
-def _accuracies(opened: Encoder, adaptation: Adaptation, read: Data, display: Display) -> list[Row]:
+def _accuracies(opened: Encoder, adaptation: Adaptation, read: Data, views: int, display: Display) -> list[Row]:
     """Return accuracies on held-out images without and with the adapter; none without labels."""
     splits = labelled_splits(read)
     if splits is None:
         return []
-    both = []
-    for name, store in (("training", splits.train), ("held-out", splits.test)):
-        with display.stage(f"features of {name} images", len(store)) as stage:
-            both.append(opened.features(store.place(opened.device), progress=stage))
-    found = {"as it is": (both[0], both[1])}
-    if adaptation.adapter is not None:
-        adapter = adaptation.adapter.to(both[0].device)
-        found["with adapter"] = (adapter(both[0]), adapter(both[1]))
+    found = {}
+    for count in dict.fromkeys((1, views)):
+        encoder, both = replace(opened, views=count), []
+        of_views = f", {count} views" if count > 1 else ""
+        for name, store in (("training", splits.train), ("held-out", splits.test)):
+            with display.stage(f"features of {name} images{of_views}", len(store)) as stage:
+                both.append(encoder.features(store.place(opened.device), progress=stage))
+        found[f"as it is{of_views}"] = both[0], both[1]
+        if adaptation.adapter is not None:
+            adapter = adaptation.adapter.to(opened.device)
+            found[f"with adapter{of_views}"] = (
+                adapter(both[0].to(opened.device)),
+                adapter(both[1].to(opened.device)),
+            )
     with display.stage("training classifiers", None):
         return measure_accuracies(found, splits.train_labels, splits.test_labels, classes=len(splits.classes))

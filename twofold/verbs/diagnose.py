@@ -15,7 +15,7 @@ from twofold.data.source import Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.duplicates import near_duplicates
-from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder
+from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder, say_adapter
 from twofold.evaluate.spectrum import measure_spectrum
 from twofold.runs.preprocess import Preprocess
 from twofold.runs.provenance import is_run_source
@@ -32,6 +32,7 @@ def diagnose(
     *,
     encoder: str | nn.Module | None = None,
     image_size: int | None = None,
+    adapter: bool = True,
     display: Display | None = None,
 ) -> dict[str, Any]:
     """Measure the spectrum of embeddings or of an encoder's features, and check for collapse and near-duplicates.
@@ -49,6 +50,8 @@ def diagnose(
         own module: a module of the same class.
     image_size : int, optional
         The image size for a .safetensors file that Twofold did not write.
+    adapter : bool
+        Apply the adapter that `adapt` wrote, if there is one.
     display : Display, optional
         Where progress is printed. By default nothing is printed.
 
@@ -77,10 +80,10 @@ def diagnose(
         name, features = "an array", as_embeddings("the array", array)
     elif isinstance(what, nn.Module):
         name = type(what).__name__
-        features = encoder_features(what, name, data, encoder, image_size, display)
+        features = encoder_features(what, name, data, encoder, image_size, adapter, display)
     elif isinstance(what, str | Path):
         name = str(what)
-        features = named_features(what, data, encoder, image_size, display)
+        features = named_features(what, data, encoder, image_size, adapter, display)
         if Path(what).is_dir():
             training = None if is_encoder_folder(Path(what)) else (Run(what).results or {}).get("verdict")
     else:
@@ -110,7 +113,12 @@ def describe_features(features: Tensor, display: Display) -> dict[str, Any]:
 
 
 def named_features(
-    what: str | Path, data: Any, encoder: str | nn.Module | None, image_size: int | None, display: Display
+    what: str | Path,
+    data: Any,
+    encoder: str | nn.Module | None,
+    image_size: int | None,
+    adapter: bool,
+    display: Display,
 ) -> Tensor:
     """Return the features in a file of embeddings, or those of the encoder that a path or name identifies."""
     path = Path(what).expanduser()
@@ -120,7 +128,7 @@ def named_features(
         problem = f"diagnose cannot read {what}" if path.is_file() else f"there is no file or run {what}"
         files = ", ".join(READERS)
         raise TwofoldError(f"{problem}: give a {files} or .safetensors file, a run folder, or timm:NAME")
-    return encoder_features(what, str(what), data, encoder, image_size, display)
+    return encoder_features(what, str(what), data, encoder, image_size, adapter, display)
 
 
 def encoder_features(
@@ -129,11 +137,13 @@ def encoder_features(
     data: Any,
     module: str | nn.Module | None,
     image_size: int | None,
+    adapter: bool,
     display: Display,
 ) -> Tensor:
     """Return the features `[images, dimensions]` of an encoder. `name` is what errors call it."""
     find_images = cache(partial(images_for, what, name, data))
-    encoder = open_encoder(what, lambda: find_images()[0], module=module, image_size=image_size)
+    encoder = open_encoder(what, lambda: find_images()[0], module=module, image_size=image_size, adapter=adapter)
+    say_adapter(encoder.network, display.say)
     encoder = replace(encoder, autocast=nullcontext)  # the spectrum is computed from float32 features for every run
     images = read_images(encoder, *find_images(), display)
     with display.stage("computing features", len(images)) as stage:

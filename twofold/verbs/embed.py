@@ -20,6 +20,7 @@ def embed(
     *,
     encoder: nn.Module | None = None,
     adapter: bool = True,
+    views: int = 1,
     quiet: bool = True,
     display: Display | None = None,
 ) -> Path:
@@ -37,6 +38,8 @@ def embed(
         A module of the same class, if the run trained your own module.
     adapter : bool
         Apply the adapter that `adapt` wrote, if there is one.
+    views : int
+        1, or 5 to average the features of each image and of four crops of it. This takes five times as long.
     quiet : bool
         Print nothing.
     display : Display, optional
@@ -59,7 +62,7 @@ def embed(
     write = writer_for(out)
     display = display or Display(quiet=quiet)
     path, config = Path(run), config_of(run)
-    opened = open_run_encoder(path, config, encoder, adapter=adapter, say=display.say)
+    opened = open_run_encoder(path, config, encoder, adapter=adapter, views=views, say=display.say)
     images = AllImages(read_all_images(path, config, data, display))
     with writing(out), atomic(out, durable=False) as aside, display.stage("embedding", len(images)) as stage:
         write(aside, images.catalogue, opened.blocks(images, stage))

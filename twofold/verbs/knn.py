@@ -22,6 +22,7 @@ def knn(
     layer: str = "pre",
     encoder: nn.Module | None = None,
     adapter: bool = True,
+    views: int = 1,
     display: Display | None = None,
 ) -> dict[str, Any]:
     """Classify images by a vote of their nearest training images, and compare with raw pixels and an untrained encoder.
@@ -44,6 +45,8 @@ def knn(
         A module of the same class, if the run trained your own module.
     adapter : bool
         Apply the adapter that `adapt` wrote, if there is one. The row "trained + adapter" then comes first.
+    views : int
+        1, or 5 to average the features of each image and of four crops of it. This takes five times as long.
     display : Display, optional
         Where progress is printed. By default nothing is printed.
 
@@ -60,7 +63,7 @@ def knn(
     """
     k, temperature = checked("k", k, Count), checked("temperature", temperature, Positive)
     display = display or Display(quiet=True)
-    probed = load_probe_data(run, data, layer, encoder, display, adapter=adapter)
+    probed = load_probe_data(run, data, layer, encoder, display, adapter=adapter, views=views)
     splits = probed.splits
 
     def measure(train: Tensor, test: Tensor) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def probe(
     layer: str = "pre",
     encoder: nn.Module | None = None,
     adapter: bool = True,
+    views: int = 1,
     display: Display | None = None,
 ) -> dict[str, Any]:
     """Train a linear classifier on frozen features and compare it with raw pixels and an untrained encoder.
@@ -50,6 +51,8 @@ def probe(
         A module of the same class, if the run trained your own module.
     adapter : bool
         Apply the adapter that `adapt` wrote, if there is one. The row "trained + adapter" then comes first.
+    views : int
+        1, or 5 to average the features of each image and of four crops of it. This takes five times as long.
     display : Display, optional
         Where progress is printed. By default nothing is printed.
 
@@ -71,7 +74,7 @@ def probe(
     given: Iterable[Any] = [labels_per_class] if one else labels_per_class  # type: ignore[assignment]
     asked = [checked("labels_per_class", count, Count) for count in given]
     display = display or Display(quiet=True)
-    probed = load_probe_data(run, data, layer, encoder, display, adapter=adapter)
+    probed = load_probe_data(run, data, layer, encoder, display, adapter=adapter, views=views)
     splits, classes = probed.splits, len(probed.splits.classes)
     counts = [count for count in asked if is_few(splits.train_labels, count)]
     for count in sorted(set(asked) - set(counts)):

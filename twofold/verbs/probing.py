@@ -15,8 +15,8 @@ from twofold.data.store import ImageStore
 from twofold.device import choose_device
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.evaluate.encoder import Encoder
-from twofold.evaluate.features import pixels
+from twofold.evaluate.encoder import Encoder, views_in_words
+from twofold.evaluate.features import check_views, pixels
 from twofold.evaluate.probes import LabelledSplits, labelled_splits
 from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
@@ -77,6 +77,7 @@ def load_probe_data(
     display: Display,
     *,
     adapter: bool = True,
+    views: int = 1,
 ) -> ProbeData:
     """Read the labelled images and compute their representations.
 
@@ -88,6 +89,8 @@ def load_probe_data(
         )
     path = Path(run)
     config = config_of(path)
+    if check_views(views) > 1:
+        display.say(views_in_words(views))
     finished = (path / "encoder.safetensors").exists()
     source = open_run_source(path, config, display.say, data)
     read = read_data(config, source, display)
@@ -113,7 +116,7 @@ def load_probe_data(
     train, test = splits.train.place(device), splits.test.place(device)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for name, network in networks.items():
-        opened = Encoder.on_device(network, preprocess, device, config.precision)
+        opened = dataclasses.replace(Encoder.on_device(network, preprocess, device, config.precision), views=views)
         with display.stage(f"computing features ({name})", images) as stage:
             features = features_of_both(opened, train, test, stage)
         if name == "trained" and adapted is not None:

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from twofold.data import cache
-from twofold.data.decode import Unreadable, decode_image
+from twofold.data.decode import Unreadable, crop_and_resize, decode_image
 from twofold.data.store import readonly_tensor
 from twofold.display import Display
 from twofold.errors import TwofoldError
@@ -50,6 +50,7 @@ def search(
     k: int = 10,
     encoder: nn.Module | None = None,
     adapter: bool = True,
+    views: int = 1,
     quiet: bool = True,
     display: Display | None = None,
 ) -> list[list[Match]]:
@@ -71,6 +72,8 @@ def search(
         A module of the same class, if the run trained your own module.
     adapter : bool
         Apply the adapter that `adapt` wrote, if there is one.
+    views : int
+        1, or 5 to average the features of each image and of four crops of it. This takes five times as long.
     quiet : bool
         Print nothing.
     display : Display, optional
@@ -90,7 +93,7 @@ def search(
     k = checked("k", k, Count)
     display = display or Display(quiet=quiet)
     path, config = Path(run), config_of(run)
-    opened = open_run_encoder(path, config, encoder, adapter=adapter, say=display.say)
+    opened = open_run_encoder(path, config, encoder, adapter=adapter, views=views, say=display.say)
     asked = [queries] if isinstance(queries, (str, Path, Image.Image)) else list(queries)
     if not asked:
         raise TwofoldError("there is no query: give at least one image file or Pillow image")
@@ -114,11 +117,13 @@ def _query_features(encoder: Encoder, query: Query) -> Tensor:
     pixels: Any = query
     if not isinstance(query, (Image.Image, str, Path)):
         raise TwofoldError(f"a query must be an image file or a Pillow image, not a {type(query).__name__}")
-    if not isinstance(query, Image.Image):
-        try:
+    try:
+        if not isinstance(query, Image.Image):
             pixels = decode_image(Path(query).expanduser(), preprocess.image_size, preprocess.channels)
-        except Unreadable as error:
-            raise TwofoldError(f"the query {query} cannot be read: {error}; pass the path of an image file") from None
+        elif encoder.views > 1:  # views are crops of pixels
+            pixels = crop_and_resize(query, preprocess.image_size, preprocess.channels)
+    except Unreadable as error:
+        raise TwofoldError(f"the query {query} cannot be read: {error}; pass the path of an image file") from None
     return encoder.encode(pixels)
 
 
@@ -127,7 +132,13 @@ def _features_from_cache(encoder: Encoder, images: AllImages, fingerprint_of_ima
     preprocess = preprocess_of(encoder.network)
     width = feature_dimension(encoder.network, preprocess.channels, preprocess.image_size)
     weights = fingerprint(encoder.network.state_dict())
-    ingredients = (weights, fingerprint_of_images, repr(preprocess), str(encoder.device))
+    ingredients = (
+        weights,
+        fingerprint_of_images,
+        repr(preprocess),
+        str(encoder.device),
+        *([] if encoder.views == 1 else [str(encoder.views)]),
+    )
     key = "features-" + hashlib.blake2b("|".join(ingredients).encode(), digest_size=16).hexdigest()
     row = (4 * width,)  # bytes of float32
     known = cache.read_set(key, row)
