@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from generators import benchmarks, demo, errata, paths, results
+from generators import benchmarks, coverage, demo, errata, paths, results
 from twofold_papers.verify.claim import check, claims
 
 
@@ -11,6 +11,7 @@ def quick_files() -> dict[Path, str]:
     return {
         paths.README: demo.readme(),
         paths.DOCS / "benchmarks.md": benchmarks.page(),
+        paths.DOCS / "coverage.md": coverage.page(),
         **{paths.DOCS / path: text for path, text in results.pages().items()},
         **{paths.FIGURES / name: picture for name, picture in results.figures().items()},
     }
