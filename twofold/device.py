@@ -60,7 +60,16 @@ def host_memory() -> float:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2
+        return total_memory(torch.device("cpu")) / 2
+
+
+def total_memory(device: torch.device) -> float:
+    """Return the bytes of memory of a device, whether they are free or not."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[1])
+    if device.type == "mps":
+        return float(torch.mps.recommended_max_memory())
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def peak_memory(device: torch.device) -> float | None:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 class Batch:
     """A batch from the loader: stored pixels, and the identity of each sample."""
 
-    images: Tensor  # uint8 [N, C, H, W], the pixels
+    images: Tensor  # uint8 [N, C, H, W], the pixels; with sizes: [N, L, C, W], the lines of data/pictures.py
     index: Tensor  # int64 [N], the stable index of each sample in its source
     position: Tensor  # int64 [N], the position of each sample in the global batch; random numbers depend on it
     labels: Tensor | None  # int64 [N], the class of each sample; None without labels
+    sizes: Tensor | None = None  # int64 [N, 2], height and width of each picture; None if all pixels are used
 
 
 @dataclass(frozen=True)

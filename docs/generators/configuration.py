@@ -39,7 +39,9 @@ Each method has further keys, and its own defaults for some keys on this page: s
 """
 # The keys without a section, by topic. A test checks that each of them has exactly one topic.
 TOPICS = {
-    "Images": ("data", "data_dir", "class_list", "download", "test_fraction", "image_size", "channels"),
+    "Images": (
+        *("data", "data_dir", "class_list", "download", "test_fraction", "image_size", "picture_size", "channels"),
+    ),
     "Method and network": ("method", "views", "encoder", "stem", "init"),
     "Pretrained weights": (
         *("recipe", "mean", "std", "freeze", "freeze_batchnorm", "encoder_lr", "layer_decay", "head_epochs"),

@@ -190,9 +190,9 @@ def test_fit_leaves_no_files_unless_out_is_given(
 def test_run_name_taken_by_another_fit_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = pretrain.read_data
 
-    def read_slowly(*arguments: Any) -> Any:
+    def read_slowly(*arguments: Any, **options: Any) -> Any:
         (tmp_path / "runs" / "frossl-1").mkdir(parents=True)
-        return read(*arguments)
+        return read(*arguments, **options)
 
     monkeypatch.setattr(pretrain, "read_data", read_slowly)
     fitted = twofold.Twofold(epochs=1, overrides=SMALL, out=tmp_path / "runs").fit(IMAGES[:40])

@@ -257,9 +257,9 @@ def test_run_name_taken_by_another_run_is_not_reused(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     read = pretrain.read_data
 
-    def read_slowly(*arguments: Any) -> Any:
+    def read_slowly(*arguments: Any, **options: Any) -> Any:
         (tmp_path / "runs" / "frossl-digits-1").mkdir(parents=True)
-        return read(*arguments)
+        return read(*arguments, **options)
 
     monkeypatch.setattr(pretrain, "read_data", read_slowly)
     assert twofold.pretrain("digits", **small("frossl", epochs=1)).path == Path("runs/frossl-digits-2")

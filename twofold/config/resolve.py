@@ -88,6 +88,7 @@ def refuse_unread(config: Config) -> None:
         "betas": ("optimizer", config.optimizer in ("adam", "adamw")),
         "lars_eta": ("optimizer", config.optimizer == "lars"),
         "restart_epochs": ("schedule", config.schedule == "restarts"),
+        "picture_size": ("augment.crop_scale", config.augment.crops or config.augment.local_views > 0),
         "augment.interpolation": ("augment.crop_scale", config.augment.crops or config.augment.local_views > 0),
     }
     graph = config.parameters.get("graph")

@@ -143,6 +143,12 @@ class Config:
         Annotated[int, Bounds(1, 4096)] | None,
         "side of the square input images, in pixels; none: chosen from the data",
     ] = None
+    picture_size: Annotated[
+        Annotated[int, Bounds(0, 8192)] | Literal["auto"],
+        "shorter side of the pictures that random crops are taken from, with their whole aspect ratio, in pixels; "
+        "auto: twice image_size if that fits into memory and disk; 0: crops are taken from the middle square of "
+        "image_size",
+    ] = 0  # 0, because runs of earlier versions were trained on squares and their configuration does not have the key
     channels: Annotated[
         Count | None,
         "number of channels: 1 (grey), 3 (colour), or as many as the images have; none: chosen from the data",

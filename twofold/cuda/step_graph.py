@@ -37,7 +37,7 @@ class Batches(Protocol):
     def fill_on_device(self, step: Tensor, batch: Batch) -> None: ...
 
 
-MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # images, positions, step → views and small crops
+MakeViews = Callable[..., list[Tensor]]  # (images, positions, step, sizes of pictures) → views and small crops
 Train = Callable[[Batch, list[Tensor]], None]
 LEAST_STEPS = 2000  # compiling takes up to a minute and saves about 20 ms per step
 WARM_UP = 3  # steps before the recording: they compile and select kernels and create the optimizer's state
@@ -65,11 +65,11 @@ class StepGraph:
         size = self.loader.order.size
         if self.refused or size(step) != len(self.batch.images):
             batch = self.loader.batch(step)
-            self.train(batch, self.make_views(batch.images, batch.position, self.clock))
+            self.train(batch, self.make_views(batch.images, batch.position, self.clock, batch.sizes))
             return
         if self.ready != step:
             self.loader.fill(step, self.batch)
-            self._keep(self.make_views(self.batch.images, self.batch.position, self.clock))
+            self._keep(self.make_views(self.batch.images, self.batch.position, self.clock, self.batch.sizes))
         full = size(step + 1) == len(self.batch.images)
         if self.loader.on_device:
             self.loader.set_epoch_of(step + 1 if full else step)
@@ -92,7 +92,7 @@ class StepGraph:
         with self.streams.side_stream():
             if self.loader.on_device:
                 self.loader.fill_on_device(next_clock, self.ahead)
-            views = self.make_views(self.ahead.images, position, next_clock)
+            views = self.make_views(self.ahead.images, position, next_clock, self.ahead.sizes)
         self.train(self.batch, self.views)
         self.streams.join()
         self._keep(views)

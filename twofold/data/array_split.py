@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from twofold.data.cache import Decoded
-from twofold.data.decode import crop_and_resize_array
+from twofold.data.decode import Picture, crop_and_resize_array, picture_of_array
 from twofold.data.parallel import Progress
+from twofold.data.picture_cache import collect_pictures
 
 HASHED_BYTES = 2**26  # a mapped file is hashed and checked in blocks, because it may not fit into memory
 ROUNDING_ERROR = 1 / 510  # half a grey level: how far rounding may move a float below 0 or above 1
@@ -24,6 +25,11 @@ class ArraySplit:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def sides(self) -> np.ndarray:
+        """Shorter and longer side of the images, int64 [1, 2]."""
+        return np.sort(np.array([self.images.shape[1:3]]))
 
     @property
     def side(self) -> int:
@@ -55,8 +61,17 @@ class ArraySplit:
     def names(self, rows: np.ndarray) -> None:  # noqa: ARG002 - an ItemSplit uses it
         return None
 
-    def decode(self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None) -> Decoded:  # noqa: ARG002 - only an ItemSplit uses the cache
-        if self.images.dtype == np.uint8 and self.images.shape[1:] == (size, size, channels):
+    def decode(
+        self,
+        rows: np.ndarray,
+        size: int,
+        channels: int,
+        key: str | None,  # noqa: ARG002 - only an ItemSplit uses the cache
+        progress: Progress | None,
+        picture_size: int = 0,
+    ) -> Decoded:
+        """Return the pixels of the rows and, with a `picture_size`, pictures."""
+        if not picture_size and self.images.dtype == np.uint8 and self.images.shape[1:] == (size, size, channels):
             planar = self.images.transpose(0, 3, 1, 2)
             is_mapped = isinstance(planar, np.memmap) and planar.flags.c_contiguous
             # A mapped file is used directly; an array in memory is copied, because its owner may write to it.
@@ -65,11 +80,15 @@ class ArraySplit:
                 progress(len(rows), len(rows))
             return Decoded(images, {})
         images = np.empty((len(rows), channels, size, size), np.uint8)
+        pictures: list[Picture] = []
         for done, row in enumerate(rows):
-            images[done] = crop_and_resize_array(to_uint8(self.images[row]), size, channels)
+            pixels = to_uint8(self.images[row])
+            images[done] = crop_and_resize_array(pixels, size, channels)
+            if picture_size:
+                pictures.append(picture_of_array(pixels, channels, picture_size))
             if progress is not None:
                 progress(done + 1, len(rows))
-        return Decoded(images, {})
+        return Decoded(images, {}, collect_pictures(pictures, channels, picture_size) if picture_size else None)
 
 
 ArraySplits = tuple[ArraySplit, ArraySplit | None, tuple[str, ...] | None]  # train, test, class names

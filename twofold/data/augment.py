@@ -155,33 +155,40 @@ class Augmenter:
             first_view=len(self.view),
         )
 
-    def __call__(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
+    def __call__(self, images: Tensor, position: Tensor, step: Tensor, sizes: Tensor | None = None) -> Tensor:
         """Make normalised views, float32 `[V, N, C, S, S]`.
 
         Parameters
         ----------
         images
-            uint8 `[N, C, H, W]`.
+            uint8 `[N, C, H, W]`; with sizes, `[N, L, C, W]`.
         position
             The position of each image in the global batch, int64 `[N]`.
         step
             The number of the training step, int64 `[]`.
+        sizes
+            Height and width of each picture, int64 `[N, 2]`, if the images are pictures (see `data/pictures.py`).
         """
-        return self.eval_transform.normalise(self.pixels(images, position, step))
+        return self.eval_transform.normalise(self.pixels(images, position, step, sizes))
 
-    def pixels(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
+    def pixels(self, images: Tensor, position: Tensor, step: Tensor, sizes: Tensor | None = None) -> Tensor:
         """Make the same views without normalisation: pixels from 0 to 1."""
         if self.extra is None:
-            return self._pixels(images, position, step)
-        first = self._pixels(images[:, :RGB], position, step)
-        return torch.cat([first, self.extra.pixels(images[:, RGB:], position, step)], dim=2)
+            return self._pixels(images, position, step, sizes)
+        colours, others = images.tensor_split([RGB], dim=1 if sizes is None else 2)
+        first = self._pixels(colours, position, step, sizes)
+        return torch.cat([first, self.extra.pixels(others, position, step, sizes)], dim=2)
 
-    def _pixels(self, images: Tensor, position: Tensor, step: Tensor) -> Tensor:
+    def _pixels(self, images: Tensor, position: Tensor, step: Tensor, sizes: Tensor | None) -> Tensor:
         draws = self._draw(position, step)
-        x = self._cropped(images, draws) / 255
+        if sizes is None:
+            x = self._cropped(images, draws)
+        else:
+            x = self._cropped_pictures(images, sizes.to(torch.float32), draws)
+        x, channels = x / 255, x.shape[1]
         for operation in self.operations:
             x = self._applied(operation, x, draws)
-        return x.view(len(self.view), *images.shape[:2], self.image_size, self.image_size).clamp(0, 1)
+        return x.view(len(self.view), len(images), channels, self.image_size, self.image_size).clamp(0, 1)
 
     def _applied(self, operation: "Operation", x: Tensor, draws: Draws) -> Tensor:
         """Apply an operation. A colour operation changes only the colour channels, if there are any."""
@@ -240,24 +247,43 @@ class Augmenter:
                 x = torch.where(self.chosen("flip", draws).view(-1, 1, 1, 1), x.flip(-1), x)
             return x
         height, width = images.shape[2:]
-        top, left, crop_height, crop_width = resample.crop_boxes(
-            draws["crop.area"],
-            draws["crop.ratio"],
-            draws["crop.top"],
-            draws["crop.left"],
-            size=(height, width),
-            scale=self.augment.crop_scale,
-            ratios=self.augment.crop_ratio,
+        top, bottom, first, last = self._box(draws, (height, width))
+        kernel = self.augment.interpolation
+        rows = resample.axis_weights(top.T, bottom.T, height, self.image_size, kernel)
+        columns = resample.axis_weights(first.T, last.T, width, self.image_size, kernel)
+        return self._in_range(resample.separable(images, rows, columns).flatten(0, 1))
+
+    def _cropped_pictures(self, lines: Tensor, sizes: Tensor, draws: Draws) -> Tensor:
+        """Like `_cropped`, from pictures `[N, L, C, W]` of these sizes. Without crops, their middle squares."""
+        box = self._box(draws, (sizes[:, 0], sizes[:, 1]))
+        return self._in_range(
+            resample.crop_pictures(lines, sizes, box, self.image_size, self.augment.interpolation).flatten(0, 1)
         )
+
+    def _box(self, draws: Draws, size: resample.Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return top, bottom, left and right of the crops, `[V, N]`; left and right are exchanged to flip."""
+        if self.augment.crops:
+            top, left, crop_height, crop_width = resample.crop_boxes(
+                draws["crop.area"],
+                draws["crop.ratio"],
+                draws["crop.top"],
+                draws["crop.left"],
+                size=size,
+                scale=self.augment.crop_scale,
+                ratios=self.augment.crop_ratio,
+            )
+        else:
+            views = self.view.new_zeros(len(self.view), 1)
+            top, left, crop_height, crop_width = (views + edge for edge in resample.middle_crops(size, (1, 1)))
         first, last = left, left + crop_width
         if "flip" in self.chance:
             flip = self.chosen("flip", draws)
             first, last = torch.where(flip, last, first), torch.where(flip, first, last)
-        kernel = self.augment.interpolation
-        rows = resample.axis_weights(top.T, (top + crop_height).T, height, self.image_size, kernel)
-        columns = resample.axis_weights(first.T, last.T, width, self.image_size, kernel)
-        x = resample.separable(images, rows, columns).flatten(0, 1)
-        return x if kernel == "bilinear" else x.clamp(0, 255)  # bicubic interpolation overshoots at edges
+        return top, top + crop_height, first, last
+
+    def _in_range(self, x: Tensor) -> Tensor:
+        """Bicubic interpolation overshoots at edges."""
+        return x if self.augment.interpolation == "bilinear" else x.clamp(0, 255)
 
 
 def per_view(value: PerView, views: int) -> tuple[float, ...]:

@@ -1,5 +1,7 @@
 """The cache of decoded images on disk. `ItemSplit` and `search` read and write it; `twofold cache` lists and clears it.
 
+The images of a set here have one size; `picture_cache.py` stores pictures of different sizes in the same kind of files.
+
 A cached set consists of three files. `KEY.u8` contains the uint8 rows, `KEY.marks` a hash of each row's file, and
 `KEY.json` the metadata. Each is written to a temporary file and renamed when complete, the JSON last, so a set that can
 be read is complete.
@@ -9,22 +11,27 @@ changed its modification time. A damaged set is decoded again. If some images of
 rows are copied from earlier sets. Least recently used sets are removed first to make room.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 import shutil
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from twofold.errors import TwofoldError
 from twofold.files import atomic, cache_folder, is_temporary, sync
 from twofold.text import bytes_in_words
+
+if TYPE_CHECKING:
+    from twofold.data.picture_cache import PictureArray
 
 CACHE_FORMAT = 3  # increase this number if decoding changes, so that older files are not used
 ABANDONED_SECONDS = 24 * 3600
@@ -40,6 +47,7 @@ DISK_SHARE = 0.5  # the share of the free disk space that all decoded images tog
 class Decoded:
     images: np.ndarray  # uint8 [n, C, H, W], often a read-only memory-mapped file
     skipped: dict[int, str]  # position among the requested rows → reason
+    pictures: PictureArray | None = None  # n pictures, if they were requested
 
 
 def size_limit() -> float:
@@ -109,29 +117,58 @@ def make_room(needed: int, family: str) -> None:
 
 def read_set(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
     """Return the set that `write_set` wrote under this key, or None if it is missing or damaged."""
-    pixels, sidecar = _paths(key)
+    found = read_file(key, list(row_shape))
+    if found is None:
+        return None
+    return Decoded(map_rows(found.pixels, found.metadata, row_shape), found.skipped)
+
+
+@dataclass(frozen=True)
+class CachedFile:
+    """An intact file of pixels, and what its JSON says."""
+
+    pixels: Path
+    metadata: dict[str, Any]
+    skipped: dict[int, str]
+
+
+def read_file(key: str, shape: list[Any]) -> CachedFile | None:
+    """Return the file of a key if it has rows of this shape and is intact, and record its use."""
+    pixels, sidecar = paths_of(key)
     try:
         metadata = json.loads(sidecar.read_text())
-        count, skipped = metadata["count"], {int(row): str(reason) for row, reason in metadata["skipped"]}
-        if pixels.stat().st_size != count * int(np.prod(row_shape)):
+        skipped = {int(row): str(reason) for row, reason in metadata["skipped"]}
+        if metadata["shape"] != shape:
             return None
-        if not _checksums_match(pixels, metadata):
+        expected = metadata["bytes"] if "bytes" in metadata else metadata["count"] * int(np.prod(shape))
+        if pixels.stat().st_size != expected or not _checksums_match(pixels, metadata):
             return None
         with contextlib.suppress(OSError):  # a cache that belongs to another user can still be read
             os.utime(sidecar)  # records the time of the last use
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Decoded(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape)), skipped)
+    return CachedFile(pixels, metadata, skipped)
+
+
+def map_rows(pixels: Path, metadata: dict[str, Any], row_shape: tuple[int, ...]) -> np.ndarray:
+    return np.memmap(pixels, np.uint8, "r", shape=(metadata["count"], *row_shape))
+
+
+class Rows(Protocol):
+    """The rows of a set: an array, or pictures of different sizes."""
+
+    def __getitem__(self, row: int, /) -> Any: ...
 
 
 @dataclass(frozen=True)
 class FoundRows:
     """Requested rows that some cached set contains."""
 
-    sets: list[np.ndarray]
+    sets: list[Rows]
     places: np.ndarray  # int64 [n, 2]: the number of the set and of the row in it; −1 if no set contains the row
 
-    def __getitem__(self, number: int) -> np.ndarray | None:
+    def __getitem__(self, number: int) -> Any:
+        """Return the requested row of this number, or None if no set contains it."""
         at, row = self.places[number]
         return self.sets[at][row] if at >= 0 else None
 
@@ -141,8 +178,12 @@ class FoundRows:
         return np.flatnonzero(self.places[:, 0] < 0)
 
 
-def find_rows(row_shape: tuple[int, ...], row_hashes: Sequence[bytes]) -> FoundRows:
-    """Find the rows with these hashes in any set. Recently used sets are searched first."""
+OpenRows = Callable[[Path, dict[str, Any]], Rows]  # (file, what its JSON says) → rows
+
+
+def find_rows(shape: Sequence[Any], row_hashes: Sequence[bytes], open_rows: OpenRows | None = None) -> FoundRows:
+    """Find the rows with these hashes in any set with rows of this shape. Recently used sets are searched first."""
+    open_rows = open_rows or (lambda pixels, metadata: map_rows(pixels, metadata, tuple(shape)))
     wanted = {row_hash: number for number, row_hash in enumerate(row_hashes)}
     found = FoundRows([], np.full((len(row_hashes), 2), -1, np.int64))
     for entry in reversed(cached_sets()):
@@ -151,21 +192,21 @@ def find_rows(row_shape: tuple[int, ...], row_hashes: Sequence[bytes]) -> FoundR
         sidecar, hashes_file, pixels = (cache_folder() / f"{entry.key}{ending}" for ending in SUFFIXES)
         try:
             metadata = json.loads(sidecar.read_text())
-            if metadata["shape"] != list(row_shape) or not entry.key.endswith(f"-{CACHE_FORMAT}"):
+            if metadata["shape"] != list(shape) or not entry.key.endswith(f"-{CACHE_FORMAT}"):
                 continue
             blob = hashes_file.read_bytes()
             here = [blob[at : at + ROW_HASH_BYTES] for at in range(0, len(blob), ROW_HASH_BYTES)]
             is_complete = len(blob) == ROW_HASH_BYTES * metadata["count"]
             if not is_complete or wanted.keys().isdisjoint(here) or not _checksums_match(pixels, metadata):
                 continue
-            images = np.memmap(pixels, np.uint8, "r", shape=(len(here), *row_shape))
+            rows = open_rows(pixels, metadata)
         except (OSError, ValueError, KeyError, TypeError):
             continue
         for row, row_hash in enumerate(here):
             number = wanted.pop(row_hash, None)
             if number is not None:
                 found.places[number] = len(found.sets), row
-        found.sets.append(images)
+        found.sets.append(rows)
     return found
 
 
@@ -185,7 +226,7 @@ def _checksums_match(pixels: Path, metadata: dict[str, Any]) -> bool:
     return True
 
 
-class _ChecksumWriter:
+class ChecksumWriter:
     """Writes to a file and collects the checksum of each block."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -225,60 +266,68 @@ def write_set(
     row_hashes
         One hash for each row. `find_rows` finds the rows by them.
     """
-    pixels, sidecar = _paths(key)
+    skipped: dict[int, str] = {}
+    count = 0
+    metadata: dict[str, Any] = {"shape": list(row_shape)}
     try:
-        pixels.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(pixels.parent)
-        make_room((expected or 0) * int(np.prod(row_shape)), key.rpartition("-")[0] or key)
-        try:
-            count, skipped, metadata = _write_pixels(pixels, sidecar, rows)
-        except _NoImages as none:
-            return Decoded(np.empty((0, *row_shape), np.uint8), none.skipped)
-        kept_hashes = b"".join(row_hash for number, row_hash in enumerate(row_hashes or ()) if number not in skipped)
-        metadata = {"count": count, "shape": list(row_shape), "skipped": list(skipped.items()), **metadata}
-        for path, content in ((sidecar.with_suffix(".marks"), kept_hashes), (sidecar, json.dumps(metadata).encode())):
-            with atomic(path, durable=False, concurrent=True) as aside:
-                aside.write_bytes(content)
-        return Decoded(np.memmap(pixels, np.uint8, "r", shape=(count, *row_shape)), skipped)
-    except OSError as error:
-        raise TwofoldError(
-            f"cannot write decoded images to {pixels.parent}: {error.strerror or error}; "
-            "free some disk space, or set TWOFOLD_CACHE to another folder"
-        ) from error
+        with writing_set(key, (expected or 0) * int(np.prod(row_shape)), metadata, row_hashes) as file:
+            for number, row in enumerate(rows):
+                if isinstance(row, str):
+                    skipped[number] = row
+                else:
+                    file.write(row.tobytes())
+                    count += 1
+            if not count:
+                raise _NoImages
+            metadata |= {"count": count, "skipped": list(skipped.items())}
+    except _NoImages:
+        return Decoded(np.empty((0, *row_shape), np.uint8), skipped)
+    return Decoded(map_rows(paths_of(key)[0], metadata, row_shape), skipped)
 
 
 class _NoImages(Exception):
     """None of the rows is an image, so that no file is written."""
 
-    def __init__(self, skipped: dict[int, str]) -> None:
-        super().__init__()
-        self.skipped = skipped
+
+@contextlib.contextmanager
+def writing_set(
+    key: str, expected_bytes: int, metadata: dict[str, Any], row_hashes: Sequence[bytes] | None = None
+) -> Iterator[ChecksumWriter]:
+    """Make room, yield the file of a set, and add its hashes and its JSON at the end; after an error, write nothing.
+
+    The caller adds `count` and `skipped` to the metadata before the block ends.
+    """
+    pixels, sidecar = paths_of(key)
+    with _disk_errors(pixels.parent):
+        pixels.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(pixels.parent)
+        make_room(expected_bytes, key.rpartition("-")[0] or key)
+        with atomic(pixels, durable=False, concurrent=True) as aside:
+            # Plain writes instead of a memory map: a full disk then raises an error and does not kill the process.
+            with aside.open("wb") as file:
+                checked = ChecksumWriter(file)
+                yield checked
+            # The JSON states that the pixels are complete, so they must reach the disk before it. The rename is not
+            # synced: a set that is lost in a power failure is decoded again.
+            sync(aside)
+            metadata |= {"written": aside.stat().st_mtime_ns, "checksums": checked.checksums}
+            sidecar.unlink(missing_ok=True)  # the JSON of a damaged set must not describe the new one
+        skipped = {number for number, _ in metadata["skipped"]}
+        kept_hashes = b"".join(row_hash for number, row_hash in enumerate(row_hashes or ()) if number not in skipped)
+        for path, content in ((sidecar.with_suffix(".marks"), kept_hashes), (sidecar, json.dumps(metadata).encode())):
+            with atomic(path, durable=False, concurrent=True) as aside:
+                aside.write_bytes(content)
 
 
-def _write_pixels(
-    pixels: Path, sidecar: Path, rows: Iterable[np.ndarray | str]
-) -> tuple[int, dict[int, str], dict[str, Any]]:
-    """Write the rows, and return their number, the reason for each missing row, and metadata for the JSON."""
-    skipped: dict[int, str] = {}
-    count = 0
-    with atomic(pixels, durable=False, concurrent=True) as aside:
-        # Plain writes instead of a memory map: a full disk then raises an error and does not kill the process.
-        with aside.open("wb") as file:
-            checked = _ChecksumWriter(file)
-            for number, row in enumerate(rows):
-                if isinstance(row, str):
-                    skipped[number] = row
-                else:
-                    checked.write(row.tobytes())
-                    count += 1
-        if not count:
-            raise _NoImages(skipped)
-        # The JSON states that the pixels are complete, so they must reach the disk before it. The rename is not synced:
-        # a set that is lost in a power failure is decoded again.
-        sync(aside)
-        written = aside.stat().st_mtime_ns
-        sidecar.unlink(missing_ok=True)  # the JSON of a damaged set must not describe the new one
-    return count, skipped, {"written": written, "checksums": checked.checksums}
+@contextlib.contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TwofoldError(
+            f"cannot write decoded images to {folder}: {error.strerror or error}; "
+            "free some disk space, or set TWOFOLD_CACHE to another folder"
+        ) from error
 
 
 def collect_in_memory(row_shape: tuple[int, ...], rows: Iterable[np.ndarray | str]) -> Decoded:
@@ -290,7 +339,7 @@ def collect_in_memory(row_shape: tuple[int, ...], rows: Iterable[np.ndarray | st
     return Decoded(stacked, skipped)
 
 
-def _paths(key: str) -> tuple[Path, Path]:
+def paths_of(key: str) -> tuple[Path, Path]:
     return cache_folder() / f"{key}-{CACHE_FORMAT}.u8", cache_folder() / f"{key}-{CACHE_FORMAT}.json"
 
 

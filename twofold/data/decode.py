@@ -3,18 +3,20 @@
 `ItemSplit`, the readers, `data/parallel.py` and encoders that receive a file use this module.
 
 The shorter side is resized to `size`, and the middle of the longer side is kept. A run stores the resulting squares, in
-the size `image_size`, and takes random crops from them.
+the size `image_size`. With `picture_size`, it also stores larger pictures with their whole aspect ratio, from which it
+takes random crops.
 """
 
 import hashlib
 import io
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -24,6 +26,9 @@ PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TG
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 END_BYTES = 4096
 REDUCING_GAP = 2  # a fast integer reduction goes down to 2 times the target size; antialiased resizing does the rest
+MAX_RATIO = 2  # of the sides of a picture; of a longer image, the middle is kept
+
+T = TypeVar("T")
 
 
 class Unreadable(Exception):
@@ -34,6 +39,18 @@ class Unreadable(Exception):
 class Header:
     side: int  # the shorter one, in pixels
     grey: bool
+    longer: int  # the other side
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image with its aspect ratio, up to MAX_RATIO. The lines follow the longer side, so a wide image is transposed.
+
+    All pictures with the same shorter side then have lines of the same length, whether they are wide or tall.
+    """
+
+    lines: np.ndarray  # uint8 [longer side, C, shorter side]
+    is_wide: bool  # the lines are columns of the image, not rows
 
 
 @cache
@@ -52,7 +69,7 @@ def extensions() -> frozenset[str]:
 def read_header(file: Path | bytes) -> Header:
     """Return size and kind of an image without decoding it. Palette images count as colour images."""
     with _open_image(file) as image:
-        return Header(min(image.size), is_grey(image))
+        return Header(min(image.size), is_grey(image), max(image.size))
 
 
 def is_grey(image: Image.Image) -> bool:
@@ -79,22 +96,63 @@ def hash_of_ends(path: Path) -> int:
 
 def decode_image(file: Path | bytes, size: int, channels: int) -> np.ndarray:
     """Decode the first frame of a file, with the EXIF rotation applied, into uint8 [channels, size, size]."""
+    return with_image(file, size, partial(crop_and_resize, size=size, channels=channels))
+
+
+def with_image(file: Path | bytes, size: int, use: Callable[[Image.Image], T]) -> T:
+    """Open the first frame of a file and return `use(image)`.
+
+    A JPEG file may be decoded at reduced size: at least REDUCING_GAP times `size`.
+    """
     with _open_image(file) as image:
         image.draft(None, (REDUCING_GAP * size, REDUCING_GAP * size))
         image.load()
-        return crop_and_resize(image, size, channels)
+        return use(image)
 
 
 def crop_and_resize(image: Image.Image, size: int, channels: int) -> np.ndarray:
     """Apply the EXIF rotation, crop the middle square and resize it, into uint8 [channels, size, size]."""
-    image = to_grey_or_rgb(image)
+    return _middle_square(_with_channels(image, channels), size)
+
+
+def square_and_picture(image: Image.Image, size: int, channels: int, picture_size: int) -> tuple[np.ndarray, Picture]:
+    """Return `crop_and_resize` of an image, and its `Picture`, whose shorter side is at most `picture_size`.
+
+    `picture_size` is at most REDUCING_GAP times `size`, so that the image from `with_image` is large enough for both.
+    """
+    image = _with_channels(image, channels)
+    return _middle_square(image, size), _whole_picture(image, picture_size)
+
+
+def _with_channels(image: Image.Image, channels: int) -> Image.Image:
+    return to_grey_or_rgb(image).convert("L" if channels == 1 else "RGB")
+
+
+def _middle_square(image: Image.Image, size: int) -> np.ndarray:
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
-    square = image.convert("L" if channels == 1 else "RGB").resize(
+    square = image.resize(
         (size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side), reducing_gap=REDUCING_GAP
     )
-    return np.ascontiguousarray(np.asarray(square).reshape(size, size, channels).transpose(2, 0, 1))
+    return np.ascontiguousarray(np.asarray(square).reshape(size, size, -1).transpose(2, 0, 1))
+
+
+def _whole_picture(image: Image.Image, picture_size: int) -> Picture:
+    """Keep the middle of an image that is longer than MAX_RATIO, and resize it unless it is small enough."""
+    longest = MAX_RATIO * min(image.size)
+    width, height = (min(side, longest) for side in image.size)
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    scale = min(1.0, picture_size / min(width, height))
+    resized = image.resize(
+        (round(width * scale), round(height * scale)),
+        Image.Resampling.BILINEAR,
+        box=(left, top, left + width, top + height),
+        reducing_gap=REDUCING_GAP,
+    )
+    pixels = np.asarray(resized).reshape(resized.height, resized.width, -1)
+    is_wide = resized.width > resized.height
+    return Picture(np.ascontiguousarray(pixels.transpose((1, 2, 0) if is_wide else (0, 2, 1))), is_wide)
 
 
 def to_grey_or_rgb(image: Image.Image) -> Image.Image:
@@ -104,10 +162,20 @@ def to_grey_or_rgb(image: Image.Image) -> Image.Image:
 
 def crop_and_resize_array(pixels: np.ndarray, size: int, channels: int) -> np.ndarray:
     """Crop and resize uint8 pixels [H, W, C]. If C is neither 1 nor 3, `channels` must be C."""
+    return np.concatenate([crop_and_resize(plane, size, kind) for plane, kind in _planes(pixels, channels)])
+
+
+def picture_of_array(pixels: np.ndarray, channels: int, picture_size: int) -> Picture:
+    """Return the `Picture` of uint8 pixels [H, W, C]. If C is neither 1 nor 3, `channels` must be C."""
+    parts = [_whole_picture(_with_channels(plane, kind), picture_size) for plane, kind in _planes(pixels, channels)]
+    return Picture(np.concatenate([part.lines for part in parts], axis=1), parts[0].is_wide)
+
+
+def _planes(pixels: np.ndarray, channels: int) -> list[tuple[Image.Image, int]]:
+    """Return an image and its number of channels; if C is neither 1 nor 3, one grey image for each channel."""
     if pixels.shape[2] in (1, 3):
-        return crop_and_resize(Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels), size, channels)
-    planes = (Image.fromarray(np.ascontiguousarray(plane)) for plane in pixels.transpose(2, 0, 1))
-    return np.concatenate([crop_and_resize(plane, size, 1) for plane in planes])
+        return [(Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels), channels)]
+    return [(Image.fromarray(np.ascontiguousarray(plane)), 1) for plane in pixels.transpose(2, 0, 1)]
 
 
 @contextmanager

@@ -5,19 +5,23 @@ The readers make an `ItemSplit`. `data/load.py` decodes it and uses the cache of
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from twofold.data import cache, parallel
-from twofold.data.decode import Unreadable, silence_pillow
+from twofold.data.decode import Picture, Unreadable, crop_and_resize, silence_pillow, square_and_picture
 from twofold.data.parallel import Progress, map_in_order, with_progress
+from twofold.data.picture_cache import AddPicture, PictureSet, collect_pictures, count_lines
 
 UNKNOWN = -1  # the label or group of an image if it is not known
 
-Fetch = Callable[[int, int, int], np.ndarray]  # (row, size, channels) → uint8 [channels, size, size], or Unreadable
+# (row, size, use) → use(image). The image may be opened at reduced size, but at least twice `size`. Raises Unreadable.
+Fetch = Callable[[int, int, Callable[[Image.Image], Any]], Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +29,7 @@ class ItemSplit:
     fetch: Fetch
     count: int
     labels: np.ndarray | None  # int64 [n]; UNKNOWN where an image has none
-    side: int  # median of the shorter sides
+    sides: np.ndarray  # int64 [m, 2]: shorter and longer side of the images, or of an even sample of them
     grey: bool  # whether all images are greyscale
     facts: bytes  # a hash of what is known about the content
     files: tuple[str, ...] | None = None  # the names of the images
@@ -39,6 +43,11 @@ class ItemSplit:
 
     def __len__(self) -> int:
         return self.count
+
+    @property
+    def side(self) -> int:
+        """The median of the shorter sides."""
+        return int(np.median(self.sides[:, 0]))
 
     @property
     def channels(self) -> int:
@@ -63,40 +72,116 @@ class ItemSplit:
         return None if self.files is None else tuple(self.files[row] for row in rows)
 
     def decode(
-        self, rows: np.ndarray, size: int, channels: int, key: str | None, progress: Progress | None
+        self,
+        rows: np.ndarray,
+        size: int,
+        channels: int,
+        key: str | None,
+        progress: Progress | None,
+        picture_size: int = 0,
     ) -> cache.Decoded:
-        """Return the pixels of the rows, decoded or from the cache. Without a key, the cache is not used."""
+        """Return the pixels of the rows, decoded or from the cache. Without a key, the cache is not used.
+
+        With a `picture_size`, the result has pictures, too. One pass over the images makes both.
+        """
         shape = (channels, size, size)
-        complete = None if key is None else cache.read_set(key, shape)
-        if complete is not None and len(complete.images) + len(complete.skipped) == len(rows):
+        pictures = None
+        if picture_size:
+            pictures = PictureSet(f"{key}.{picture_size}", channels, picture_size, size)
+        complete = None if key is None else _read_sets(key, shape, pictures, len(rows))
+        if complete is not None:
             return complete
 
-        def attempt(row: int) -> np.ndarray | str:
-            try:
-                return self.fetch(row, size, channels)
-            except Unreadable as error:
-                return str(error)
-
         row_hashes = None if key is None or self.row_hashes is None else self.row_hashes(rows)
-        cached = None if row_hashes is None else cache.find_rows(shape, row_hashes)
-        new = (rows if cached is None else rows[cached.missing]).tolist()
-        decoded: Iterator[np.ndarray | str]
-        if self.path is not None and parallel.is_worthwhile(len(new), self.side):
-            decoded = parallel.decode_files(map(self.path, new), size, channels)
-        else:
-            decoded = map_in_order(attempt, new, self.threads)
+        cached: list[cache.FoundRows] = []
+        if row_hashes is not None:
+            cached = [cache.find_rows(shape, row_hashes)] + ([pictures.find(row_hashes)] if pictures else [])
+        is_new = np.full(len(rows), not cached)
+        for found in cached:
+            is_new[found.missing] = True
+        decoded = self._decoded(rows[is_new].tolist(), size, channels, picture_size)
 
-        # Rows that another cached set contains come from there, and the others are decoded, all in the order of `rows`.
-        def all_rows() -> Iterator[np.ndarray | str]:
+        # Rows that other cached sets contain come from there, and the others are decoded, all in the order of `rows`.
+        def all_rows() -> Iterator[Row]:
             for number in range(len(rows)):
-                row = None if cached is None else cached[number]
-                yield next(decoded) if row is None else row
+                square, picture = (*(found[number] for found in cached), None, None)[:2]
+                yield next(decoded) if is_new[number] else (square, picture)
 
         with silence_pillow():
             results = with_progress(all_rows(), len(rows), progress)
             if key is None:
-                return cache.collect_in_memory(shape, results)
-            return cache.write_set(key, shape, results, expected=len(rows), row_hashes=row_hashes)
+                return _collect(shape, list(results), pictures)
+            if pictures is None:
+                return cache.write_set(key, shape, map(_square, results), expected=len(rows), row_hashes=row_hashes)
+            lines = count_lines(self.sides, picture_size) * len(rows)
+            with pictures.writing(int(lines * channels * picture_size), row_hashes) as add:
+                squares = map(_square, _passed_on(results, add))
+                written = cache.write_set(key, shape, squares, expected=len(rows), row_hashes=row_hashes)
+            found_pictures = pictures.read()
+            return written if found_pictures is None else replace(written, pictures=found_pictures[0])
+
+    def _decoded(self, rows: list[int], size: int, channels: int, picture_size: int) -> Iterator["Row"]:
+        if self.path is not None and parallel.is_worthwhile(len(rows), self.side):
+            paths = map(self.path, rows)
+            if picture_size:
+                return parallel.decode_with_pictures(paths, size, channels, picture_size)
+            squares = parallel.decode_files(paths, size, channels)
+            return (square if isinstance(square, str) else (square, None) for square in squares)
+
+        def use(image: Image.Image) -> Row:
+            if picture_size:
+                return square_and_picture(image, size, channels, picture_size)
+            return crop_and_resize(image, size, channels), None
+
+        def attempt(row: int) -> Row:
+            try:
+                return self.fetch(row, size, use)
+            except Unreadable as error:
+                return str(error)
+
+        return map_in_order(attempt, rows, self.threads)
+
+
+Row = tuple[np.ndarray, Picture | None] | str  # the square and the picture of an image, or why it cannot be read
+
+
+def _square(row: Row) -> np.ndarray | str:
+    return row if isinstance(row, str) else row[0]
+
+
+def _picture(row: Row) -> Picture | str:
+    if isinstance(row, str):
+        return row
+    assert row[1] is not None
+    return row[1]
+
+
+def _passed_on(rows: Iterable[Row], add: AddPicture) -> Iterator[Row]:
+    """Yield the rows, after adding their pictures to a set."""
+    for row in rows:
+        add(_picture(row))
+        yield row
+
+
+def _read_sets(key: str, shape: tuple[int, ...], pictures: PictureSet | None, count: int) -> cache.Decoded | None:
+    """Return the sets of squares and pictures of these images from the cache, or None if they are not complete."""
+    squares = cache.read_set(key, shape)
+    if squares is None or len(squares.images) + len(squares.skipped) != count:
+        return None
+    if pictures is None:
+        return squares
+    found = pictures.read()
+    if found is None or found[1] != squares.skipped:
+        return None
+    return replace(squares, pictures=found[0])
+
+
+def _collect(shape: tuple[int, ...], rows: list[Row], pictures: PictureSet | None) -> cache.Decoded:
+    squares = cache.collect_in_memory(shape, map(_square, rows))
+    if pictures is None:
+        return squares
+    found = [row[1] for row in rows if not isinstance(row, str) and row[1] is not None]
+    return replace(squares, pictures=collect_pictures(found, shape[0], pictures.width))
 
 
 ItemSplits = tuple[ItemSplit, ItemSplit | None, tuple[str, ...] | None]  # train, test, class names

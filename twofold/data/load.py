@@ -9,29 +9,37 @@ import torch
 
 from twofold import dist
 from twofold.config import Config
+from twofold.data.cache import Decoded
+from twofold.data.decode import REDUCING_GAP
 from twofold.data.hold_out import SplitPart, parts_of
 from twofold.data.parallel import Progress
+from twofold.data.pictures import Pictures
 from twofold.data.source import Data, Skipped, Source, digest_of
 from twofold.data.store import ImageStore, readonly_tensor
 from twofold.display import Display
 from twofold.errors import TwofoldError
 
 
-def read_data(config: Config, source: Source, display: Display, *, rest: bool = False) -> Data:
+def read_data(config: Config, source: Source, display: Display, *, rest: bool = False, pictures: bool = False) -> Data:
     """Decode the images of a source in the size and with the channels of the configuration, with a progress bar.
+
+    With `pictures`, the training images have the pictures from which the run takes random crops, if it uses them.
 
     With several processes, the first process fills the cache for the others.
     """
     with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
-        data = load_configured(config, source, stage, rest=rest)
+        data = load_configured(config, source, stage, rest=rest, pictures=pictures)
     dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
     return data
 
 
-def load_configured(config: Config, source: Source, progress: Progress | None = None, *, rest: bool = False) -> Data:
+def load_configured(
+    config: Config, source: Source, progress: Progress | None = None, *, rest: bool = False, pictures: bool = False
+) -> Data:
     """Decode the images of a source in the size and with the channels of the configuration."""
     assert config.image_size is not None
     assert config.channels is not None
+    assert config.picture_size != "auto"
     return load_data(
         source,
         image_size=config.image_size,
@@ -39,6 +47,7 @@ def load_configured(config: Config, source: Source, progress: Progress | None = 
         test_fraction=config.test_fraction,
         progress=progress,
         rest=rest,
+        picture_size=config.picture_size if pictures else 0,
     )
 
 
@@ -50,13 +59,16 @@ def load_data(
     test_fraction: float,
     progress: Progress | None = None,
     rest: bool = False,
+    picture_size: int = 0,
 ) -> Data:
     """Decode the images of a source.
 
     If there are labels but no test set, `test_fraction` of each class is held out as the test set, by whole groups if
-    groups are known. With `rest`, images that belong to neither set are decoded too.
+    groups are known. With `rest`, images that belong to neither set are decoded too. With a `picture_size`, the
+    training images have pictures too.
     """
     refuse_channels(source, channels)
+    refuse_large_pictures(picture_size, image_size)
     kind = repr((image_size, channels, test_fraction)) + (" by group" if source.train.groups is not None else "")
     held = () if source.held_out is None else (source.held_out.tobytes(),)
     fingerprint = digest_of(source.fingerprint.encode(), kind.encode(), *held)
@@ -67,7 +79,7 @@ def load_data(
         for item in split.unreadable.items()
     ]
     parts = parts_of(source, test_fraction, rest)
-    stores, undecodable = _decode_parts(parts, image_size, channels, fingerprint, progress)
+    stores, undecodable = _decode_parts(parts, (image_size, channels, picture_size), fingerprint, progress)
     skipped += undecodable
     train, test = stores["train"], stores.get("test")
     if len(train) < source.min_images:
@@ -80,9 +92,13 @@ def load_data(
 
 
 def _decode_parts(
-    parts: list[SplitPart], image_size: int, channels: int, fingerprint: str, progress: Progress | None
+    parts: list[SplitPart], sizes: tuple[int, int, int], fingerprint: str, progress: Progress | None
 ) -> tuple[dict[str, ImageStore], list[Skipped]]:
-    """Return a store for each part by its name, and the images that could not be decoded."""
+    """Return a store for each part by its name, and the images that could not be decoded.
+
+    `sizes` are image_size, channels and picture_size. Only the training images have pictures.
+    """
+    image_size, channels, picture_size = sizes
     stores: dict[str, ImageStore] = {}
     skipped: list[Skipped] = []
     total, before = sum(len(part.rows) for part in parts), 0
@@ -92,16 +108,18 @@ def _decode_parts(
             progress(before + done, total)
 
     for part in parts:
-        decoded = part.split.decode(part.rows, image_size, channels, f"{fingerprint}-{part.name}", advance)
+        own_picture_size = picture_size if part.name == "train" else 0
+        key = f"{fingerprint}-{part.name}"
+        decoded = part.split.decode(part.rows, image_size, channels, key, advance, own_picture_size)
         names = part.split.names(part.rows)
         for number, reason in decoded.skipped.items():
             skipped.append(Skipped(names[number] if names else f"item {part.rows[number]}", reason))
-        stores[part.name] = _make_store(part, decoded.images, list(decoded.skipped))
+        stores[part.name] = _make_store(part, decoded)
         before += len(part.rows)
     return stores, skipped
 
 
-def load_sample(source: Source, count: int, *, image_size: int, channels: int) -> Data:
+def load_sample(source: Source, count: int, *, image_size: int, channels: int, picture_size: int = 0) -> Data:
     """Decode about `count` evenly spaced training images in memory, without the cache.
 
     At least two images are requested. The result is smaller if some cannot be decoded.
@@ -109,8 +127,7 @@ def load_sample(source: Source, count: int, *, image_size: int, channels: int) -
     rows = source.train.readable()
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), max(count, 2)), dtype=np.int64))]
     part = SplitPart("train", source.train, rows, 0)
-    decoded = part.split.decode(rows, image_size, channels, None, None)
-    store = _make_store(part, decoded.images, list(decoded.skipped))
+    store = _make_store(part, part.split.decode(rows, image_size, channels, None, None, picture_size))
     if len(store) < 2:
         raise TwofoldError(f"fewer than 2 of {len(rows)} images of {source.name} can be decoded; replace damaged files")
     return Data(source.name, store, None, source.classes, (), source.fingerprint)
@@ -126,12 +143,22 @@ def refuse_channels(source: Source, channels: int) -> None:
         )
 
 
-def _make_store(part: SplitPart, images: np.ndarray, missing: list[int]) -> ImageStore:
-    """Return the store of a part's decoded images. `missing` are the positions of rows that could not be decoded."""
-    rows = np.delete(part.rows, missing)
+def refuse_large_pictures(picture_size: int, image_size: int) -> None:
+    """Refuse pictures that the fast decoding of JPEG files at twice `image_size` cannot make."""
+    if picture_size > REDUCING_GAP * image_size:
+        raise TwofoldError(
+            f"picture_size={picture_size} is more than twice image_size={image_size}; use at most "
+            f"{REDUCING_GAP * image_size}"
+        )
+
+
+def _make_store(part: SplitPart, decoded: Decoded) -> ImageStore:
+    """Return the store of a part's decoded images."""
+    rows = np.delete(part.rows, list(decoded.skipped))
     labels, groups = (
         None if column is None else torch.from_numpy(column[rows]) for column in (part.split.labels, part.split.groups)
     )
-    return ImageStore(
-        readonly_tensor(images), labels, torch.from_numpy(rows + part.first), part.split.names(rows), groups
-    )
+    images, index = readonly_tensor(decoded.images), torch.from_numpy(rows + part.first)
+    array = decoded.pictures
+    pictures = None if array is None else Pictures.of(array, readonly_tensor(array.lines))
+    return ImageStore(images, labels, index, part.split.names(rows), groups, pictures=pictures)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from twofold import counter
-from twofold.data.gather import gather_rows
+from twofold.data.pictures import gather_batch
 from twofold.data.prefetch import Prefetcher
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
@@ -109,7 +109,7 @@ class Loader:
     ) -> None:
         refuse_large_batch(batch_size, len(store))
         self.store = store
-        index = store.index.to(store.images.device)
+        index = store.index.to(store.crop_source.device)
         self.order = BatchOrder(index, batch_size=batch_size, seed=seed, drop_last=drop_last, share=share)
         self.steps_per_epoch = self.order.steps_per_epoch
         self.last_batch_size = self.order.last_batch_size
@@ -117,7 +117,7 @@ class Loader:
         self._epoch: int | None = None
         self._prefetcher: Prefetcher | None = None
         if needs_prefetch(store):
-            self._prefetcher = Prefetcher(store.images, self.order.rows, batch_size, store.device)
+            self._prefetcher = Prefetcher(store.crop_source, self.order.rows, batch_size, store.device)
 
     @property
     def on_device(self) -> bool:
@@ -142,10 +142,11 @@ class Loader:
         """Return the step's batch in new tensors."""
         store, size = self.store, self.order.size(step)
         batch = Batch(
-            images=torch.empty((size, *store.images.shape[1:]), dtype=torch.uint8, device=store.device),
+            images=torch.empty((size, *store.crop_source.shape[1:]), dtype=torch.uint8, device=store.device),
             index=torch.empty(size, dtype=torch.int64, device=store.device),
             position=self.order.positions(step, store.device),
             labels=None if store.labels is None else torch.empty(size, dtype=torch.int64, device=store.device),
+            sizes=None if store.pictures is None else torch.empty(size, 2, dtype=torch.int64, device=store.device),
         )
         self.fill(step, batch)
         return batch
@@ -169,12 +170,14 @@ class Loader:
     def _copy_rows(self, rows: Tensor, batch: Batch, images: bool = True) -> None:
         store = self.store
         if images:
-            gather_rows(store.images, rows, batch.images)
+            gather_batch(store.crop_source, rows, batch.images)
         torch.index_select(store.index, 0, rows, out=batch.index)
         if store.labels is not None and batch.labels is not None:
             torch.index_select(store.labels, 0, rows, out=batch.labels)
+        if store.pictures is not None and batch.sizes is not None:
+            torch.index_select(store.pictures.sizes, 0, rows, out=batch.sizes)
 
 
 def needs_prefetch(store: ImageStore) -> bool:
     """Whether the images are on another device than the batches, so that prefetching saves time."""
-    return store.images.device.type != store.device.type
+    return store.crop_source.device.type != store.device.type

@@ -25,14 +25,25 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
+from PIL import Image
 
-from twofold.data.decode import Header, Unreadable, decode_image, inspect_file, silence_pillow
+from twofold.data.decode import (
+    Header,
+    Picture,
+    Unreadable,
+    decode_image,
+    inspect_file,
+    silence_pillow,
+    square_and_picture,
+    with_image,
+)
 
 WORKERS = min(32, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 ITEMS_PER_TASK = 16  # items per task, because a small image is decoded in less than a millisecond
 FILES_PER_REQUEST = 64
 LEAST_FILES = 2_000  # for fewer files, starting a process takes longer than it saves
 LARGEST_SIDE = 256  # for larger images, most of the time is spent in Pillow, which threads do run in parallel
+IS_WIDE_AND_SHORTER_SIDE = struct.Struct("<?i")  # of a picture
 LENGTH = struct.Struct("<i")  # the length of the answer that follows; negative if the answer is an error message
 CODE = "from twofold.data.parallel import serve; serve()"
 ENDED = "decoding it crashed the process"
@@ -87,11 +98,26 @@ def decode_files(paths: Iterable[Path], size: int, channels: int) -> Iterator[np
         yield np.frombuffer(content, np.uint8).reshape(channels, size, size) if good else content.decode()
 
 
+def decode_with_pictures(
+    paths: Iterable[Path], size: int, channels: int, picture_size: int
+) -> Iterator[tuple[np.ndarray, Picture] | str]:
+    """Yield the square and the `Picture` of each file, in order, or the reason why it cannot be read."""
+    square = channels * size * size
+    for content, good in _request("decode with picture", paths, [size, channels, picture_size]):
+        if not good:
+            yield content.decode()
+            continue
+        is_wide, shorter = IS_WIDE_AND_SHORTER_SIDE.unpack_from(content)
+        pixels = np.frombuffer(content, np.uint8, offset=IS_WIDE_AND_SHORTER_SIDE.size)
+        picture = Picture(pixels[square:].reshape(-1, channels, shorter), is_wide)
+        yield pixels[:square].reshape(channels, size, size), picture
+
+
 def inspect_files(paths: Iterable[Path]) -> Iterator[tuple[int, Header | str]]:
     """Yield `inspect_file` of each file, in order."""
     for content, good in _request("inspect", paths, []):
-        ends, side, grey, reason = json.loads(content) if good else (0, 0, False, content.decode())
-        yield ends, reason if reason is not None else Header(side, grey)
+        ends, *header, reason = json.loads(content) if good else (0, content.decode())
+        yield ends, reason if reason is not None else Header(*header)
 
 
 def _request(what: str, paths: Iterable[Path], arguments: list[int]) -> Iterator[tuple[bytes, bool]]:
@@ -185,6 +211,7 @@ def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -
     requests, answers = requests or sys.stdin.buffer, answers or sys.stdout.buffer
     known: dict[str, Callable[..., bytes]] = {
         "decode": lambda path, *arguments: decode_image(path, *arguments).tobytes(),
+        "decode with picture": _decode_with_picture,
         "inspect": lambda path: json.dumps(_header_as_list(*inspect_file(path))).encode(),
     }
     with silence_pillow():
@@ -203,5 +230,14 @@ def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -
             answers.flush()
 
 
+def _decode_with_picture(path: Path, size: int, channels: int, picture_size: int) -> bytes:
+    def use(image: Image.Image) -> bytes:
+        square, picture = square_and_picture(image, size, channels, picture_size)
+        facts = IS_WIDE_AND_SHORTER_SIDE.pack(picture.is_wide, picture.lines.shape[2])
+        return b"".join((facts, square.tobytes(), picture.lines.tobytes()))
+
+    return with_image(path, size, use)
+
+
 def _header_as_list(ends: int, header: Header | str) -> list[Any]:
-    return [ends, 0, False, header] if isinstance(header, str) else [ends, header.side, header.grey, None]
+    return [ends, header] if isinstance(header, str) else [ends, header.side, header.grey, header.longer, None]

@@ -4,7 +4,8 @@ The `Loader` makes a `Prefetcher` if the images do not fit on the device. A thre
 into a few reused slots of pinned memory. It makes no CUDA calls: the caller's thread sends the gathered images, on a
 separate stream. So no CUDA call of another thread can disturb the exit of the process or the capture of a CUDA graph.
 
-In shapes, N is the number of samples in a batch, C the number of channels, H the height and W the width.
+In shapes, N is the number of samples in a batch, C the number of channels, H the height and W the width. Pictures of
+different sizes are lines [N, L, C, W] instead (see data/pictures.py).
 """
 
 import threading
@@ -16,7 +17,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from twofold.data.gather import gather_rows
+from twofold.data.pictures import CropSource, gather_batch
 
 DEPTH = 2  # batches ahead of the one in use
 JOIN_SECONDS = 10  # how long an exiting process waits for the thread, which a lost disk may block forever
@@ -120,10 +121,10 @@ class BatchSlot:
         self.rows_N = torch.empty(batch_size, dtype=torch.int64, pin_memory=pinned)
         self.size = 0  # the size of the current batch; the last of an epoch may be short
 
-    def gather_batch(self, images: Tensor, rows: Tensor) -> None:
+    def gather_batch(self, source: CropSource, rows: Tensor) -> None:
         self.size = len(rows)
         self.rows_N[: self.size].copy_(rows)
-        gather_rows(images, rows, self.images_NCHW[: self.size])
+        gather_batch(source, rows, self.images_NCHW[: self.size])
 
     def send(self) -> None:
         """Start to copy the gathered batch to the device."""
@@ -179,9 +180,11 @@ class CudaBatchSlot(BatchSlot):
 class Prefetcher:
     """Copies the images of one step after another to a device, and prefetches those of the next steps."""
 
-    def __init__(self, images: Tensor, rows: Callable[[int], Tensor], batch_size: int, device: torch.device) -> None:
-        """`rows(step)` returns the step's rows of `images`, both in host memory. It is called from a thread."""
-        shape = images.shape[1:]
+    def __init__(
+        self, source: CropSource, rows: Callable[[int], Tensor], batch_size: int, device: torch.device
+    ) -> None:
+        """`rows(step)` returns the step's rows of `source`, both in host memory. It is called from a thread."""
+        shape = source.shape[1:]
         self._slots: list[BatchSlot]
         if device.type == "cuda":
             stream = torch.cuda.Stream(device)
@@ -191,7 +194,7 @@ class Prefetcher:
         self._next: int | None = None  # the expected next step
         self._sent: deque[BatchSlot] = deque()  # the slots of the next steps, in order
         self._used: BatchSlot | None = None  # the slot of the previous step, whose copy may still be running
-        self.lookahead = Lookahead(lambda step, slot: slot.gather_batch(images, rows(step)), self._slots)
+        self.lookahead = Lookahead(lambda step, slot: slot.gather_batch(source, rows(step)), self._slots)
 
     def fill(self, step: int, images_NCHW: Tensor) -> Tensor:
         """Write the step's images to a tensor on the device, and return its rows `[N]` on the device.

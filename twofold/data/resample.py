@@ -16,6 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CROP_ATTEMPTS = 10
+BLOCK_BYTES = 2**25  # of pictures as float32
+
+Size = tuple[int, int] | tuple[Tensor, Tensor]  # height and width of all images, or of each, as float tensors
+Edge = float | Tensor
 
 
 def crop_boxes(
@@ -24,7 +28,7 @@ def crop_boxes(
     top: Tensor,
     left: Tensor,
     *,
-    size: tuple[int, int],
+    size: Size,
     scale: tuple[float, float],
     ratios: tuple[float, float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -38,7 +42,7 @@ def crop_boxes(
     top, left
         Uniform draws in [0, 1), `[...]`, for the position of the crop.
     size
-        Height and width of the image.
+        Height and width of the image, or of each image, as float tensors `[...]`.
     scale
         The range of the crop's area as a share of the image, sampled uniformly.
     ratios
@@ -58,15 +62,30 @@ def crop_boxes(
     found = fits.any(0)
     first = fits.to(torch.int32).argmax(0, keepdim=True)
 
-    nearest_ratio = min(max(width / height, ratios[0]), ratios[1])
-    central_width = max(1, min(width, round(height * nearest_ratio)))
-    central_height = max(1, min(height, round(width / nearest_ratio)))
-    crop_width = torch.where(found, crop_width.gather(0, first)[0], float(central_width))
-    crop_height = torch.where(found, crop_height.gather(0, first)[0], float(central_height))
+    middle_top, middle_left, middle_height, middle_width = middle_crops(size, ratios)
+    crop_width = torch.where(found, crop_width.gather(0, first)[0], middle_width)
+    crop_height = torch.where(found, crop_height.gather(0, first)[0], middle_height)
     # A draw has 24 bits and is below 1, so its product with n is below n in float32 too, and the crop stays inside.
-    crop_top = torch.where(found, torch.floor(top * (height - crop_height + 1)), float((height - central_height) // 2))
-    crop_left = torch.where(found, torch.floor(left * (width - crop_width + 1)), float((width - central_width) // 2))
+    crop_top = torch.where(found, torch.floor(top * (height - crop_height + 1)), middle_top)
+    crop_left = torch.where(found, torch.floor(left * (width - crop_width + 1)), middle_left)
     return crop_top, crop_left, crop_height, crop_width
+
+
+def middle_crops(size: Size, ratios: tuple[float, float]) -> tuple[Edge, Edge, Edge, Edge]:
+    """Return top, left, height and width of the largest central crop whose width / height is in the range."""
+    height, width = size
+    crop_height: Edge
+    crop_width: Edge
+    if isinstance(height, Tensor) or isinstance(width, Tensor):
+        heights, widths = torch.as_tensor(height), torch.as_tensor(width)
+        ratio_of_each = (widths / heights).clamp(*ratios)
+        crop_width = torch.minimum(widths, torch.round(heights * ratio_of_each)).clamp(min=1)
+        crop_height = torch.minimum(heights, torch.round(widths / ratio_of_each)).clamp(min=1)
+    else:
+        ratio = min(max(width / height, ratios[0]), ratios[1])
+        crop_width = float(max(1, min(width, round(height * ratio))))
+        crop_height = float(max(1, min(height, round(width / ratio))))
+    return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
 
 def triangle(distance: Tensor) -> Tensor:
@@ -84,17 +103,22 @@ def cubic(distance: Tensor) -> Tensor:
 KERNELS = {"bilinear": triangle, "bicubic": cubic}
 
 
-def axis_weights(first: Tensor, last: Tensor, size: int, out: int, interpolation: str = "bilinear") -> Tensor:
+def axis_weights(
+    first: Tensor, last: Tensor, size: int, out: int, interpolation: str = "bilinear", used: Tensor | None = None
+) -> Tensor:
     """Return the matrices of Pillow's antialiased resize along one axis, `[..., out, size]`. Their rows sum to 1.
 
     The interval from `first` to `last` `[...]` of an axis with `size` pixels becomes `out` pixels. If `last < first`,
-    the result is mirrored. As in `Image.resize(box=...)`, pixels just outside the interval contribute at its ends.
+    the result is mirrored. As in `Image.resize(box=...)`, pixels just outside the interval contribute at its ends. With
+    `used` `[...]`, the image of each sample has only so many of the pixels, and the others have weight 0.
     """
     scale = (last - first)[..., None] / out
     centre = first[..., None] + scale * (torch.arange(out, device=first.device) + 0.5)
     pixel = torch.arange(size, device=first.device) + 0.5
     widening = scale.abs().clamp(min=1.0)[..., None]
     weights = KERNELS[interpolation]((pixel - centre[..., None]) / widening)
+    if used is not None:
+        weights = weights * (pixel < used[..., None, None])
     return weights / weights.sum(-1, keepdim=True)
 
 
@@ -117,6 +141,42 @@ def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         x = torch.bmm(rows.reshape(n, v * s, h), x)
         x = torch.bmm(x.view(n * v, s * c, w), columns.reshape(n * v, -1, w).transpose(1, 2))
     return x.view(n, v, s, c, -1).permute(1, 0, 3, 2, 4).contiguous()
+
+
+def crop_pictures(
+    lines: Tensor,
+    sizes: Tensor,
+    box: tuple[Tensor, Tensor, Tensor, Tensor],
+    out: int,
+    interpolation: str = "bilinear",
+) -> Tensor:
+    """Crop and resize pictures of different sizes, float32 `[V, N, C, out, out]`.
+
+    Parameters
+    ----------
+    lines
+        The pictures, uint8 `[N, L, C, W]`, each filled up to the same size. The lines follow the longer side of a
+        picture: its rows or, if it is wider than tall, its columns.
+    sizes
+        Height and width of each picture, float `[N, 2]`.
+    box
+        Top, bottom, left and right of each crop, `[V, N]`. If right < left, the result is mirrored.
+    out
+        The side of the result.
+    interpolation
+        The kernel, `bilinear` or `bicubic`.
+    """
+    longer, shorter = sizes.amax(1, keepdim=True), sizes.amin(1, keepdim=True)
+    is_wide = sizes[:, 1:] > sizes[:, :1]  # [N, 1]
+    top, bottom, left, right = (edge.T for edge in box)
+    across = torch.where(is_wide, left, top), torch.where(is_wide, right, bottom)  # the edges along the longer side
+    along = torch.where(is_wide, top, left), torch.where(is_wide, bottom, right)
+    rows = axis_weights(*across, lines.shape[1], out, interpolation, longer)
+    columns = axis_weights(*along, lines.shape[3], out, interpolation, shorter)
+    block = max(1, BLOCK_BYTES // (4 * lines[0].numel()))  # few pictures are float32 at the same time
+    parts = zip(lines.split(block), rows.split(block), columns.split(block), strict=True)
+    x = torch.cat([separable(part.transpose(1, 2), *weights) for part, *weights in parts], dim=1)
+    return torch.where(is_wide[:, :, None, None], x.transpose(-1, -2), x)
 
 
 def resize(images: Tensor, out: int) -> Tensor:

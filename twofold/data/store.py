@@ -1,6 +1,7 @@
 """`ImageStore`: the decoded images of one split, on the GPU if they fit, otherwise in host memory or a mapped file.
 
-`data/load.py` makes it. The loader, probes and reports take images from it.
+`data/load.py` makes it. Probes and reports take its images, which are squares of `image_size`. The loader takes batches
+of its `crop_source`: larger pictures with the whole aspect ratio if there are any, otherwise the same images.
 
 In shapes, n is the number of images, C the number of channels, H the height and W the width.
 """
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from twofold.data.gather import gather_rows
+from twofold.data.pictures import CropSource, Pictures, gather_batch
 from twofold.device import DEVICE_SHARE, free_memory
 
 CPU = torch.device("cpu")
@@ -31,9 +32,15 @@ class ImageStore:
     files: tuple[str, ...] | None = None  # paths below the source's folder
     groups: Tensor | None = None  # int64 [n], −1 for an image without a group; on the host
     device: torch.device = CPU  # the device on which `take` returns images
+    pictures: Pictures | None = None  # of the same n images
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def crop_source(self) -> CropSource:
+        """What random crops are taken from."""
+        return self.images if self.pictures is None else self.pictures
 
     @property
     def labels_known(self) -> int:
@@ -53,36 +60,48 @@ class ImageStore:
             index=self.index[rows.to(self.index.device)],
             files=None if self.files is None else tuple(self.files[row] for row in rows.tolist()),
             groups=None if self.groups is None else self.groups[rows.cpu()],
+            pictures=None,  # probes do not take crops
         )
 
     def place(self, device: torch.device | str) -> "ImageStore":
-        """Return a store for a device. The images move there if they fit into a fixed share of its free memory."""
+        """Return a store for a device. Pictures and images move there if they fit into a share of its free memory."""
         device = torch.device(device)
         if device.type == "cpu":
             return self
-        images = self.images
-        if images.nbytes <= DEVICE_SHARE * free_memory(device):
-            images = torch.empty_like(images, device=device)
-            for rows in self._blocks():
-                images[rows].copy_(self.images[rows])
+        room = DEVICE_SHARE * free_memory(device)
+        pictures, images = self.pictures, self.images
+        if pictures is not None:  # before the images, because each step needs them
+            fits = pictures.nbytes <= room
+            room -= pictures.nbytes if fits else 0
+            pictures = pictures.place(device, _moved(pictures.lines, device) if fits else pictures.lines)
+        if images.nbytes <= room:
+            images = _moved(images, device)
         labels = None if self.labels is None else self.labels.to(device)
-        return replace(self, images=images, labels=labels, index=self.index.to(device), device=device)
+        return replace(
+            self, images=images, labels=labels, index=self.index.to(device), device=device, pictures=pictures
+        )
 
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the images and labels of int64 rows, on `device`.
 
         If the rows are on the same device as the images, the host does not wait for the device.
         """
-        local = rows.to(self.images.device)
-        # From pinned memory, the copy overlaps with the computation on the device.
-        pinned = self.device.type == "cuda" and not self.images.is_cuda
-        gathered = torch.empty(
-            (len(local), *self.images.shape[1:]), dtype=torch.uint8, device=self.images.device, pin_memory=pinned
-        )
-        images = gather_rows(self.images, local, gathered).to(self.device, non_blocking=pinned)
+        images = self._gathered(self.images, rows)
         if self.labels is None:
             return images, None
         return images, self.labels.index_select(0, rows.to(self.labels.device, non_blocking=True))
+
+    def take_crop_source(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what random crops of these rows are taken from, on `device`; of pictures, also the sizes."""
+        sizes = None if self.pictures is None else self.pictures.sizes.index_select(0, rows.to(self.index.device))
+        return self._gathered(self.crop_source, rows), sizes
+
+    def _gathered(self, source: CropSource, rows: Tensor) -> Tensor:
+        # From pinned memory, the copy overlaps with the computation on the device.
+        pinned = self.device.type == "cuda" and source.device.type != "cuda"
+        shape = (len(rows), *source.shape[1:])
+        gathered = torch.empty(shape, dtype=torch.uint8, device=source.device, pin_memory=pinned)
+        return gather_batch(source, rows.to(source.device), gathered).to(self.device, non_blocking=pinned)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation of each channel, float32 [C], for pixels from 0 to 1.
@@ -91,7 +110,7 @@ class ImageStore:
         """
         channels = range(self.images.shape[1])
         counts = torch.zeros(len(channels), 256, dtype=torch.int64, device=self.images.device)
-        for rows in self._blocks():
+        for rows in _blocks(self.images):
             for channel in channels:
                 counts[channel] += torch.bincount(self.images[rows, channel].flatten(), minlength=256)
         share = counts.cpu().to(torch.float64) / (self.images.numel() // len(channels))
@@ -100,9 +119,18 @@ class ImageStore:
         std = (share * (value - mean[:, None]).square()).sum(1).sqrt().clamp(min=LEAST_STD)
         return mean.float(), std.float()
 
-    def _blocks(self) -> Iterator[slice]:
-        rows = max(1, BLOCK_BYTES // self.images[0].nbytes)
-        return (slice(start, start + rows) for start in range(0, len(self), rows))
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to a device in blocks, because pages of a mapped file are read at the same time."""
+    moved = torch.empty_like(tensor, device=device)
+    for rows in _blocks(tensor):
+        moved[rows].copy_(tensor[rows])
+    return moved
+
+
+def _blocks(tensor: Tensor) -> Iterator[slice]:
+    rows = max(1, BLOCK_BYTES // tensor[0].nbytes)
+    return (slice(start, start + rows) for start in range(0, len(tensor), rows))
 
 
 def readonly_tensor(array: np.ndarray) -> Tensor:

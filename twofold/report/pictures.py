@@ -106,7 +106,7 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
         raise TwofoldError(f"{source.name} does not have the images that {folder.path} was trained on; give their path")
     encoder = open_run_encoder(folder.path, config)
     with display.stage("reading images", len(source)) as stage:
-        images = load_configured(config, source, stage)
+        images = load_configured(config, source, stage, pictures=True)
     preprocess = preprocess_of(encoder.network)
     assert config.image_size is not None
     augment = Augmenter(
@@ -147,13 +147,16 @@ def views_of(config: Config, store: ImageStore, augmenters: Sequence[Augmenter])
     """Return images of the first step, each followed by the views that the network was trained on."""
     index = store.index.to(store.images.device)
     order = BatchOrder(index, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
-    images = store.take(order.rows(0)[:VIEWED])[0]
+    rows = order.rows(0)[:VIEWED]
+    images = store.take(rows)[0]
+    uncropped, sizes = store.take_crop_source(rows)
     device = augmenters[0].eval_transform.mean.device
     position, step = torch.arange(len(images), device=device), torch.zeros((), dtype=torch.int64, device=device)
     side = min(LARGE_TILE, augmenters[0].image_size)
+    uncropped, sizes = uncropped.to(device), None if sizes is None else sizes.to(device)
     columns = [squares(images, side)]
     for augmenter in augmenters:
-        for view in augmenter.pixels(images.to(device), position, step).cpu():
+        for view in augmenter.pixels(uncropped, position, step, sizes).cpu():
             columns.append(squares((255 * view).round().to(torch.uint8), side))
     return {
         "images": len(images),

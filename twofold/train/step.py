@@ -27,7 +27,7 @@ from twofold.train.optim import set_learning_rate
 from twofold.train.setup import build_flow
 from twofold.types import Batch, Embeddings
 
-MakeViews = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # (images, positions, step) → views and small crops
+MakeViews = Callable[..., list[Tensor]]  # (images, positions, step, sizes of pictures) → views and small crops
 
 
 class TrainingStep:
@@ -137,7 +137,7 @@ class EagerSteps:
     def __call__(self, step: int) -> None:
         batch = self.loader.batch(step)
         self.exchange.begin(self.loader.order.batch_size_of(step))
-        self.train_step(batch, self.make_views(batch.images, batch.position, self.clock))
+        self.train_step(batch, self.make_views(batch.images, batch.position, self.clock, batch.sizes))
 
 
 class ViewMaker:
@@ -147,8 +147,9 @@ class ViewMaker:
         self.augmenters = [augmenter for augmenter in (augment, small_crops) if augmenter is not None]
         self.memory_format = memory_format
 
-    def make(self, images: Tensor, position: Tensor, step: Tensor) -> list[Tensor]:
+    def make(self, images: Tensor, position: Tensor, step: Tensor, sizes: Tensor | None = None) -> list[Tensor]:
         """The views [V, N, C, S, S] and, with multi-crop, the small crops [L, N, C, s, s]."""
         return [
-            to_memory_format(augmenter(images, position, step), self.memory_format) for augmenter in self.augmenters
+            to_memory_format(augmenter(images, position, step, sizes), self.memory_format)
+            for augmenter in self.augmenters
         ]

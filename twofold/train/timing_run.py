@@ -127,7 +127,14 @@ def _small_trainer(config: Config, source: Source, module: nn.Module | None) -> 
 def _trainer(config: Config, source: Source, module: nn.Module | None) -> Trainer:
     assert config.image_size is not None
     assert config.channels is not None
-    data: Data = load_sample(source, config.batch_size, image_size=config.image_size, channels=config.channels)
+    assert config.picture_size != "auto"
+    data: Data = load_sample(
+        source,
+        config.batch_size,
+        image_size=config.image_size,
+        channels=config.channels,
+        picture_size=config.picture_size,
+    )
     # Classifier rows stay in memory, because a timing run writes nothing and has few of them.
     parameters = {name: Head() if isinstance(value, Head) else value for name, value in config.parameters.items()}
     config = replace(

@@ -11,7 +11,7 @@ from twofold import dist
 from twofold.config import Config, refuse_unread, resolve
 from twofold.config.resolve import default_encoder_keys
 from twofold.data.hold_out import training_rows
-from twofold.data.load import refuse_channels
+from twofold.data.load import refuse_channels, refuse_large_pictures
 from twofold.data.loader import refuse_large_batch, suggested_batch_size
 from twofold.data.source import Source
 from twofold.device import choose_device
@@ -23,6 +23,7 @@ from twofold.text import plural, rough_duration
 from twofold.train.micro_batches import refuse_uneven
 from twofold.train.timing_run import Memory, available_memory, measure_memory, measure_step
 from twofold.verbs.continued import nearest_size
+from twofold.verbs.picture_size import choose_picture_size, picture_bytes, square_bytes
 
 MEMORY_SHARE = 0.8  # of the free memory; the rest is left for other programs
 # Upper bounds on the bytes that an encoder keeps for the backward pass, for each pixel of its input. Measured with a
@@ -50,14 +51,20 @@ def resolve_config(
     Values of the user take precedence over chosen values. `module` is the user's own encoder. `may_shrink` states that
     a pretrained encoder, whose own image size is in `chosen`, also takes smaller images.
     """
+    if with_pictures := resolve(keys, layers).picture_size == "auto":
+        layers = {name: {k: v for k, v in layer.items() if k != "picture_size"} for name, layer in layers.items()}
     chosen = dict(layers["chosen"])
     layers = {**layers, "chosen": chosen}
+    if with_pictures:
+        chosen["picture_size"] = choose_picture_size(resolve(keys, layers), source)
     chosen |= derived_defaults(resolve(keys, layers), source)
     config = resolve(keys, layers)
     refuse(config, source)
     if may_shrink and "image_size" not in layers["user"] and dist.count() == 1:
         config = with_affordable_size(config, source, minutes, module, display)
         chosen["image_size"] = config.image_size
+        if with_pictures:
+            chosen["picture_size"] = choose_picture_size(resolve(keys, layers), source)
         chosen |= derived_defaults(resolve(keys, layers), source)
         config = resolve(keys, layers)
     if config.origin.get("batch_size") != "user" and dist.count() == 1:
@@ -88,7 +95,10 @@ def refuse(config: Config, source: Source) -> None:
             f"head_epochs={config.head_epochs:g} leaves none of the {plural(config.epochs, 'epoch')} to train the "
             "encoder: set fewer"
         )
+    assert config.image_size is not None
+    assert config.picture_size != "auto"
     refuse_channels(source, config.channels)
+    refuse_large_pictures(config.picture_size, config.image_size)
     refuse_large_batch(config.batch_size, len(training_rows(source, config.test_fraction)))
     if config.pieces > 1:
         refuse_uneven(config.pieces, config.batch_size)
@@ -159,8 +169,9 @@ def fitting_batch_size(config: Config, source: Source, module: nn.Module | None 
 
 
 def decoded_bytes(config: Config, source: Source) -> int:
-    """Return the bytes of all images of the source after decoding."""
-    return len(source) * (config.channels or 1) * (config.image_size or 1) ** 2
+    """Return the bytes of all images of the source after decoding, and of the pictures for random crops."""
+    assert config.picture_size != "auto"
+    return square_bytes(config, source) + picture_bytes(config, source, config.picture_size)
 
 
 def halved_to_fit(batch_size: int, memory: Memory, free: float) -> int:

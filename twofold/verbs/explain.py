@@ -24,11 +24,12 @@ from twofold.text import bytes_in_words, rough_duration
 from twofold.train.setup import normalisation
 from twofold.train.timing_run import available_memory, measure_memory, measure_step
 from twofold.verbs.choose import BLURRED_FROM, FEW_IMAGES, decoded_bytes, steps_per_epoch
+from twofold.verbs.picture_size import picture_bytes, picture_choice, room_for_pictures
 
 STATISTICS_IMAGES = 256
 LONG_RUN = 600.0  # seconds; a longer run on a CPU is also timed with bf16
 QUICKER = 0.8  # bf16 is recommended if a step takes less than this share of the time
-MEASURED = ("epochs", "batch_size")  # keys whose chosen values depend on the machine
+MEASURED = ("epochs", "batch_size", "picture_size")  # keys whose chosen values depend on the machine
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         "encoder": f"images of {config.image_size} pixels are too small for a ResNet",
         "augment.blur": f"images of {BLURRED_FROM} pixels or more are blurred, as in the papers",
         "warmup_epochs": "a tenth of the epochs",
+        "picture_size": _why_pictures(config, source) if name == "picture_size" else "",
         "batch_size": f"gives at least two steps per epoch with {images:,} images" if few else "fits into memory",
         "epochs": "fit into the training time",
     }
@@ -94,6 +96,20 @@ def whose_normalisation(config: Config) -> str:
     if is_file and config.mean == IMAGENET_MEAN:
         return "ImageNet's, because the file has the names and shapes of torchvision's ResNets"
     return "the encoder's own" if config.mean is not None else "of the training images"
+
+
+def _why_pictures(config: Config, source: Source) -> str:
+    choice = picture_choice(config, source)
+    if choice is None:
+        return "crops of larger pictures would show no more"
+    found = "random crops show the whole aspect ratio and more detail" if config.picture_size else "no room for them"
+    if choice.size == choice.largest:
+        return found
+    needed, room = picture_bytes(config, source, choice.largest), max(0, room_for_pictures(config, source))
+    return (
+        f"{found}; pictures of {choice.largest} pixels need {bytes_in_words(needed)}, and {bytes_in_words(room)} may "
+        "be used"
+    )
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def start(
             return continue_run(Path(earlier), config, source, display, encoder)
     if isinstance(place, Path):
         dist.from_first(lambda: RunFolder.refuse_existing(place))
-    data = read_data(config, source, display)
+    data = read_data(config, source, display, pictures=True)
     trainer = Trainer(config, data, display, encoder, weights)
     trainer.rows.refuse_place()
     path = Path(dist.from_first(lambda: str(RunFolder.create(place, dump(config)).path)))

@@ -98,7 +98,8 @@ def continue_run(
     weights = None if config.init is None else initial_weights.load_initial_weights(path)
     with folder.locked():
         module = None if encoder is None else initial_weights.restore_untrained(path, encoder)
-        trainer = Trainer(config, read_data(config, source, display), display, module, weights)
+        images = read_data(config, source, display, pictures=True)
+        trainer = Trainer(config, images, display, module, weights)
         trainer.restore(folder)
         if dist.is_first() and not has_recorded_images(path):  # a kill prevented it
             provenance.record_trained_images(path, source, config.test_fraction, trainer.data)

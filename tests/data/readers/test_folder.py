@@ -272,7 +272,7 @@ def test_second_start_does_not_decode(root: Path, monkeypatch: pytest.MonkeyPatc
     draw(root, "a.png", "b.png", "c.png")
     train, _, _ = read_folder(root)
     first = train.decode(np.arange(3), 8, 3, "key", None)
-    monkeypatch.setattr(file_index, "decode_image", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(file_index, "with_image", lambda *_: pytest.fail("decoded again"))
     assert (train.decode(np.arange(3), 8, 3, "key", None).images == first.images).all()
     monkeypatch.undo()
 

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from twofold.data.array_split import ROUNDING_ERROR, to_uint8
-from twofold.data.decode import Unreadable, crop_and_resize, is_grey
+from twofold.data.decode import Unreadable, is_grey
 from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.parallel import Progress, with_progress
 from twofold.data.readers.columns import Cell, number_labels, parse_label
@@ -82,7 +82,7 @@ class _DatasetReader:
         label = features.get(self.label_key) if isinstance(features, Mapping) else None
         self.class_names: Sequence[str] | None = getattr(label, "names", None) or None
         self.labels: Sequence[Cell] = []
-        self.sides: list[int] = []
+        self.sides: list[tuple[int, int]] = []
         self.grey = True
         self.facts = b""
 
@@ -144,7 +144,7 @@ class _DatasetReader:
                 state.update(b"unreadable")
                 labels.append(None)
                 continue
-            self.sides.append(min(image.size))
+            self.sides.append((min(image.size), max(image.size)))
             self.grey = self.grey and is_grey(image)
             state.update(repr((image.mode, image.size)).encode() + image.tobytes())
             labels.append(None if known else self.label(item, row))
@@ -158,10 +158,10 @@ class _DatasetReader:
 
     def to_split(self, labels: np.ndarray | None) -> ItemSplit:
         return ItemSplit(
-            fetch=lambda row, size, channels: crop_and_resize(self.image(row), size, channels),
+            fetch=lambda row, _, use: use(self.image(row)),
             count=len(self.data),
             labels=labels,
-            side=int(np.median(self.sides)),
+            sides=np.array(self.sides),
             grey=self.grey,
             facts=self.facts,
             threads=1,  # a Dataset may read all items through one open file

@@ -18,20 +18,21 @@ from pathlib import Path
 import numpy as np
 
 from twofold.data import cache, parallel
-from twofold.data.decode import Header, decode_image, inspect_file, silence_pillow
+from twofold.data.decode import Header, inspect_file, silence_pillow, with_image
 from twofold.data.item_split import ItemSplit
 from twofold.data.parallel import Progress, map_in_order, with_progress
 from twofold.errors import TwofoldError
 from twofold.files import atomic, cache_folder
 
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 INDEX_DTYPE = np.dtype(
     [
         ("size", "<i8"),
         ("modified", "<i8"),  # ns
         ("changed", "<i8"),  # ns, of the inode
         ("ends", "<u8"),  # `hash_of_ends`
-        ("side", "<i4"),  # 0: unreadable
+        ("side", "<i4"),  # the shorter one; 0: unreadable
+        ("longer", "<i4"),
         ("grey", "?"),
     ]
 )
@@ -82,11 +83,11 @@ def split_of_files(
         ]
 
     return ItemSplit(
-        fetch=lambda row, size, channels: decode_image(root / files[row], size, channels),
+        fetch=lambda row, size, use: with_image(root / files[row], size, use),
         path=lambda row: root / files[row],
         count=len(files),
         labels=labels,
-        side=int(np.median(readable["side"])),
+        sides=np.stack([readable["side"], readable["longer"]], axis=1).astype(np.int64),
         grey=bool(readable["grey"].all()),
         facts=hashlib.blake2b(content).digest(),
         files=tuple(files),
@@ -141,7 +142,7 @@ def _inspect_rows(
         for row, (ends, header) in zip(new_rows, with_progress(found, len(new_rows), progress), strict=True):
             rows["ends"][row] = ends
             if isinstance(header, Header):
-                rows["side"][row], rows["grey"][row] = header.side, header.grey
+                rows["side"][row], rows["grey"][row], rows["longer"][row] = header.side, header.grey, header.longer
             else:
                 reasons[files[row]] = header
     return reasons

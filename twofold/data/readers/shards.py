@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data.decode import Header, Unreadable, decode_image, extensions, hash_of_ends, read_header, silence_pillow
+from twofold.data.decode import Header, Unreadable, extensions, hash_of_ends, read_header, silence_pillow, with_image
 from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.parallel import Progress, map_in_order
 from twofold.data.readers.columns import Cell, number_labels, parse_label
@@ -151,10 +151,10 @@ def _item_split(root: Path, images: Sequence[Member], labels: np.ndarray | None)
     # If names repeat between shards, the name of the shard becomes part of the image's name.
     names_repeat = len({member.name for member in images}) < len(images)
     return ItemSplit(
-        fetch=lambda row, size, channels: decode_image(_read_member(images[row]), size, channels),
+        fetch=lambda row, size, use: with_image(_read_member(images[row]), size, use),
         count=len(images),
         labels=labels,
-        side=int(np.median([header.side for header in headers])),
+        sides=np.array([(header.side, header.longer) for header in headers]),
         grey=all(header.grey for header in headers),
         facts=_hash_shards(images),
         files=tuple(

@@ -1,12 +1,12 @@
 """The named dataset `stl10`: binary files of labelled and unlabelled images."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from twofold.data.decode import crop_and_resize
 from twofold.data.downloads import Remote, find_or_fetch
 from twofold.data.item_split import UNKNOWN, ItemSplit, ItemSplits
 from twofold.data.readers.folder_sets import BLURRED
@@ -56,15 +56,13 @@ def _read_labels(path: Path, images: int, classes: int) -> np.ndarray:
 
 
 def _item_split(parts: list[np.ndarray], labels: np.ndarray, files: dict[str, Path]) -> ItemSplit:
-    def fetch(row: int, size: int, channels: int) -> np.ndarray:
+    def fetch(row: int, _size: int, use: Callable[[Image.Image], Any]) -> Any:
         for images in parts:
             if row < len(images):
-                return crop_and_resize(
-                    Image.fromarray(np.ascontiguousarray(images[row].transpose(2, 1, 0))), size, channels
-                )
+                return use(Image.fromarray(np.ascontiguousarray(images[row].transpose(2, 1, 0))))
             row -= len(images)
         raise IndexError(row)
 
     facts = [(name, path.stat().st_size, path.stat().st_mtime_ns) for name, path in sorted(files.items())]
     count = sum(len(images) for images in parts)
-    return ItemSplit(fetch, count, labels, side=SHAPE[1], grey=False, facts=repr(facts).encode())
+    return ItemSplit(fetch, count, labels, sides=np.array([SHAPE[1:]]), grey=False, facts=repr(facts).encode())
