@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,11 +13,14 @@ from twofold.cuda import step_graph
 from twofold.cuda.bf16_weights import Bf16Weights
 from twofold.cuda.step_graph import LEAST_STEPS, WARM_UP, StepGraph, worth_compiling
 from twofold.cuda.streams import CannotRecord
+from twofold.data.load import read_data
 from twofold.data.loader import Loader
+from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.models import build_encoder
 from twofold.train import optim
 from twofold.train.trainer import Trainer
+from twofold.verbs import pretrain
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 CPU = torch.device("cpu")
@@ -362,6 +366,18 @@ def test_batches_computed_ahead_have_the_image_indices() -> None:
     fast.run_step = StepGraph(fast.loader, fast.make_views, fast.train_step, fast.clock, SynchronousStreams())
     expected = weights_after(plain, list(range(6)))
     assert all(torch.equal(expected[name], value) for name, value in weights_after(fast, list(range(6))).items())
+
+
+def test_step_graph_with_pictures_has_the_same_weights() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 24, 30, 3), dtype=np.uint8)
+    keys = {"encoder": "conv", "image_size": 12, "batch_size": 16, "picture_size": 24, "projector": "16,8"}
+    config, source = pretrain.configure(images, "simclr", keys)
+    quiet = Display(quiet=True)
+    plain, fast = (Trainer(config, read_data(config, source, quiet, pictures=True), quiet) for _ in range(2))
+    fast.run_step = StepGraph(fast.loader, fast.make_views, fast.train_step, fast.clock, SynchronousStreams())
+    assert plain.loader.batch(0).images.shape == (16, 30, 3, 24)
+    expected = weights_after(plain, list(range(7)))
+    assert all(torch.equal(expected[name], value) for name, value in weights_after(fast, list(range(7))).items())
 
 
 def test_gradients_of_several_backward_passes_are_summed() -> None:
