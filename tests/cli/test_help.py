@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import typer
@@ -69,6 +69,20 @@ def test_every_parameter_has_a_metavar_and_sentences(name: str) -> None:
         for paragraph in parameter.help.split("\n\n"):
             assert paragraph[0].isupper() or paragraph[0] == "`", paragraph
             assert paragraph.endswith("."), paragraph
+
+
+def test_every_option_states_its_name() -> None:
+    # A name that Typer derives depends on Typer's version.
+    stated = []
+    for command in app.registered_commands:
+        for kind in get_type_hints(command.callback, include_extras=True).values():
+            for option in getattr(kind, "__metadata__", ()):
+                if isinstance(option, typer.models.OptionInfo):
+                    # In an annotation, the first name is where a default would be.
+                    assert str(option.default).startswith("-"), f"{command.callback}: {option.help}"
+                    stated.append(option)
+    options = [option for name in COMMANDS for option in options_of(name) if option.name != "help"]
+    assert len(stated) == len(options)
 
 
 @each_width

@@ -52,18 +52,23 @@ def adapt_command(
     graph: Annotated[
         str,
         typer.Option(
-            metavar="SOURCE", help="Which images are related: views (none), labels, groups, or a CSV file of groups."
+            "--graph",
+            metavar="SOURCE",
+            help="Which images are related: views (none), labels, groups, or a CSV file of groups.",
         ),
     ] = "views",
     variant: Annotated[
         str,
         typer.Option(
+            "--variant",
             metavar="NAME",
             help="The map. `auto`: whitening within images, or none if held-out images are not found better with it. "
             "`within`, `whitening`, `ridge` and `threshold` are kept in any case.",
         ),
     ] = "auto",
-    images: Annotated[int, typer.Option(metavar="N", min=2, help="The largest number of images to use.")] = 10_000,
+    images: Annotated[
+        int, typer.Option("--images", metavar="N", min=2, help="The largest number of images to use.")
+    ] = 10_000,
     flip: Annotated[
         bool | None,
         typer.Option(
@@ -76,6 +81,7 @@ def adapt_command(
     encoder: Annotated[
         str | None,
         typer.Option(
+            "--encoder",
             metavar="NAME",
             help="The architecture of a .safetensors file that Twofold did not write: resnet18, resnet34, resnet50, "
             "conv or timm:NAME.",
@@ -84,6 +90,7 @@ def adapt_command(
     image_size: Annotated[
         int | None,
         typer.Option(
+            "--image-size",
             metavar="PIXELS",
             help="The image size for a .safetensors file that Twofold did not write.",
             show_default="chosen from the images",

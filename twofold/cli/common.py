@@ -101,6 +101,7 @@ AdapterOption = Annotated[
 ViewsOption = Annotated[
     int,
     typer.Option(
+        "--views",
         metavar="N",
         help="The number of views. With 5, features are averaged over each image and four crops of it, at five times "
         "the cost.",

@@ -49,6 +49,7 @@ def diagnose_command(
     encoder: Annotated[
         str | None,
         typer.Option(
+            "--encoder",
             metavar="NAME",
             help="The architecture of a .safetensors file that Twofold did not write: resnet18, resnet34, "
             "resnet50, conv or timm:NAME.",
@@ -57,6 +58,7 @@ def diagnose_command(
     image_size: Annotated[
         int | None,
         typer.Option(
+            "--image-size",
             metavar="PIXELS",
             help="The image size for a .safetensors file that Twofold did not write.",
             show_default="chosen from the images",

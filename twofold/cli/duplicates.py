@@ -24,6 +24,7 @@ def duplicates(
     threshold: Annotated[
         float | None,
         typer.Option(
+            "--threshold",
             metavar="SIMILARITY",
             help="The smallest similarity of duplicates. A lower value such as 0.9 finds more duplicates, but also "
             "more pairs of different images.",

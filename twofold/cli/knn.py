@@ -34,6 +34,7 @@ def knn(
     temperature: Annotated[
         float,
         typer.Option(
+            "--temperature",
             metavar="T",
             help="The temperature of the votes: a neighbour with cosine similarity s has a vote of weight exp(s / T).",
             show_default=True,

@@ -67,6 +67,7 @@ RunOption = Annotated[
 GraphOption = Annotated[
     str | None,
     typer.Option(
+        "--graph",
         metavar="SOURCE",
         help="Graph for relational methods: views, labels, groups, neighbours, duplicates, or a CSV file of groups.",
         show_default="views",
@@ -75,6 +76,7 @@ GraphOption = Annotated[
 InitOption = Annotated[
     str | None,
     typer.Option(
+        "--init",
         metavar="SOURCE",
         help="Initial weights: a run folder, a .safetensors file, efficientnet-lite0, or timm:NAME.",
         show_default="random weights",
@@ -83,6 +85,7 @@ InitOption = Annotated[
 LogOption = Annotated[
     list[str] | None,
     typer.Option(
+        "--log",
         metavar="NAME",
         help="Also send metrics to tensorboard or wandb, which must be installed. To use both, pass the option "
         "twice. Twofold always writes metrics to metrics.jsonl in the run folder.",
@@ -91,6 +94,7 @@ LogOption = Annotated[
 MinutesOption = Annotated[
     float | None,
     typer.Option(
+        "--minutes",
         metavar="M",
         help="Approximate training time in minutes. Twofold times a few steps and chooses the number of epochs.",
     ),

@@ -32,6 +32,7 @@ def probe(
     solver: Annotated[
         str,
         typer.Option(
+            "--solver",
             metavar="NAME",
             help="How the classifier is trained. `lbfgs` converges fully and chooses the weight penalty on held-out "
             "training images; `sgd` follows solo-learn's protocol and `adam` that of FroSSL on ImageNet (100 epochs).",
@@ -41,6 +42,7 @@ def probe(
     labels_per_class: Annotated[
         str,
         typer.Option(
+            "--labels-per-class",
             metavar="COUNTS",
             help="Also train with only this many labels of each class. Separate several numbers by commas: 1,5,10,100.",
             show_default=False,

@@ -24,6 +24,7 @@ DataArgument = Annotated[
 LayerOption = Annotated[
     str,
     typer.Option(
+        "--layer",
         metavar="NAME",
         help="What to measure. `pre`: the encoder's features; `post`: the projector's output.",
         show_default=True,

@@ -44,14 +44,15 @@ Words = Annotated[
 ListTables = Annotated[bool, typer.Option("--list", help="List all tables and the number of finished rows of each.")]
 Epochs = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Epochs of all runs.", show_default="as the table states"),
+    typer.Option("--epochs", metavar="N", min=1, help="Epochs of all runs.", show_default="as the table states"),
 ]
 Seeds = Annotated[
-    str, typer.Option(metavar="SEEDS", help="Run each row once with each of these seeds.", show_default=True)
+    str, typer.Option("--seeds", metavar="SEEDS", help="Run each row once with each of these seeds.", show_default=True)
 ]
 RowNames = Annotated[
     list[str] | None,
     typer.Option(
+        "--row",
         metavar="NAME",
         help="Run only the rows with this name; * stands for any text. May be given more than once.",
         show_default=False,
@@ -59,7 +60,9 @@ RowNames = Annotated[
 ]
 DataFolder = Annotated[
     str | None,
-    typer.Option(metavar="FOLDER", help="The folder with the standard files of CIFAR-10.", show_default="data"),
+    typer.Option(
+        "--data-dir", metavar="FOLDER", help="The folder with the standard files of CIFAR-10.", show_default="data"
+    ),
 ]
 OutFolder = Annotated[
     Path,
@@ -67,11 +70,12 @@ OutFolder = Annotated[
 ]
 RecordsFolder = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="The folder for new records.", show_default="OUT/records"),
+    typer.Option("--records", metavar="FOLDER", help="The folder for new records.", show_default="OUT/records"),
 ]
 BudgetSeconds = Annotated[
     float | None,
     typer.Option(
+        "--budget",
         metavar="SECONDS",
         min=0,
         help="Save and stop training after this time. The same command continues it.",
@@ -79,15 +83,19 @@ BudgetSeconds = Annotated[
 ]
 Parallel = Annotated[
     int,
-    typer.Option(metavar="N", min=1, help="The number of processes that share the device.", show_default=True),
+    typer.Option(
+        "--parallel", metavar="N", min=1, help="The number of processes that share the device.", show_default=True
+    ),
 ]
 Machine = Annotated[
     str,
-    typer.Option(metavar="NAME", help="The name of the machine, for the records.", show_default="the device's name"),
+    typer.Option(
+        "--machine", metavar="NAME", help="The name of the machine, for the records.", show_default="the device's name"
+    ),
 ]
 Commit = Annotated[
     str,
-    typer.Option(metavar="HASH", help="The commit, for the records.", show_default="the current commit"),
+    typer.Option("--commit", metavar="HASH", help="The commit, for the records.", show_default="the current commit"),
 ]
 
 
