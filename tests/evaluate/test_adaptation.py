@@ -105,6 +105,11 @@ class Broken(nn.Module):
         return images.new_full((len(images), 5), math.nan)
 
 
+class Wide(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.new_ones(len(images), 20_000)
+
+
 class Average(nn.Module):
     """Views of an image differ as much as images: no map can help."""
 
@@ -147,6 +152,8 @@ def test_input_without_an_answer_is_refused():
         fit_adapter(encoder(), images(50), variant="witin")
     with pytest.raises(TwofoldError, match="not finite"):
         fit_adapter(encoder(network=Broken()), images(50))
+    with pytest.raises(TwofoldError, match=r"returns 20,000 features.*pool the last feature map"):
+        fit_adapter(encoder(network=Wide()), images(50))
 
 
 def test_many_images_are_thinned_out_evenly():

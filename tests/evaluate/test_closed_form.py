@@ -98,7 +98,7 @@ def test_whitening_within_groups_is_the_map_with_a_ridge_up_to_rotation_and_scal
     total, between = covariances()
     within = total - between
     for shrinkage in (0.1, 0.5, 0.9):
-        a = within_whitening(within, shrinkage)
+        a = within_whitening(within)(shrinkage)
         mean = within.trace() / 6
         shrunk = (1 - shrinkage) * within / mean + shrinkage * torch.eye(6)
         torch.testing.assert_close(a @ shrunk @ a, torch.eye(6, dtype=torch.float64))
@@ -109,7 +109,7 @@ def test_whitening_within_groups_is_the_map_with_a_ridge_up_to_rotation_and_scal
 
 def test_whitening_within_groups_becomes_the_identity():
     total, between = covariances()
-    torch.testing.assert_close(within_whitening(total - between, 1.0), torch.eye(6, dtype=torch.float64))
-    assert torch.equal(within_whitening(torch.zeros(4, 4), 0.1), torch.eye(4, dtype=torch.float64))
-    singular = within_whitening(torch.diag(torch.tensor([1.0, 0.0])), 0.1)
+    torch.testing.assert_close(within_whitening(total - between)(1.0), torch.eye(6, dtype=torch.float64))
+    assert torch.equal(within_whitening(torch.zeros(4, 4))(0.1), torch.eye(4, dtype=torch.float64))
+    singular = within_whitening(torch.diag(torch.tensor([1.0, 0.0])))(0.1)
     assert torch.isfinite(singular).all()

@@ -33,13 +33,14 @@ MILD = Augment(crop_scale=(0.4, 1.0), brightness=0.2, contrast=0.2, saturation=0
 HELD_OUT = 0.2  # of the images, to choose the map
 MOST_HELD_OUT, FEWEST_HELD_OUT = 500, 20
 MOST_IMAGES = 10_000  # more images hardly change a covariance
+MOST_FEATURES = 16_384  # a matrix of so many rows and columns takes 2 GiB, and there are about ten
 DOUBT = 2.0  # a map is kept if its gain is above so many standard errors
 NONE = "as it is"
 RIDGE = 0.1  # added to the covariance, relative to the mean variance: it keeps directions with little variance small
 
 Settings = dict[str, float]
-Candidate = tuple[str, Settings]  # the name of a variant, and its settings
-Fit = Callable[[GroupMoments, Settings], Tensor]  # → the matrix of an adapter
+Map = Callable[[Settings], Tensor]  # → the matrix of an adapter
+Fit = Callable[[GroupMoments], Map]
 
 
 @dataclass(frozen=True)
@@ -51,29 +52,21 @@ class Variant:
     settings: tuple[Settings, ...]
 
 
-def _spectral(moments: GroupMoments, weights: Callable[[Tensor], Tensor]) -> Tensor:
-    total = moments.total
-    found = closed_form.directions(total, moments.between, RIDGE * total.trace().item() / len(total))
-    return found.map(weights(found.ratios))
+def _spectral(weights: Callable[[Tensor, Settings], Tensor]) -> Fit:
+    def fit(moments: GroupMoments) -> Map:
+        total = moments.total
+        found = closed_form.directions(total, moments.between, RIDGE * total.trace().item() / len(total))
+        return lambda settings: found.map(weights(found.ratios, settings))
+
+    return fit
 
 
-def _whitening(moments: GroupMoments, settings: Settings) -> Tensor:
-    return _spectral(moments, lambda ratios: closed_form.whitening_weights(ratios, int(settings["rank"])))
+def _within(moments: GroupMoments) -> Map:
+    whitening = closed_form.within_whitening(moments.within)
+    return lambda settings: whitening(settings["shrinkage"])
 
 
-def _ridge(moments: GroupMoments, settings: Settings) -> Tensor:
-    return _spectral(moments, lambda ratios: closed_form.ridge_weights(ratios, settings["ridge"], float(len(ratios))))
-
-
-def _threshold(moments: GroupMoments, settings: Settings) -> Tensor:
-    return _spectral(moments, lambda ratios: closed_form.threshold_weights(ratios, settings["alignment"]))
-
-
-def _within(moments: GroupMoments, settings: Settings) -> Tensor:
-    return closed_form.within_whitening(moments.within, settings["shrinkage"])
-
-
-AUTO = "auto"  # `within`, or nothing: in our measurements, the other variants cost accuracy on some data
+AUTO, CAREFUL = "auto", "within"  # in our measurements, the other variants cost linear accuracy
 VARIANTS = {
     "within": Variant(
         "the variance within images is the same in all directions",
@@ -82,17 +75,17 @@ VARIANTS = {
     ),
     "whitening": Variant(
         "W-MSE: the directions that differ most between images, with variance 1",
-        _whitening,
+        _spectral(lambda ratios, settings: closed_form.whitening_weights(ratios, int(settings["rank"]))),
         tuple({"rank": rank} for rank in (256, 128, 64, 32, 16)),
     ),
     "ridge": Variant(
         "the ridge objective: all directions, weighted by how much they differ between images",
-        _ridge,
+        _spectral(lambda ratios, settings: closed_form.ridge_weights(ratios, settings["ridge"], len(ratios))),
         tuple({"ridge": ridge} for ridge in (10.0, 1.0, 0.1)),
     ),
     "threshold": Variant(
         "alignment and decorrelation: without the directions that differ little between images",
-        _threshold,
+        _spectral(lambda ratios, settings: closed_form.threshold_weights(ratios, settings["alignment"])),
         tuple({"alignment": alignment} for alignment in (0.5, 1.0, 2.0)),
     ),
 }
@@ -220,22 +213,22 @@ def fit_adapter(
     moments = GroupMoments(int(numbers.max()) + 1)
     kept: list[Tensor] = []
     for here, features in encoder.view_blocks(Subset(images, rows), augment or mild_views(encoder), progress):
-        _refuse_nonfinite(features)
+        _refuse_unusable(features)
         held = held_out[here]
         moments.add(features[:, ~held.to(features.device)], numbers[here][~held])
         kept.append(features[:, held.to(features.device)])
     test, test_numbers = torch.cat(kept, 1), numbers[held_out]
-    names = ["within"] if variant == AUTO else [variant]
-    candidates = [(name, settings) for name in names for settings in VARIANTS[name].settings]
+    name = CAREFUL if variant == AUTO else variant
     before: Estimate | None = None
     tried: list[Scored] = []
     if len(test_numbers):
-        before, tried = _scored(candidates, moments, test, test_numbers)
+        before, tried = _scored(name, moments, test, test_numbers)
         moments.add(test, test_numbers)
-    chosen, reason = _choose(candidates, tried, variant)
-    adapter = None if chosen is None else Adapter(moments.mean, VARIANTS[chosen[0]].fit(moments, chosen[1]))
+    settings, reason = _choose(name, tried, is_forced=variant != AUTO)
+    adapter = None if settings is None else Adapter(moments.mean, VARIANTS[name].fit(moments)(settings))
+    chosen = (NONE, {}) if settings is None else (name, settings)
     seconds = time.monotonic() - started
-    return Adaptation(adapter, *(chosen or (NONE, {})), before, tried, len(rows), len(test_numbers), seconds, reason)
+    return Adaptation(adapter, *chosen, before, tried, len(rows), len(test_numbers), seconds, reason)
 
 
 def _held_out(numbers: Tensor, whole_groups: bool) -> Tensor:
@@ -251,14 +244,12 @@ def _held_out(numbers: Tensor, whole_groups: bool) -> Tensor:
     return held_out if 2 * held_out.sum() <= len(rows) else _held_out(numbers, whole_groups=False)
 
 
-def _scored(
-    candidates: list[Candidate], moments: GroupMoments, features: Tensor, numbers: Tensor
-) -> tuple[Estimate, list[Scored]]:
-    """Return the score of held-out features [1 + V, n, K] as they are, and of each map."""
+def _scored(name: str, moments: GroupMoments, features: Tensor, numbers: Tensor) -> tuple[Estimate, list[Scored]]:
+    """Return the score of held-out features [1 + V, n, K] as they are, and with each map of a variant."""
     before = _score(features, numbers)
-    tried = []
-    for name, settings in candidates:
-        adapter = Adapter(moments.mean, VARIANTS[name].fit(moments, settings)).to(features.device)
+    tried, matrix = [], VARIANTS[name].fit(moments)
+    for settings in VARIANTS[name].settings:
+        adapter = Adapter(moments.mean, matrix(settings)).to(features.device)
         values = _score(adapter(features), numbers)
         tried.append(Scored(name, settings, Estimate.of(values), Estimate.of(values - before)))
     return Estimate.of(before), tried
@@ -294,21 +285,26 @@ def group_retrieval(features: Tensor, related: Tensor) -> Tensor:
     return (1 / (1 + above.double() + tied.double() / 2)).cpu()
 
 
-def _choose(candidates: list[Candidate], tried: list[Scored], variant: str) -> tuple[Candidate | None, str]:
-    """Return the most careful map that is as good as the best one, or None, and the reason."""
+def _choose(name: str, tried: list[Scored], *, is_forced: bool) -> tuple[Settings | None, str]:
+    """Return the settings of the most careful map that is as good as the best one, or None, and the reason."""
     if not tried:
         reason = f"fewer than {2 * FEWEST_HELD_OUT} images: too few to choose"
-        return (None, reason) if variant == AUTO else (candidates[0], f"{reason}, so the most careful map")
+        return (VARIANTS[name].settings[0], f"{reason}, so the most careful map") if is_forced else (None, reason)
     beyond_doubt = [each for each in tried if each.gain.mean > DOUBT * each.gain.standard_error]
-    allowed = beyond_doubt if variant == AUTO else tried
+    allowed = tried if is_forced else beyond_doubt
     if not allowed:
         return None, "no map finds held-out images better beyond doubt"
     best = max(allowed, key=lambda each: each.score.mean)
     least = best.score.mean - best.gain.standard_error
     chosen = next(each for each in allowed if each is best or each.score.mean >= least)
-    return (chosen.variant, chosen.settings), "the most careful map within one standard error of the best"
+    return chosen.settings, "the most careful map within one standard error of the best"
 
 
-def _refuse_nonfinite(features: Tensor) -> None:
+def _refuse_unusable(features: Tensor) -> None:
+    if features.shape[-1] > MOST_FEATURES:
+        raise TwofoldError(
+            f"the encoder returns {features.shape[-1]:,} features, and an adapter is possible for {MOST_FEATURES:,} at "
+            "most: pool the last feature map, for example to its mean"
+        )
     if not torch.isfinite(features).all():
         raise TwofoldError("the encoder returned features that are not finite: check its weights and its input")

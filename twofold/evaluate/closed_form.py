@@ -8,6 +8,7 @@ is the share of the variance along u_k that is between groups, from 0 to 1.
 All computations are in float64. Shapes: K features of the encoder, R ≤ K directions.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -89,15 +90,15 @@ def within_weights(ratios: Tensor) -> Tensor:
     return 1 / (1 - ratios).clamp_min(ROUNDING)
 
 
-def within_whitening(within: Tensor, shrinkage: float) -> Tensor:
-    """Return the symmetric A [K, K] with A W' A = I, where W' is W with its eigenvalues moved towards their mean.
+def within_whitening(within: Tensor) -> Callable[[float], Tensor]:
+    """Return a function of the shrinkage s: the symmetric A [K, K] with AW'A = I.
 
-    W' = (1 − s) W/w + s I, with the mean w of the eigenvalues of W and s = `shrinkage`. s = 1 gives A = I. Up to a
-    rotation and a scale, A is the map of `within_weights` for directions with the ridge s w/(1 − s).
+    W' = (1 − s) W/w + s I is W with its eigenvalues moved towards their mean w. s = 1 gives A = I. Up to a rotation and
+    a scale, A is the map of `within_weights` for directions with the ridge s w/(1 − s).
     """
     wide = within.double()
     mean = wide.trace() / len(wide)
     if not mean > 0:
-        return torch.eye(len(wide), dtype=wide.dtype, device=wide.device)
+        return lambda _: torch.eye(len(wide), dtype=wide.dtype, device=wide.device)
     values, vectors = torch.linalg.eigh(wide / mean)
-    return (vectors * ((1 - shrinkage) * values.clamp_min(0) + shrinkage).rsqrt()) @ vectors.T
+    return lambda shrinkage: (vectors * ((1 - shrinkage) * values.clamp_min(0) + shrinkage).rsqrt()) @ vectors.T
