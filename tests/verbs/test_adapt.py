@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -174,6 +176,34 @@ def test_module_and_weight_file_give_folders_that_the_verbs_accept(images: Path,
     assert matches[0].index == 0
     assert diagnose(found.path, images)["training"] is None
     assert twofold.adapt(found, overwrite=True, variant="ridge").adaptation.variant == "ridge"
+
+
+def test_names_of_pretrained_networks_give_folders_that_need_no_download(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fake timm and random weights in place of those of the package: both are built again from the folder alone."""
+    made: list[tuple[str, bool]] = []
+
+    def create_model(name: str, *, pretrained: bool, num_classes: int, in_chans: int = 3) -> nn.Module:
+        made.append((name, pretrained))
+        assert num_classes == 0
+        return nn.Sequential(nn.Conv2d(in_chans, 6, 4, stride=4), nn.Flatten())
+
+    timm = ModuleType("timm")
+    timm.create_model, timm.list_models = create_model, lambda: ["tiny"]  # type: ignore[attr-defined]
+    settings = {"input_size": (3, 8, 8), "mean": (0.5,) * 3, "std": (0.2,) * 3}
+    timm.data = SimpleNamespace(resolve_model_data_config=lambda _: settings)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    random = build_encoder("efficientnet-lite0", channels=3, stem="small", image_size=32)
+    monkeypatch.setattr("twofold.evaluate.foreign_encoders.read_lite0", random.state_dict)
+    for name, size, width in (("timm:tiny.tag", None, 24), ("efficientnet-lite0", 32, 1280)):
+        out = tmp_path / name.replace(":", "-")
+        found = twofold.adapt(name, images, out=out, variant="within", image_size=size, images=50)
+        network = twofold.load_encoder(found)
+        side = network.preprocess.image_size
+        assert side == (size or 8)
+        assert network(torch.zeros(1, 3, side, side)).shape == (1, width)
+    assert made == [("tiny.tag", True), ("tiny", False)]
 
 
 def np_image(images: Path) -> Any:

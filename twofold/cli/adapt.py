@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ACCURACIES = {"linear": "linear_accuracy", "few labels": "few_labels_accuracy", "kNN": "knn_accuracy"}
 EXAMPLES = """
-twofold adapt timm:resnet18.a1_in1k photos/ --out adapted
+twofold adapt efficientnet-lite0 photos/ --out adapted
 twofold adapt runs/simclr-photos-1
 """
 
@@ -26,8 +26,8 @@ def adapt_command(
         str,
         typer.Argument(
             metavar="ENCODER",
-            help="The encoder: a run folder, a .safetensors file, or a timm model with its pretrained weights "
-            "(timm:NAME).",
+            help="The encoder: a run folder, a .safetensors file, efficientnet-lite0, or a timm model with its "
+            "pretrained weights (timm:NAME).",
             show_default=False,
         ),
     ],
@@ -92,8 +92,8 @@ def adapt_command(
         typer.Option(
             "--image-size",
             metavar="PIXELS",
-            help="The image size for a .safetensors file that Twofold did not write.",
-            show_default="chosen from the images",
+            help="The image size for efficientnet-lite0, or for a .safetensors file that Twofold did not write.",
+            show_default="224, or chosen from the images",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an adapter that exists already.")] = False,

@@ -27,12 +27,13 @@ from twofold.evaluate.foreign_encoders import (
     input_of_resnet,
     is_written_by_twofold,
     load_foreign_weights,
+    load_lite0,
     load_timm,
     with_preprocess,
 )
 from twofold.evaluate.view_retrieval import FIRST_STEP
 from twofold.models.adapter import AdaptedEncoder
-from twofold.models.encoders import TIMM, ResNet, TinyConv
+from twofold.models.encoders import EFFICIENTNET, TIMM, ResNet, TinyConv
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.run import Run, config_of
 from twofold.runs.weights import load_encoder
@@ -188,9 +189,14 @@ def views_in_words(views: int) -> str:
     return f"views    {views}: mean features of each image and {views - 1} crops of it, at {views} times the cost"
 
 
+def is_pretrained(what: str | Path) -> bool:
+    """Return whether this names a pretrained network: efficientnet-lite0 or `timm:NAME`."""
+    return str(what) == EFFICIENTNET or str(what).startswith(TIMM)
+
+
 def is_encoder(what: str | Path | Run | nn.Module) -> bool:
-    """Return whether `open_encoder` can open this: a module, a run, `timm:NAME`, a folder or a .safetensors file."""
-    if isinstance(what, nn.Module | Run) or str(what).startswith(TIMM):
+    """Return whether `open_encoder` can open this: a module, a run, a name, a folder or a .safetensors file."""
+    if isinstance(what, nn.Module | Run) or is_pretrained(what):
         return True
     path = Path(what).expanduser()
     return path.is_dir() or (path.suffix == ".safetensors" and path.is_file())
@@ -212,7 +218,8 @@ def open_encoder(
     Parameters
     ----------
     what : str, Path, Run or nn.Module
-        A run, a .safetensors file, a module, or `timm:NAME` for a timm model with its pretrained weights.
+        A run, a .safetensors file, a module, `efficientnet-lite0` with ImageNet weights, or `timm:NAME` for a timm
+        model with its pretrained weights.
     find_images : callable
         Returns the images. It is called only for a module, and for a .safetensors file that Twofold did not write. If
         such an encoder does not state its input, it gets images of a size that suits these, normalised by their mean
@@ -237,6 +244,8 @@ def open_encoder(
         network, preprocess = with_preprocess(
             copy.deepcopy(what), image_size, source
         )  # the module of the caller keeps its mode
+    elif str(what) == EFFICIENTNET:
+        network, preprocess = load_lite0(image_size)
     elif str(what).startswith(TIMM):
         network, preprocess = load_timm(str(what).removeprefix(TIMM))
     elif (path := Path(what).expanduser()).is_dir():

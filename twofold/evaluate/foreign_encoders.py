@@ -16,8 +16,9 @@ from twofold.data.load import load_data
 from twofold.data.source import Source
 from twofold.errors import TwofoldError, how_to_install
 from twofold.models import build_encoder
-from twofold.models.encoders import TIMM, ResNet
-from twofold.runs.own_input import TORCHVISION, OwnInput, own_input
+from twofold.models.encoders import EFFICIENTNET, TIMM, ResNet
+from twofold.runs.initial_weights import load_into, read_lite0
+from twofold.runs.own_input import EFFICIENTNET_LITE0, TORCHVISION, OwnInput, own_input
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.weights import METADATA_KEY
 
@@ -107,3 +108,12 @@ def load_timm(name: str) -> tuple[nn.Module, Preprocess]:
     settings = timm.data.resolve_model_data_config(network)
     channels, size, _ = settings["input_size"]
     return network.eval(), Preprocess(size, channels, settings["mean"], settings["std"])
+
+
+def load_lite0(image_size: int | None) -> tuple[nn.Module, Preprocess]:
+    """Return EfficientNet-Lite0 with the ImageNet weights of a package of the index, and its preprocessing."""
+    own = EFFICIENTNET_LITE0
+    size = image_size or own.image_size
+    network = build_encoder(EFFICIENTNET, channels=len(own.mean), stem="large", image_size=size)
+    load_into(network, read_lite0(), EFFICIENTNET)
+    return network.eval(), Preprocess(size, len(own.mean), own.mean, own.std)

@@ -14,13 +14,13 @@ from twofold.data.source import Data, Source
 from twofold.display import Display
 from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.adaptation import AUTO, MOST_IMAGES, Adaptation, fit_adapter, mild_views
-from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder
+from twofold.evaluate.encoder import Encoder, is_encoder, is_pretrained, open_encoder
 from twofold.evaluate.features import check_views
 from twofold.evaluate.probes import Row, labelled_splits, measure_accuracies
 from twofold.keys import Count, checked
 from twofold.methods.relations import group_numbers
 from twofold.models import name_of
-from twofold.models.encoders import TIMM, ResNet
+from twofold.models.encoders import EFFICIENTNET, TIMM, ResNet
 from twofold.runs.preprocess import Preprocess
 from twofold.runs.provenance import open_run_source
 from twofold.runs.run import Run, config_of, refuse_unusable_folder, write_encoder_folder
@@ -76,8 +76,8 @@ def adapt(
     Parameters
     ----------
     what : str, Path, Run or nn.Module
-        The encoder: a run, a folder that `adapt` wrote, a .safetensors file, `timm:NAME` with pretrained weights, or a
-        module.
+        The encoder: a run, a folder that `adapt` wrote, a .safetensors file, `efficientnet-lite0` or `timm:NAME` with
+        pretrained weights, or a module.
     data : optional
         The images, in any form that `pretrain` accepts. A run uses its own training images by default.
     out : str or Path, optional
@@ -99,7 +99,7 @@ def adapt(
         For a .safetensors file that Twofold did not write: the name of its architecture. For an encoder that is your
         own module: a module of the same class.
     image_size : int, optional
-        The size of the input, for a module or file without preprocessing.
+        The size of the input, for efficientnet-lite0, and for a module or file without preprocessing.
     display : Display, optional
         Where progress is printed. By default nothing is printed.
 
@@ -117,8 +117,8 @@ def adapt(
     what = what.path if isinstance(what, Run) else what
     if not is_encoder(what):
         raise TwofoldError(
-            f"{what} is not an encoder: give a run folder, a .safetensors file, {TIMM}NAME or a module"
-            + nearest(str(what), [TIMM])
+            f"{what} is not an encoder: give a run folder, a .safetensors file, {EFFICIENTNET}, {TIMM}NAME or a module"
+            + nearest(str(what), [EFFICIENTNET, TIMM])
         )
     if graph in NO_GRAPH:
         raise TwofoldError(f"graph={graph} is not a set of groups: use views, labels, groups or a CSV file of groups")
@@ -158,7 +158,7 @@ def _target(what: str | Path | nn.Module, out: Path | None, overwrite: bool) -> 
     if out is not None:
         refuse_unusable_folder(out)
         return None
-    folder = None if isinstance(what, nn.Module) or str(what).startswith(TIMM) else Path(what).expanduser()
+    folder = None if isinstance(what, nn.Module) or is_pretrained(what) else Path(what).expanduser()
     if folder is None or not folder.is_dir():
         raise TwofoldError("this encoder is not in a run folder: pass --out FOLDER, the folder to write")
     path = adapter_file(encoder_file(folder))
@@ -207,7 +207,7 @@ def _description(what: str | Path | nn.Module, opened: Encoder, module: str | nn
     assert isinstance(preprocess, Preprocess)
     if isinstance(what, nn.Module):
         name = name_of(what)
-    elif str(what).startswith(TIMM):
+    elif is_pretrained(what):
         name = str(what).partition(".")[0]  # the tag after the point chooses pretrained weights
     elif module is None:
         return read_encoder(Path(what).expanduser())[1]
