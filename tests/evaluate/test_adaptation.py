@@ -51,8 +51,10 @@ def views_of(opened: Encoder, store: ImageStore) -> Tensor:
 
 def test_adapter_lets_views_of_new_images_find_each_other():
     opened = encoder()
-    found = fit_adapter(opened, images(300))
-    assert found.variant == "within"
+    careful, found = fit_adapter(opened, images(300)), fit_adapter(opened, images(300), variant="within")
+    assert careful.variant == found.variant == "within"
+    assert careful.settings["shrinkage"] >= 0.9 > found.settings["shrinkage"]
+    assert careful.after.mean > careful.before.mean
     assert found.adapter is not None
     assert found.after.mean > found.before.mean + 3 * found.before.standard_error
     fresh = views_of(opened, images(100, seed=1))
