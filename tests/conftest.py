@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from twofold.evaluate.gain import HANDMADE, PIXELS
+from twofold.verbs import evaluation
 
 # `make test` tries the same examples each time, so that only a change of the code can make it fail. `make test-full`
 # searches for new examples. There is no deadline, because a slow machine is not an error.
@@ -20,6 +24,27 @@ def temporary_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         cache = tmp_path_factory.mktemp("cache")
         patch.setenv("TWOFOLD_CACHE", str(cache))
         yield cache
+
+
+@pytest.fixture(autouse=True, scope="session")
+def baselines_measured_once() -> Iterator[None]:
+    """Measure features that need no encoder only once for the same images: many tests train on digits, and fitting the
+    classifiers takes seconds each time."""
+    measure, known = evaluation.measure_accuracies, {}
+
+    def measure_once(representations: Any, *labels: torch.Tensor, classes: int) -> Any:
+        (name,) = representations
+        if name not in (HANDMADE, PIXELS):
+            return measure(representations, *labels, classes=classes)
+        content = [part.cpu().numpy().tobytes() for part in (*representations[name], *labels)]
+        found = name, classes, *map(hash, content)
+        if found not in known:
+            known[found] = measure(representations, *labels, classes=classes)
+        return known[found]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "measure_accuracies", measure_once)
+        yield
 
 
 @pytest.fixture(autouse=True)

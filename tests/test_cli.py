@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ import twofold
 from running import run, small, start
 from twofold.cli import app, main
 from twofold.cli.common import split_words
-from twofold.cli.results import comparison, results_table
+from twofold.cli.results import results_table
 from twofold.errors import TwofoldError
 from twofold.methods import CATALOG, schema
 from twofold_papers.reproduce.tables import TABLES
@@ -197,54 +196,6 @@ def test_table_omits_the_few_labels_column_without_values() -> None:
     none = row | {"few_labels_accuracy": None, "few_labels_sd": None, "labels_per_class": None}
     columns = [[column.header for column in results_table([each]).columns] for each in (few, none)]
     assert columns == [["", "linear", "linear, 10 labels per class", "kNN"], ["", "linear", "kNN"]]
-
-
-BETTER = "better than untrained and raw pixels"
-PARTLY = "not better than raw pixels, not clearly better than untrained"
-
-
-@pytest.mark.parametrize(
-    "linear, knn, expected",
-    [
-        (0.9, 0.9, f"labels   {BETTER}"),
-        (
-            0.9,
-            0.55,
-            f"labels   linear: {BETTER}\n         kNN: not better than raw pixels, not clearly better than untrained",
-        ),
-        (0.8, 0.9, f"labels   linear: not better than untrained\n         kNN: {BETTER}"),
-        (0.5, 0.4, f"labels   linear: not {BETTER}\n         kNN: not {BETTER}"),
-    ],
-)
-def test_comparison_names_the_baselines_that_are_not_beaten(linear: float, knn: float, expected: str) -> None:
-    def row(name: str, linear: float, knn: float) -> dict[str, Any]:
-        return {"name": name, "linear_accuracy": linear, "knn_accuracy": knn}
-
-    others = [row("untrained", 0.8, 0.5), row("raw pixels", 0.6, 0.6)]
-    table = [row("trained", linear, knn), *others]
-    assert comparison({"table": table, "test_images": 100}) == expected
-
-
-def test_comparison_counts_only_labelled_test_images() -> None:
-    """Unlabelled test images do not make a difference more significant."""
-    table = [{"name": "trained", "linear_accuracy": 1.0, "knn_accuracy": 1.0}]
-    table += [{"name": "untrained", "linear_accuracy": 5 / 6, "knn_accuracy": 5 / 6}]
-    assert "better than untrained" in comparison({"table": table, "test_images": 60})
-    few = comparison({"table": table, "test_images": 60, "test_labelled": 6})
-    unclear = "not clearly better than untrained"
-    assert few == f"labels   linear: {unclear}\n         kNN: {unclear}"
-
-
-def test_few_labels_are_compared_too() -> None:
-    """The difference counts if it exceeds both standard deviations over the choice of the labels."""
-    few = {"labels_per_class": 5, "linear_accuracy": 0.9, "knn_accuracy": 0.9}
-    trained = few | {"name": "trained", "few_labels_accuracy": 0.8, "few_labels_sd": 0.03}
-    untrained = few | {"name": "untrained", "few_labels_accuracy": 0.7, "few_labels_sd": 0.03}
-    found = comparison({"table": [trained, untrained], "test_images": 1000}).splitlines()
-    assert found[1].strip() == "linear, 5 labels per class: better than untrained"
-    close = untrained | {"few_labels_accuracy": 0.77}
-    found = comparison({"table": [trained, close], "test_images": 1000}).splitlines()
-    assert found[1].strip() == "linear, 5 labels per class: not clearly better than untrained"
 
 
 def test_training_on_an_unlabelled_folder_with_a_broken_file(tmp_path: Path, photos: Path) -> None:

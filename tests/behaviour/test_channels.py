@@ -44,7 +44,7 @@ def test_training_loading_and_embedding_work_with_any_number_of_channels(channel
     run = twofold.pretrain((images, labels), out=tmp_path / "run", **running.small("frossl", epochs=1, batch_size=16))
     assert run.config.channels == channels
     rows = {row["name"] for row in run.results["table"]}
-    assert rows == {"trained", "untrained", "raw pixels"}
+    assert rows == {"trained", "untrained", "HOG + colour", "raw pixels"}
     encoder = twofold.load_encoder(run)
     features = encoder(encoder.preprocess(torch.from_numpy(images[:4].transpose(0, 3, 1, 2))))
     assert features.shape == (4, 256)

@@ -370,7 +370,10 @@ def test_all_accuracies_are_measured_for_all_representations():
     values, labels = blobs(150, 6, 3)
     fresh, truth = blobs(80, 6, 3, seed=1)
     noise = torch.randn(230, 6, generator=torch.Generator().manual_seed(0))
-    rows = measure_accuracies({"blobs": (values, fresh), "noise": (noise[:150], noise[150:])}, labels, truth, classes=3)
+    found = measure_accuracies(
+        {"blobs": (values, fresh), "noise": (noise[:150], noise[150:])}, labels, truth, classes=3
+    )
+    rows = [each.row for each in found]
     assert [row.name for row in rows] == ["blobs", "noise"]
     for row, (train, test) in zip(rows, [(values, fresh), (noise[:150], noise[150:])], strict=True):
         data = (train, labels, test, truth)
@@ -378,6 +381,8 @@ def test_all_accuracies_are_measured_for_all_representations():
         assert (row.few_labels_accuracy, row.few_labels_sd) == few_label_accuracy(*data, classes=3)
         assert row.knn_accuracy == knn_accuracy(*data)
         assert row.labels_per_class == 10
+    for measure in ("linear_accuracy", "knn_accuracy"):
+        assert [each.correct[measure].double().mean().item() for each in found] == [getattr(r, measure) for r in rows]
     assert rows[0].linear_accuracy > rows[1].linear_accuracy + 0.2
 
 
@@ -385,10 +390,10 @@ def test_few_labels_accuracy_is_missing_if_there_are_no_more_labels():
     values, _ = blobs(30, 6, 3)
     fresh, truth = blobs(80, 6, 3, seed=1)
     labels = torch.arange(30) % 3
-    (row,) = measure_accuracies({"blobs": (values, fresh)}, labels, truth, classes=3)
+    row = measure_accuracies({"blobs": (values, fresh)}, labels, truth, classes=3)[0].row
     assert (row.few_labels_accuracy, row.few_labels_sd, row.labels_per_class) == (None, None, None)
     more = torch.cat([labels, labels[:1]])
-    (row,) = measure_accuracies({"blobs": (torch.cat([values, values[:1]]), fresh)}, more, truth, classes=3)
+    row = measure_accuracies({"blobs": (torch.cat([values, values[:1]]), fresh)}, more, truth, classes=3)[0].row
     assert row.few_labels_accuracy is not None
     assert row.labels_per_class == 10
 

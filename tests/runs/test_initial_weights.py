@@ -22,7 +22,7 @@ from twofold.display import Display
 from twofold.models import build_encoder
 from twofold.runs import initial_weights
 from twofold.train.trainer import Trainer
-from twofold.verbs import pretrain, training
+from twofold.verbs import evaluation, pretrain
 
 PICTURES = np.random.default_rng(0).integers(0, 255, (24, 32, 32, 3), dtype=np.uint8)
 
@@ -106,11 +106,11 @@ def test_the_table_compares_with_new_weights_and_with_the_initial_weights(
         compared.update(representations)
         return []
 
-    monkeypatch.setattr(training, "measure_accuracies", measure_accuracies)
+    monkeypatch.setattr(evaluation, "measure_accuracies", measure_accuracies)
     pixels = np.rint(DIGITS.images[:100] * 15).astype(np.uint8)
     values = small("frossl", batch_size=32, test_fraction=0.2)
     run = twofold.pretrain((pixels, DIGITS.target[:100]), init=first.path, out=tmp_path / "run", **values)
-    assert list(compared) == ["trained", "untrained", "before training", "raw pixels"]
+    assert list(compared) == ["trained", "untrained", "before training", "HOG + colour", "raw pixels"]
     preprocess = twofold.load_encoder(run).preprocess
     with torch.no_grad():
         expected = twofold.load_encoder(first)(preprocess(torch.from_numpy(pixels[:, None])))

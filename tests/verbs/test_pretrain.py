@@ -24,7 +24,8 @@ from twofold.cli import app
 from twofold.config import RUN_KEYS, resolve
 from twofold.data.decode import decode_image
 from twofold.display import Display
-from twofold.evaluate.probes import Row
+from twofold.evaluate import gain
+from twofold.evaluate.probes import Measured, Row
 from twofold.methods import schema
 from twofold.runs.folder import RunFolder
 from twofold.runs.preprocess import Preprocess
@@ -94,7 +95,7 @@ def test_run_reads_its_records(finished: twofold.Run) -> None:
     assert twofold.Run(str(finished.path)).config == finished.config
     assert finished.metrics[-1]["step"] == 22
     assert {line["of"] for line in finished.spectrum} == {"features", "embeddings"}
-    assert [row["name"] for row in finished.results["table"]] == ["trained", "untrained", "raw pixels"]
+    assert [row["name"] for row in finished.results["table"]] == ["trained", "untrained", "HOG + colour", "raw pixels"]
     assert finished.report.read_text().startswith("<!DOCTYPE html>") or "<html" in finished.report.read_text()
 
 
@@ -137,14 +138,20 @@ def test_reported_memory_excludes_the_evaluation(tmp_path: Path, monkeypatch: py
     assert run.results["memory"] == 0
 
 
-def test_run_that_ends_below_its_start_gets_the_verdict_worse_than_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [Row("trained", 0.4, None, None, None, 0.9), Row("untrained", 0.9, None, None, None, 0.4)]
-    monkeypatch.setattr(training, "evaluate", lambda trainer, display: rows)  # noqa: ARG005
-    verdict = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl")).results["verdict"]
-    assert verdict["kind"] == "worse than before"
-    assert "linear accuracy 40.0 %, 90.0 % before" in verdict["sentence"]
+def test_run_that_ends_below_its_start_did_not_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(name: str, right: int) -> Measured:
+        correct = torch.arange(100) < right
+        row = Row(name, right / 100, None, None, None, right / 100)
+        return Measured(row, {"linear_accuracy": correct, "knn_accuracy": correct})
+
+    pair = [measured("trained", 40), measured("untrained", 90)]
+    monkeypatch.setattr(training, "evaluate", lambda trainer, display: pair)  # noqa: ARG005
+    monkeypatch.setattr(gain, "LEAST_STEPS", 1)
+    results = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl")).results
+    assert results["gain"]["kind"] == "did not help"
+    assert "linear accuracy -50.0 points" in results["gain"]["sentence"]
+    found = results["gain"]["comparisons"][0]
+    assert (found["baseline"], found["difference"]) == ("untrained", pytest.approx(-0.5))
 
 
 def test_minutes_choose_the_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

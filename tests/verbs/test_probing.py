@@ -41,7 +41,7 @@ def unfinished(run: twofold.Run, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_probe_and_knn_equal_the_evaluation_of_the_run(run: twofold.Run) -> None:
     linear, neighbours = probe(run, labels_per_class=[10]), knn(run)
     expected = {row["name"]: row for row in run.results["table"]}
-    assert [row["name"] for row in linear["rows"]] == ["trained", "untrained", "raw pixels"]
+    assert [row["name"] for row in linear["rows"]] == ["trained", "untrained", "HOG + colour", "raw pixels"]
     for row in linear["rows"]:
         assert row["top1"] == pytest.approx(expected[row["name"]]["linear_accuracy"], abs=1.5 / 80)
         (few,) = row["few_labels"]
@@ -161,7 +161,7 @@ def test_label_counts_above_the_available_labels_are_skipped(run: twofold.Run) -
     assert "skipping 1,000 labels per class" in output
     assert "1000 per class" not in output
     found = probe(run, labels_per_class=[1000])
-    assert [row["few_labels"] for row in found["rows"]] == [[], [], []]
+    assert [row["few_labels"] for row in found["rows"]] == [[], [], [], []]
 
 
 def test_invalid_numbers_raise_an_error(run: twofold.Run) -> None:

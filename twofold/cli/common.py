@@ -150,10 +150,10 @@ def handle_interrupts(moved: str | None = None) -> Iterator[None]:
         fail("stopped; nothing was written", 130)
 
 
-def say_verdict(verdict: dict[str, Any] | None, display: "Display") -> None:
-    """Print a verdict with its evidence and what to try."""
+def say_verdict(verdict: dict[str, Any] | None, display: "Display", title: str = "verdict") -> None:
+    """Print a verdict, or the answer whether training helped, with its evidence and what to try."""
     if verdict is not None:
-        display.say(f"verdict  {verdict['sentence']}")
+        display.say(f"{title:9}{verdict['sentence']}")
         for text in verdict["evidence"]:
             display.say(f"         {text}")
         if verdict["remedy"]:

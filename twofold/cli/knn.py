@@ -46,7 +46,7 @@ def knn(
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
-    """Classify images by their nearest training images and compare with raw pixels and an untrained encoder."""
+    """Classify images by their nearest training images and compare with features without training."""
     from twofold.verbs import knn as verb
 
     display = display_of(quiet)

@@ -54,7 +54,7 @@ def probe(
     out: OutOption = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a linear classifier on frozen features and compare it with raw pixels and an untrained encoder."""
+    """Train a linear classifier on frozen features and compare it with features without training."""
     from twofold.verbs import probe as verb
 
     display = display_of(quiet)

@@ -46,7 +46,7 @@ def print_accuracies(found: dict[str, Any], title: str, out: Path | None, displa
 
 
 def main_table(found: dict[str, Any], title: str) -> Table:
-    """Return the table of total accuracies: trained, untrained, raw pixels."""
+    """Return the table of total accuracies: trained, untrained, hand-made, raw pixels."""
     rows = found["rows"]
     few = [item["labels_per_class"] for item in rows[0].get("few_labels", [])]
     several = rows[0]["top5"] is not None

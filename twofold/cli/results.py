@@ -1,4 +1,4 @@
-"""The summary of a finished run: accuracies, verdict, and the paths of the encoder and the report."""
+"""The summary of a finished run: accuracies, whether training helped, the verdict, and where the files are."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -30,28 +30,12 @@ def columns_of(row: "Mapping[str, Any]") -> dict[str, str]:
     return {"linear": "linear_accuracy", **few, "kNN": "knn_accuracy"}
 
 
-def comparison(results: "Mapping[str, Any]") -> str:
-    """Return lines that compare the trained encoder with its baselines, one for each column unless all are better.
-
-    The report has the same words. A spectrum without collapse alone does not show that training helped.
-    """
-    from twofold.report.accuracies import shortfall, tested
-
-    trained, *others = results["table"]
-    found = {title: shortfall(trained, others, key, tested(results)) for title, key in columns_of(trained).items()}
-    better = f"better than {' and '.join(row['name'] for row in others)}"
-    if not any(found.values()):
-        return f"labels   {better}"
-    lines = [f"{title}: {text or better}" for title, text in found.items()]
-    return "labels   " + "\n         ".join(lines)
-
-
 def conclude(run: "Run", display: "Display") -> None:
-    """Print the accuracies, the verdict and the paths of the encoder and the report."""
+    """Print the accuracies, whether training helped, the verdict and the paths of the encoder and the report."""
     results = run.results or {}
     if results.get("table"):
         display.say(results_table(results["table"]))
-        display.say(comparison(results))
+    say_verdict(results.get("gain"), display, "gain")
     say_verdict(results.get("verdict"), display)
     display.say(f"encoder  {run.path / 'encoder.safetensors'}")
     display.say(f"report   {run.report}")

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from twofold.evaluate.features import ImageRows, batches, collect
+from twofold.data.store import ImageStore
+from twofold.evaluate.features import ImageRows, batches, collect, pixels
 
 CELLS = 8  # cells along each side of an image, for gradients
 ORIENTATIONS = 9  # bins of unsigned orientations, over 180 degrees
@@ -20,11 +21,29 @@ PARTS = 2  # parts along each side of an image, for colours
 LEVELS = 6  # bins of each colour channel
 LARGEST = 128  # pixels; larger images are reduced first, since finer gradients tell classes apart less well
 BATCH = 256  # images
+MOST_IMAGES = 20_000  # the largest set of images of which a run measures these features
+MOST_PIXELS = 5_000 * LARGEST**2  # the same, counted after images were reduced to LARGEST; this takes about a minute
+
+
+def is_affordable(images: int, side: int) -> bool:
+    """Return whether these features are measured at the end of a run on so many images of this side."""
+    return images <= MOST_IMAGES and images * min(side, LARGEST) ** 2 <= MOST_PIXELS
 
 
 def handmade_features(images: ImageRows) -> Tensor:
     """Return float32 features [N, K] of all stored images, in order."""
     return collect(len(images), batches(images, hog_and_colour, BATCH, None))
+
+
+def features_without_training(train: ImageStore, test: ImageStore) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the baselines that need no encoder: hand-made features, unless there are too many images, and raw pixels.
+
+    Each is a pair: the features of training and of test images.
+    """
+    found = {"raw pixels": (pixels(train), pixels(test))}
+    if is_affordable(len(train) + len(test), train.images.shape[-1]):
+        found = {"HOG + colour": (handmade_features(train), handmade_features(test)), **found}
+    return found
 
 
 def hog_and_colour(images: Tensor) -> Tensor:

@@ -44,6 +44,14 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
+class Measured:
+    """The accuracies of a representation, and which test images it classifies correctly."""
+
+    row: Row
+    correct: dict[str, Tensor]  # `linear_accuracy` and `knn_accuracy`: bool [n], on the CPU
+
+
+@dataclass(frozen=True, eq=False)
 class LabelledSplits:
     """The labelled images of both splits: a probe is fitted to `train` and tested on `test`."""
 
@@ -213,16 +221,22 @@ def knn_accuracy(
 
 def measure_accuracies(
     representations: Mapping[str, tuple[Tensor, Tensor]], train_labels: Tensor, test_labels: Tensor, *, classes: int
-) -> list[Row]:
-    """Return a row of accuracies for each representation.
+) -> list[Measured]:
+    """Measure the accuracies of each representation.
 
     `representations` maps a name to training and test features, whose rows match the labels.
     """
     labels_per_class = LABELS_PER_CLASS if is_few(train_labels, LABELS_PER_CLASS) else None
-    rows = []
+    truth = test_labels.cpu()
+    found = []
     for name, (train, test) in representations.items():
         data = (train, train_labels, test, test_labels)
-        linear = linear_accuracy(*data, classes=classes)
+        predicted = {
+            "linear_accuracy": fit_linear(train, train_labels, classes=classes).predict(test),
+            "knn_accuracy": knn_predict(train, train_labels, test),
+        }
         mean, sd = few_label_accuracy(*data, classes=classes) if labels_per_class else (None, None)
-        rows.append(Row(name, linear, mean, sd, labels_per_class, knn_accuracy(*data)))
-    return rows
+        correct = {measure: named.cpu() == truth for measure, named in predicted.items()}
+        linear, knn = (right.double().mean().item() for right in correct.values())
+        found.append(Measured(Row(name, linear, mean, sd, labels_per_class, knn), correct))
+    return found

@@ -1,7 +1,8 @@
 """Verdicts: has a representation collapsed? They use spectra and metrics of a run, and need no labels.
 
-Two verdicts also use accuracies, if the images have labels. The limits below were chosen on runs of every method that
-train well and on runs that were made to fail; tests check the verdicts on both.
+One verdict also uses accuracies, if the images have labels. `gain.py` answers whether training helped. The limits below
+were chosen on runs of every method that train well and on runs that were made to fail; tests check the verdicts on
+both.
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from twofold.evaluate.gain import LEAST_STEPS, Gain
 from twofold.evaluate.metrics import dimensions_above, effective_rank
 
 Metrics = Mapping[str, float]
@@ -290,12 +292,13 @@ def standing_still(metrics: Sequence[Metrics]) -> Verdict | None:
 
 def too_short(history: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdict | None:
     """Judge runs only: a single spectrum, without metrics, is judged by its shape."""
-    if not metrics or len(history) >= LASTING:
-        return None
     last = history[-1]
+    if not metrics or (len(history) >= LASTING and last.step >= LEAST_STEPS):
+        return None
     return Verdict(
         "unknown",
-        f"No verdict yet: too few steps. Effective rank {last.rank:.1f} of {last.dimension} at step {last.step}.",
+        f"No verdict yet: too few steps (at least {LEAST_STEPS} are needed). Effective rank {last.rank:.1f} of "
+        f"{last.dimension} at step {last.step}.",
     )
 
 
@@ -359,24 +362,15 @@ def chance(one: float, other: float, images: int | None) -> float:
     return 0.0 if images is None else STANDARD_ERRORS * math.sqrt((one * (1 - one) + other * (1 - other)) / images)
 
 
-def by_labels(verdict: Verdict, accuracies: Mapping[str, float], images: int | None) -> Verdict:
-    """Correct the verdict if training lowered the linear accuracy, because a rich spectrum may be noise.
-
-    `accuracies` are those of the linear probe by representation (`trained`, `untrained`, ...), measured on `images`
-    test images.
-    """
-    before = "before training" if "before training" in accuracies else "untrained"
-    if verdict.bad or not {"trained", before} <= accuracies.keys():
-        return verdict
-    now, then = accuracies["trained"], accuracies[before]
-    if now >= then - chance(now, then, images):
+def with_gain(verdict: Verdict, gain: Gain) -> Verdict:
+    """Correct a dimensional collapse of the embeddings if the features became better than before training."""
+    if verdict.kind != "dimensional collapse" or gain.kind != "helped":
         return verdict
     return Verdict(
-        "worse than before",
-        f"Features are worse than before training: linear accuracy {100 * now:.1f} %, {100 * then:.1f} % before.",
-        (f"verdict from the spectrum alone: {verdict.sentence}", *verdict.evidence),
-        "This is common after few epochs: train for longer. Otherwise, look at the curves in the report. If the "
-        "effective rank or the online accuracy fell, lower lr or choose another method.",
+        "few dimensions",
+        "Few dimensions, but no collapse: the embeddings vary in only a few directions, and yet the features became "
+        f"better than before training. {verdict.evidence[0].capitalize()}.",
+        verdict.evidence[1:],
     )
 
 

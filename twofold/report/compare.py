@@ -1,7 +1,7 @@
 """Comparison of several runs as one HTML page: a sortable table, curves by epoch and by time, and maps."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from markupsafe import Markup
 from twofold.errors import TwofoldError
 from twofold.files import refuse_unwritable, write_atomically, writing
 from twofold.keys import shown
-from twofold.report import charts, gallery
+from twofold.report import charts, gallery, headlines
 from twofold.report.accuracies import per_cent, seed_spread
 from twofold.report.charts import Chart, Record, accuracy_axis, axis, chart, line, thin
 from twofold.report.page import last_of, page, read_json, read_results, typical_speed
@@ -23,7 +23,7 @@ from twofold.text import duration
 PICTURE_BYTES = 7 * 2**20  # largest size of all sheets together, so that the page stays below 10 MB
 COLOURS = 10
 TIMES = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
-TEXTS = ("method", "data", "verdict", "seeds")  # columns that contain words, not numbers
+TEXTS = ("method", "data", "helped", "verdict", "seeds")  # columns that contain words, not numbers
 ACCURACIES = {"linear": "linear_accuracy", "few labels": "few_labels_accuracy", "kNN": "knn_accuracy"}
 HIDDEN_KEYS = (
     "data_dir",
@@ -152,6 +152,7 @@ def table(runs: Sequence[Compared]) -> dict[str, Any]:
     columns: dict[str, list[Cell]] = {
         "method": [Cell(run.config["values"]["method"]) for run in runs],
         "data": [Cell(Path(run.data).name) for run in runs],
+        "helped": [Cell(headlines.answer(run.results)) for run in runs],
         "verdict": [Cell(verdict_words(run)) for run in runs],
         "epochs": [_number(run.last("epoch"), "{:.3g}") for run in runs],
         **{title: [_accuracy(row, key) for row in trained] for title, key in ACCURACIES.items()},
@@ -188,15 +189,20 @@ def over_seeds(runs: Sequence[Compared]) -> dict[str, Any] | None:
 
 
 def mean_cells(group: Sequence[Compared]) -> dict[str, Cell]:
-    verdicts = Counter(verdict_words(run) for run in group)
-    counted = [words if len(verdicts) == 1 else f"{words} ({count})" for words, count in verdicts.items()]
     return {
         "seeds": Cell(", ".join(shown(run.config["values"]["seed"]) for run in group)),
-        "verdict": Cell(", ".join(counted)),
+        "helped": Cell(counted(headlines.answer(run.results) for run in group)),
+        "verdict": Cell(counted(verdict_words(run) for run in group)),
         **{title: _mean([_hundred(run.row("trained").get(key)) for run in group]) for title, key in ACCURACIES.items()},
         "online": _mean([_hundred(run.last("online_accuracy")) for run in group]),
         "effective rank": _mean([run.last("features_effective_rank") for run in group]),
     }
+
+
+def counted(words: Iterable[str]) -> str:
+    """Return different words with how often each occurs, or the word alone if all are equal."""
+    found = Counter(words)
+    return ", ".join(word if len(found) == 1 else f"{word or 'unknown'} ({count})" for word, count in found.items())
 
 
 def verdict_words(run: Compared) -> str:

@@ -17,7 +17,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.evaluate.projection import MOST_POINTS
 from twofold.keys import shown
-from twofold.report import charts, gallery
+from twofold.report import charts, gallery, headlines
 from twofold.report.accuracies import accuracy_table, per_cent, shortfall, tested
 from twofold.runs.folder import RunFolder
 from twofold.text import duration, plural
@@ -99,7 +99,8 @@ def render(folder: RunFolder) -> str:
         "page.html",
         title=f"{values['method']} on {Path(values['data']).name or values['data']}",
         facts=facts(values, results, metrics, timing),
-        verdict=verdict(results),
+        gain=headlines.gain(results),
+        verdict=headlines.verdict(results),
         glance=glance(results, metrics, spectra, timing),
         state=state(values, results, metrics),
         table=accuracy_table(results.get("table") or [], tested(results)),
@@ -210,23 +211,6 @@ def total_seconds(timing: Sequence[Record], last: float | None) -> float:
     seconds = [record["seconds"] for record in timing]
     earlier = sum(end for end, following in pairwise(seconds) if following < end)
     return earlier + (last if last is not None else seconds[-1] if seconds else 0.0)
-
-
-def verdict(results: Record) -> dict[str, Any] | None:
-    given = results.get("verdict")
-    if not isinstance(given, dict) or not given.get("sentence"):
-        return None
-    kind = str(given.get("kind") or "")
-    evidence = [str(item) for item in given.get("evidence") or []]
-    words = " ".join([given["sentence"], *evidence])
-    return {
-        "kind": kind,
-        "good": kind == "healthy",
-        "of_embeddings": "rank " in words or "singular values" in words,
-        "sentence": given["sentence"],
-        "evidence": evidence,
-        "remedy": given.get("remedy"),
-    }
 
 
 def glance(

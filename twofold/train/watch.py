@@ -8,7 +8,7 @@ from torch import Tensor
 
 from twofold.errors import Diverged
 from twofold.evaluate.metrics import effective_rank, eigenvalues, eigenvector_alignment, widened
-from twofold.evaluate.verdict import LASTING, Snapshot, Verdict, by_labels, judge, not_finite, snapshots
+from twofold.evaluate.verdict import LASTING, Snapshot, Verdict, judge, not_finite, snapshots
 from twofold.models import DirectPredictor
 from twofold.runs.folder import RunFolder
 from twofold.train.observers import Observers
@@ -94,9 +94,6 @@ class Watch:
 
     def judged(self) -> Verdict:
         return judge(self.snapshots, self.metrics, **self.known)
-
-    def final(self, accuracies: Mapping[str, float]) -> Verdict:
-        return by_labels(self.verdict, accuracies, self.known["held_out"])
 
 
 def is_online_epoch(epoch: float, epochs: int) -> bool:

@@ -25,7 +25,7 @@ def knn(
     views: int = 1,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """Classify images by a vote of their nearest training images, and compare with raw pixels and an untrained encoder.
+    """Classify images by a vote of their nearest training images, and compare with features without training.
 
     A neighbour with cosine similarity `s` has a vote of weight `exp(s / temperature)`.
 
@@ -53,8 +53,9 @@ def knn(
     Returns
     -------
     dict
-        `rows` has a dict for each of trained + adapter (if there is one), trained, untrained and raw pixels: `name`,
-        `top1`, `top5`, `per_class` and `confusion`. The other entries describe the images and the settings.
+        `rows` has a dict for each of trained + adapter (if there is one), trained, untrained, HOG + colour and raw
+        pixels: `name`, `top1`, `top5`, `per_class` and `confusion`. The other entries describe the images and the
+        settings.
 
     Examples
     --------

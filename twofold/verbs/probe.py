@@ -31,7 +31,10 @@ def probe(
     views: int = 1,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """Train a linear classifier on frozen features and compare it with raw pixels and an untrained encoder.
+    """Train a linear classifier on frozen features and compare it with features without training.
+
+    The baselines are an untrained encoder, hand-made features (HOG + colour) and raw pixels. Hand-made features are
+    left out for more than 20,000 images.
 
     Parameters
     ----------
@@ -59,9 +62,9 @@ def probe(
     Returns
     -------
     dict
-        `rows` has a dict for each of trained + adapter (if there is one), trained, untrained and raw pixels: `name`,
-        `top1`, `top5`, `per_class`, `confusion` and `few_labels` (mean and standard deviation for each number of
-        labels). The other entries describe the images and the settings.
+        `rows` has a dict for each of trained + adapter (if there is one), trained, untrained, HOG + colour and raw
+        pixels: `name`, `top1`, `top5`, `per_class`, `confusion` and `few_labels` (mean and standard deviation for each
+        number of labels). The other entries describe the images and the settings.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What `probe` and `knn` share: the features of the trained encoder, of the untrained encoder, and raw pixels."""
+"""What `probe` and `knn` share: the features of the trained encoder and of its baselines."""
 
 import copy
 import dataclasses
@@ -16,7 +16,8 @@ from twofold.device import choose_device
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder, views_in_words
-from twofold.evaluate.features import check_views, pixels
+from twofold.evaluate.features import check_views
+from twofold.evaluate.handmade import features_without_training
 from twofold.evaluate.probes import LabelledSplits, labelled_splits
 from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
@@ -122,7 +123,8 @@ def load_probe_data(
         if name == "trained" and adapted is not None:
             found[ADAPTED] = adapted[0].to(device)(features[0].to(device)), adapted[0](features[1].to(device))
         found[name] = features
-    found["raw pixels"] = (pixels(train), pixels(test))
+    with display.stage("computing features without training", 0):
+        found |= features_without_training(train, test)
     return ProbeData(read.name, splits, found, reused)
 
 

@@ -5,7 +5,6 @@ import json
 import platform
 import time
 from datetime import UTC, datetime
-from functools import partial
 
 import torch
 
@@ -13,8 +12,7 @@ from twofold import dist
 from twofold.data.source import ARRAY, DATASET
 from twofold.device import device_name, peak_memory, process_memory
 from twofold.display import Display
-from twofold.evaluate.features import pixels
-from twofold.evaluate.probes import Row, labelled_splits, measure_accuracies
+from twofold.evaluate.verdict import with_gain
 from twofold.methods.relations import file_coverage
 from twofold.report.page import write_report
 from twofold.report.pictures import record_trainer
@@ -24,6 +22,7 @@ from twofold.runs.run import Run
 from twofold.runs.weights import save_encoder
 from twofold.text import plural
 from twofold.train.trainer import Trainer
+from twofold.verbs.evaluation import evaluate, judge_gain
 from twofold.verbs.explain import command, labels_in_words, shape_in_words, whose_normalisation
 from twofold.version import __version__
 
@@ -88,11 +87,12 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
     # The end of training: an earlier encoder may be chosen here (select=best), then an adapter is fitted to it.
     if dist.is_first():
         save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
-    rows = evaluate(trainer, display)
-    accuracies = {row.name: row.linear_accuracy for row in rows}
+    measured = evaluate(trainer, display)
+    gain = judge_gain(trainer, folder.path, measured)
     results = {
-        "verdict": trainer.watch.final(accuracies).record(),
-        "table": [dataclasses.asdict(row) for row in rows],
+        "verdict": with_gain(trainer.watch.verdict, gain).record(),
+        "gain": gain.record(),
+        "table": [dataclasses.asdict(each.row) for each in measured],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
         "test_images_trained_on": provenance.count_trained_on(folder.path, trainer.data.test)
@@ -114,32 +114,3 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
         record_trainer(folder, trainer, display)
         write_report(folder)
     return Run(folder.path)
-
-
-def evaluate(trainer: Trainer, display: Display) -> list[Row]:
-    """Measure the linear and kNN accuracy of the trained encoder, the untrained encoder and raw pixels.
-
-    The result is empty if the data has no labels.
-    """
-    splits = labelled_splits(trainer.data)
-    if splits is None:
-        return []
-    networks = {"untrained": trainer.untrained, "before training": trainer.before}
-    with display.stage("evaluating", 3) as stage:
-        representations = {"trained": (trainer.features(splits.train), trainer.features(splits.test))}
-        stage(1)
-        for name, network in networks.items():
-            if network is not None:
-                pair = trainer.features(splits.train, network), trainer.features(splits.test, network)
-                representations[name] = pair
-        representations["raw pixels"] = (pixels(splits.train), pixels(splits.test))
-        stage(2)
-        tasks = [
-            partial(
-                measure_accuracies, {name: pair}, splits.train_labels, splits.test_labels, classes=len(splits.classes)
-            )
-            for name, pair in representations.items()
-        ]
-        rows = [row for rows in dist.spread(tasks) for row in rows]
-        stage(3)
-    return rows

@@ -134,7 +134,7 @@ def test_training_on_a_list_with_some_labels_and_groups(workspace: Path, tmp_pat
         write_list(workspace, "t.csv", "path,label,group", *rows),
         method="ridge-graph", graph__source="groups", epochs=2, batch_size=8, projector=(16, 8), out=tmp_path / "run",
     )  # fmt: skip
-    assert [row["name"] for row in run.results["table"]] == ["trained", "untrained", "raw pixels"]
+    assert [row["name"] for row in run.results["table"]] == ["trained", "untrained", "HOG + colour", "raw pixels"]
     assert all("online_train_accuracy" in line for line in run.metrics)
 
 

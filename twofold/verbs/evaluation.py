@@ -1,0 +1,77 @@
+"""The evaluation at the end of a run: accuracies of the encoder and of its baselines, and whether training helped."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from twofold import dist
+from twofold.display import Display
+from twofold.evaluate.gain import (
+    BEFORE,
+    TRAINED,
+    UNTRAINED,
+    Gain,
+    compare_accuracies,
+    judge_by_labels,
+)
+from twofold.evaluate.handmade import features_without_training
+from twofold.evaluate.probes import Measured, labelled_splits, measure_accuracies
+from twofold.runs.provenance import count_trained_on, read_trained_images
+from twofold.train.trainer import Trainer
+
+
+def evaluate(trainer: Trainer, display: Display) -> list[Measured]:
+    """Measure the linear and kNN accuracy of the trained encoder and of its baselines.
+
+    The baselines are the untrained encoder, the encoder before training if the run has initial weights, hand-made
+    features and raw pixels. The result is empty if the data has no labels.
+    """
+    splits = labelled_splits(trainer.data)
+    if splits is None:
+        return []
+    networks = {UNTRAINED: trainer.untrained, BEFORE: trainer.before}
+    with display.stage("evaluating", 3) as stage:
+        representations = {TRAINED: (trainer.features(splits.train), trainer.features(splits.test))}
+        stage(1)
+        for name, network in networks.items():
+            if network is not None:
+                pair = trainer.features(splits.train, network), trainer.features(splits.test, network)
+                representations[name] = pair
+        representations |= features_without_training(splits.train, splits.test)
+        stage(2)
+        tasks = [
+            partial(
+                measure_accuracies, {name: pair}, splits.train_labels, splits.test_labels, classes=len(splits.classes)
+            )
+            for name, pair in representations.items()
+        ]
+        found = [each for measured in dist.spread(tasks) for each in measured]
+        stage(3)
+    return found
+
+
+def judge_gain(trainer: Trainer, run: Path, measured: list[Measured]) -> Gain:
+    """Answer the question whether training helped."""
+    comparisons = compare_accuracies({each.row.name: each.correct for each in measured}) if measured else []
+    test = trainer.data.test
+    return judge_by_labels(
+        comparisons,
+        steps=trainer.step,
+        test_images=0 if test is None else test.labels_known,
+        copies=share_of_copies(run, trainer),
+    )
+
+
+def share_of_copies(run: Path, trainer: Trainer) -> float:
+    """Return the share of copies: among the training images or, if it is larger, of these among the test images.
+
+    The result is 0 if there were too many images to hash.
+    """
+    recorded = read_trained_images(run)
+    if recorded is None or "pixels" not in recorded:
+        return 0.0
+    images, test = len(trainer.data.train), trainer.data.test
+    among_training = 1 - len(np.unique(recorded["pixels"])) / images
+    among_test = 0.0 if test is None else count_trained_on(run, test) / len(test)
+    return max(among_training, among_test)
