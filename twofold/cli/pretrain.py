@@ -147,7 +147,7 @@ def pretrain(
     from twofold.verbs import pretrain
 
     with handle_interrupts(), processes(quiet) as display:
-        config, source = pretrain.configure(data, method, parse_overrides(overrides), display, minutes)
+        config, source = pretrain.configure(data, method, parse_overrides(overrides), display, minutes, for_use=True)
         if dry_run:
             if out is not None:
                 RunFolder.refuse_existing(out)

@@ -37,5 +37,7 @@ def conclude(run: "Run", display: "Display") -> None:
         display.say(results_table(results["table"]))
     say_verdict(results.get("gain"), display, "gain")
     say_verdict(results.get("verdict"), display)
+    if (results.get("kept") or {}).get("sentence"):
+        display.say(f"kept     {results['kept']['sentence']}")
     display.say(f"encoder  {run.path / 'encoder.safetensors'}")
     display.say(f"report   {run.report}")

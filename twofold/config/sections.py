@@ -139,6 +139,12 @@ class Config:
     test_fraction: Annotated[
         float, Bounds(0, 0.9), "fraction of the images to hold out for evaluation, if there are labels but no test set"
     ] = 0.2
+    unlabelled_fraction: Annotated[
+        float,
+        Bounds(0, 0.9),
+        "fraction of the images to hold out if there are no labels and no test set, to judge without labels whether "
+        "training helped",
+    ] = 0.0
     image_size: Annotated[
         Annotated[int, Bounds(1, 4096)] | None,
         "side of the square input images, in pixels; none: chosen from the data",
@@ -239,6 +245,11 @@ class Config:
         "gradient from it",
     ] = 0.1
 
+    select: Annotated[
+        Literal["last", "best"],
+        "encoder to keep: last (after the last step), or best (an earlier one, or the one before training, if its "
+        "views of held-out images find each other clearly better; needs no labels)",
+    ] = "last"
     map_points: Annotated[int, Bounds(0, 5000), "number of images on the map of the report; 0: no map"] = 1000
     log: Annotated[
         tuple[Literal["tensorboard", "wandb"], ...] | None, "where to send metrics in addition to metrics.jsonl"

@@ -71,15 +71,18 @@ def hold_out_groups(index: Tensor, labels: Tensor, groups: Tensor, fraction: flo
     return held[unit]
 
 
-def training_rows(source: Source, test_fraction: float) -> np.ndarray:
+def training_rows(source: Source, test_fraction: float, unlabelled_fraction: float = 0.0) -> np.ndarray:
     """Return the rows of `source.train` that are for training. Some may turn out to be unreadable when decoded."""
-    return parts_of(source, test_fraction)[0].rows
+    return parts_of(source, test_fraction, unlabelled_fraction=unlabelled_fraction)[0].rows
 
 
-def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[SplitPart]:
+def parts_of(
+    source: Source, test_fraction: float, rest: bool = False, unlabelled_fraction: float = 0.0
+) -> list[SplitPart]:
     """Split the rows of a source into the training set, the test set and, if `rest` is true, the rest.
 
-    Images without a label are never held out, because they cannot be scored. If other images of their group are held
+    Without labels and without a test set, `unlabelled_fraction` of the images is held out. If some images have labels,
+    images without a label are never held out, because they cannot be scored. If other images of their group are held
     out, they must not be used for training either. These images form the rest.
     """
     rows = source.train.readable()
@@ -91,17 +94,21 @@ def parts_of(source: Source, test_fraction: float, rest: bool = False) -> list[S
         known = np.ones(len(rows), bool) if labels is None else labels[rows] != UNKNOWN
         chosen, others = source.held_out[rows] & known, source.held_out[rows] & ~known & rest
         return _divide(source.train, rows, chosen, others, rest)
-    if source.train.labels is None or not source.labelled or test_fraction == 0:
+    labelled = source.train.labels is not None and source.labelled
+    fraction = test_fraction if labelled else unlabelled_fraction
+    if fraction == 0:
         return [SplitPart("train", source.train, rows, 0)]
-    known = source.train.labels[rows] != UNKNOWN
-    classes = torch.from_numpy(source.train.labels[rows[known]])
+    labels = source.train.labels if labelled else np.zeros(len(source.train), np.int64)
+    assert labels is not None
+    known = labels[rows] != UNKNOWN
+    classes = torch.from_numpy(labels[rows[known]])
     held, left_out = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     index = torch.from_numpy(rows[known])
     if source.train.groups is None or not known.any():
-        held[known] = hold_out(index, classes, test_fraction).numpy()
+        held[known] = hold_out(index, classes, fraction).numpy()
     else:
         groups = source.train.groups[rows]
-        held[known] = hold_out_groups(index, classes, torch.from_numpy(groups[known]), test_fraction).numpy()
+        held[known] = hold_out_groups(index, classes, torch.from_numpy(groups[known]), fraction).numpy()
         left_out = ~held & (groups != UNKNOWN) & np.isin(groups, groups[held])
     return _divide(source.train, rows, held, left_out, rest)
 

@@ -45,6 +45,7 @@ def load_configured(
         image_size=config.image_size,
         channels=config.channels,
         test_fraction=config.test_fraction,
+        unlabelled_fraction=config.unlabelled_fraction,
         progress=progress,
         rest=rest,
         picture_size=config.picture_size if pictures else 0,
@@ -57,6 +58,7 @@ def load_data(
     image_size: int,
     channels: int,
     test_fraction: float,
+    unlabelled_fraction: float = 0.0,
     progress: Progress | None = None,
     rest: bool = False,
     picture_size: int = 0,
@@ -64,12 +66,13 @@ def load_data(
     """Decode the images of a source.
 
     If there are labels but no test set, `test_fraction` of each class is held out as the test set, by whole groups if
-    groups are known. With `rest`, images that belong to neither set are decoded too. With a `picture_size`, the
-    training images have pictures too.
+    groups are known. Without labels it is `unlabelled_fraction` of all images. With `rest`, images that belong to
+    neither set are decoded too. With a `picture_size`, the training images have pictures too.
     """
     refuse_channels(source, channels)
     refuse_large_pictures(picture_size, image_size)
     kind = repr((image_size, channels, test_fraction)) + (" by group" if source.train.groups is not None else "")
+    kind += f" unlabelled {unlabelled_fraction}" if unlabelled_fraction else ""
     held = () if source.held_out is None else (source.held_out.tobytes(),)
     fingerprint = digest_of(source.fingerprint.encode(), kind.encode(), *held)
     skipped = [
@@ -78,7 +81,7 @@ def load_data(
         if split is not None
         for item in split.unreadable.items()
     ]
-    parts = parts_of(source, test_fraction, rest)
+    parts = parts_of(source, test_fraction, rest, unlabelled_fraction)
     stores, undecodable = _decode_parts(parts, (image_size, channels, picture_size), fingerprint, progress)
     skipped += undecodable
     train, test = stores["train"], stores.get("test")

@@ -125,6 +125,12 @@ class Encoder:
                     progress(int(rows[-1]) + 1, len(images))
 
     @torch.no_grad()
+    def represent(self, pixels: Tensor) -> Tensor:
+        """Return the features `[n, K]` of pixels from 0 to 1, float32 `[n, C, S, S]`."""
+        with self._evaluating():
+            return self._forward(self.preprocess(255 * pixels.to(self.device))).float()
+
+    @torch.no_grad()
     def _batches(self, images: ImageRows, batch_size: int, progress: Progress | None) -> Iterator[Tensor]:
         def represent(pixels: Tensor) -> Tensor:
             views = fixed_views(pixels.to(self.device), self.views)

@@ -5,16 +5,20 @@ images. All intervals have a confidence of 95 % and are paired: both representat
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import sqrt
+from dataclasses import asdict, dataclass, replace
+from math import isinf, sqrt
 from typing import Any
 
 from torch import Tensor
+
+from twofold.evaluate.view_retrieval import Estimate, ViewScore
 
 NORMAL = 1.959964  # standard errors on each side of an interval of 95 %
 LEAST_STEPS = 100  # with fewer steps of training, there is no judgement
 LEAST_IMAGES = 50  # with fewer held-out images, there is no judgement
 MOST_COPIES = 0.5  # with a larger share of copies, among training or held-out images, there is no judgement
+MUCH_LOWER = 0.75  # of the score of views at the start; below, the lower score means that training did not help
+FEWER_DIMENSIONS = 0.6  # of the effective rank at the start; below, a higher score does not mean that training helped
 NEGLIGIBLE = 0.01  # of an accuracy: a smaller difference does not matter
 
 TRAINED, UNTRAINED, BEFORE = "trained", "untrained", "before training"
@@ -30,6 +34,15 @@ MEASURES = {
     "knn_accuracy": "kNN accuracy",
     "view_retrieval": "retrieval of views",
 }
+
+
+BEGINNINGS = {
+    "helped": "Training helped",
+    "did not help": "Training did not help",
+    "cannot tell": "Cannot tell whether training helped",
+}
+FROM_SCRATCH = "Train for more steps, or start from a pretrained encoder (--init timm:NAME)."
+FROM_WEIGHTS = "Lower lr or train for fewer epochs, or use the encoder that the run started from."
 
 
 @dataclass(frozen=True)
@@ -124,9 +137,10 @@ def start_of(comparisons: Sequence[Comparison]) -> str:
 
 
 def surpassing(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    """Return the baselines, apart from the start of training, that are clearly better in some measure."""
+    """Return the baselines, apart from the start of training, whose accuracy is clearly better in some measure."""
     start = start_of(comparisons)
-    return tuple(dict.fromkeys(each.baseline for each in comparisons if each.is_worse and each.baseline != start))
+    better = (each for each in comparisons if each.is_worse and each.measure != "view_retrieval")
+    return tuple(dict.fromkeys(each.baseline for each in better if each.baseline != start))
 
 
 def obstacle(steps: int, test_images: int, copies: float) -> str:
@@ -166,6 +180,47 @@ def judge_by_labels(comparisons: Sequence[Comparison], *, steps: int, test_image
     return answer(kind, "labels", comparisons, obstacle(steps, test_images, copies))
 
 
+def compare_views(scores: Mapping[str, ViewScore]) -> list[Comparison]:
+    """Compare how well views of the same images find each other, with an interval of the mean of paired differences."""
+    found = []
+    for name, score in scores.items():
+        if name != TRAINED:
+            estimate = Estimate.of(scores[TRAINED].retrieval - score.retrieval)
+            half = NORMAL * estimate.standard_error
+            ends = (-1.0, 1.0) if isinf(half) else (estimate.mean - half, estimate.mean + half)
+            found.append(Comparison(name, "view_retrieval", estimate.mean, *ends))
+    return found
+
+
+def judge_by_views(scores: Mapping[str, ViewScore], *, steps: int, test_images: int, copies: float = 0.0) -> Gain:
+    """Answer without labels, by whether views of held-out images find each other.
+
+    Training helped if views are found clearly better than before training, and the features use at least 0.6 of the
+    dimensions that they used then. It did not help if views are found clearly worse, at less than 0.75 of the score
+    before training. Everything else cannot be told without labels: training may make features invariant to the views
+    and useless for classes at the same time.
+    """
+    comparisons = compare_views(scores) if scores else []
+    kind = "not judged"
+    if scores:
+        name = start_of(comparisons)
+        (against,), trained, start = (
+            [each for each in comparisons if each.baseline == name],
+            scores[TRAINED],
+            scores[name],
+        )
+        kind = "cannot tell"
+        if against.is_better and trained.rank >= FEWER_DIMENSIONS * start.rank:
+            kind = "helped"
+        elif against.is_worse and trained.mean < MUCH_LOWER * start.mean:
+            kind = "did not help"
+    gain = answer(kind, "views", comparisons, obstacle(steps, test_images, copies))
+    if not scores:
+        return gain
+    ranks = f"effective rank of the features: {trained.rank:.1f}, {start.rank:.1f} before training"
+    return replace(gain, evidence=(*gain.evidence, ranks))
+
+
 def answer(kind: str, by: str, comparisons: Sequence[Comparison], problem: str) -> Gain:
     """Put an answer into words. With a problem, the run is not judged; the differences are still reported."""
     start = start_of(comparisons)
@@ -174,11 +229,7 @@ def answer(kind: str, by: str, comparisons: Sequence[Comparison], problem: str) 
     if problem or not against:
         why = f"Not judged whether training helped: {problem or 'nothing was measured'}."
         return Gain("not judged", why, by, (f"C{measured[1:]}",) if measured else (), None, tuple(comparisons))
-    beginnings = {
-        "helped": "Training helped",
-        "did not help": "Training did not help",
-        "cannot tell": "Cannot tell whether training helped",
-    }
+    beginning = BEGINNINGS[kind] if by == "labels" else BEGINNINGS[kind].replace("Training", "Training probably")
     evidence = [
         f"{name}: {' and '.join(str(each) for each in comparisons if each.baseline == name)}"
         for name in dict.fromkeys(each.baseline for each in comparisons)
@@ -189,15 +240,12 @@ def answer(kind: str, by: str, comparisons: Sequence[Comparison], problem: str) 
     if surpassed:
         remedies.append(f"For these images, {' and '.join(surpassed)} are better in some measure.")
     if surpassed or kind != "helped":
-        remedies.append(OTHERWISE)
+        remedies.append(FROM_WEIGHTS if start == BEFORE else FROM_SCRATCH)
     return Gain(
         kind,
-        f"{beginnings[kind]}, {measured}.",
+        f"{beginning}, {measured}.",
         by,
         tuple(evidence),
         " ".join(remedies) or None,
         tuple(comparisons),
     )
-
-
-OTHERWISE = "Start from a pretrained encoder (--init timm:NAME), or train for more steps."

@@ -14,8 +14,10 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from twofold.config import Augment
 from twofold.data.augment import Augmenter
 from twofold.evaluate.features import ImageRows
+from twofold.evaluate.metrics import effective_rank, eigenvalues
 from twofold.evaluate.neighbours import unit
 
 BATCH = 128  # images of which views are made at a time
@@ -76,6 +78,39 @@ def reciprocal_ranks(queries: Tensor, answers: Tensor) -> Tensor:
         tied = (similarity == own).sum(1).clamp(min=1) - 1
         found.append(1 / (not_below.double() - tied.double() / 2))
     return torch.cat(found).cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class ViewScore:
+    """How well views of held-out images find each other, and how many dimensions their features use."""
+
+    retrieval: Tensor  # float64 [n], see `view_retrieval`
+    rank: float  # the effective rank of the features of all views; 0 if they are not finite
+
+    @property
+    def mean(self) -> float:
+        return self.retrieval.mean().item()
+
+
+def mild(augment: Augment) -> Augment:
+    """Return the augmentation by which encoders are scored, which is the same for all runs except for flips.
+
+    It is mild, because views that show little of an image are found by features that are useless for it. And it is not
+    the run's own, because training learns to ignore whatever its augmentation changes, such as colours.
+    """
+    return Augment(
+        crop_scale=(0.4, 1.0), flip=augment.flip, brightness=0.2, contrast=0.2, saturation=0.2, hue=0.05, grayscale=0.0
+    )
+
+
+def score_views(
+    augment: Augmenter, images: ImageRows, represent: Callable[[Tensor], Tensor], device: torch.device | None = None
+) -> ViewScore:
+    """Score a representation by two views of each image; for the parameters, see `features_of_views`."""
+    features = features_of_views(augment, images, represent, device=device)
+    rows = features.flatten(0, 1).double().cpu()
+    rank = effective_rank(eigenvalues(torch.cov(rows.T).view(rows.shape[1], -1))) if rows.isfinite().all() else 0.0
+    return ViewScore(view_retrieval(features), rank)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from twofold import counter
@@ -86,12 +86,12 @@ class Sample:
         return {"index": self.index[rows].tolist(), "held_out": held_out, "labels": labels, "names": names}
 
 
-def record_trainer(folder: RunFolder, trainer: Trainer, display: Display) -> None:
-    """Create and store the pictures of a run at the end of its training."""
+def record_trainer(folder: RunFolder, trainer: Trainer, encoder: nn.Module, display: Display) -> None:
+    """Create and store the pictures of a run at the end of its training, with the features of the kept encoder."""
     augmenters = [augmenter for augmenter in (trainer.augment, trainer.small_crops) if augmenter is not None]
     points = trainer.config.map_points
     gallery.write_pictures(
-        folder, gather_pictures(trainer.config, trainer.data, trainer.encoder(), augmenters, points, display)
+        folder, gather_pictures(trainer.config, trainer.data, trainer.encoder(encoder), augmenters, points, display)
     )
 
 

@@ -40,7 +40,7 @@ class ImageHashes:
     order: str  # one hash of the images, indices, labels and groups of both sets in their order
 
 
-def record_trained_images(run: Path, source: Source, test_fraction: float, data: Data) -> str:
+def record_trained_images(run: Path, source: Source, config: Config, data: Data) -> str:
     """Write `images.npz`, the record of the images that a run is trained on.
 
     The file contains these arrays:
@@ -56,8 +56,8 @@ def record_trained_images(run: Path, source: Source, test_fraction: float, data:
         The run folder.
     source
         The images before they are decoded.
-    test_fraction
-        The share of the images that is held out.
+    config
+        The configuration, which states the share of the images that is held out.
     data
         The decoded images of the source.
 
@@ -67,7 +67,7 @@ def record_trained_images(run: Path, source: Source, test_fraction: float, data:
         A text on exact duplicates among the images. It is empty if there are none.
     """
     hashes = _hash_data(data)
-    names = source.train.names(training_rows(source, test_fraction))
+    names = source.train.names(training_rows(source, config.test_fraction, config.unlabelled_fraction))
     record = {"fingerprint": np.array(source.fingerprint)}
     if names is not None:
         record["trained"] = np.unique(_hash_each(os.fsencode(name) for name in names))

@@ -25,7 +25,7 @@ from twofold.models import feature_dimension, share_statistics
 from twofold.models.blocks import constant_modules
 from twofold.models.encoders import choose_memory_format
 from twofold.randomness import own_randomness, seed_all
-from twofold.runs import checkpoint
+from twofold.runs import checkpoint, snapshots
 from twofold.runs.folder import RunFolder
 from twofold.runs.provenance import has_same_images
 from twofold.train import guards, loggers, setup
@@ -88,6 +88,8 @@ class Trainer:
         self.step = 0
         self.total_steps = config.epochs * self.loader.steps_per_epoch
         self.clock = torch.zeros((), dtype=torch.int64, device=self.device)  # the number of the step, on the device
+        # With select=best, the encoder is kept after these steps.
+        self.snapshot_steps = snapshots.steps_of(self.total_steps) if config.select == "best" else []
         self.spectrum_points = set(log_spaced(self.total_steps, LOG_POINTS))
         self.started = self.last_save = time.monotonic()
         self.measured_from = self.started, self.step
@@ -181,6 +183,8 @@ class Trainer:
                 self.step += 1
                 if self.step in self.spectrum_points or self.step % self.loader.steps_per_epoch == 0:
                     self.log(stage)
+                if self.step in self.snapshot_steps and dist.is_first():
+                    snapshots.save_snapshot(folder.path, self.step, self.method.encoder)
                 stage(self.step)
                 stop = stop or dist.stop_for(signals)
                 if self.step == self.total_steps or self.is_time_to_save(stop):

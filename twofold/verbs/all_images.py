@@ -36,7 +36,12 @@ def read_all_images(run: Path, config: Config, data: Any, display: Display) -> D
         )
     source = with_run_split(run, config, source, display.say)
     own = own or is_run_source(run, source)
-    read = read_data(config if own else dataclasses.replace(config, test_fraction=0.0), source, display, rest=True)
+    read = read_data(
+        config if own else dataclasses.replace(config, test_fraction=0.0, unlabelled_fraction=0.0),
+        source,
+        display,
+        rest=True,
+    )
     if read.skipped:
         first = read.skipped[0]
         count = plural(len(read.skipped), "image")

@@ -99,7 +99,7 @@ def refuse(config: Config, source: Source) -> None:
     assert config.picture_size != "auto"
     refuse_channels(source, config.channels)
     refuse_large_pictures(config.picture_size, config.image_size)
-    refuse_large_batch(config.batch_size, len(training_rows(source, config.test_fraction)))
+    refuse_large_batch(config.batch_size, len(training_rows(source, config.test_fraction, config.unlabelled_fraction)))
     if config.pieces > 1:
         refuse_uneven(config.pieces, config.batch_size)
 
@@ -117,7 +117,7 @@ def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
         chosen["warmup_epochs"] = shorter
     if (shorter := min(config.head_epochs, HEAD_SHARE * config.epochs)) != config.head_epochs:
         chosen["head_epochs"] = shorter
-    images = len(training_rows(source, config.test_fraction))
+    images = len(training_rows(source, config.test_fraction, config.unlabelled_fraction))
     if images < 2 * config.batch_size:
         chosen["batch_size"] = suggested_batch_size(images)
     entry = find(config.method)
@@ -195,6 +195,6 @@ def epoch_seconds(
 
 def steps_per_epoch(config: Config, source: Source) -> int:
     """Return the number of optimizer steps in an epoch."""
-    images = len(training_rows(source, config.test_fraction))
+    images = len(training_rows(source, config.test_fraction, config.unlabelled_fraction))
     full, rest = divmod(images, config.batch_size)
     return max(1, full + (not config.drop_last and rest >= 2))

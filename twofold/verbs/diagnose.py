@@ -150,19 +150,21 @@ def encoder_features(
         return encoder.features(images, progress=stage)
 
 
-def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Source, float]:
-    """Return the images to encode, and the fraction of them that the run held out if they are its own."""
+def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Source, dict[str, float]]:
+    """Return the images to encode, and the fractions of them that the run held out if they are its own."""
     path = None if isinstance(what, nn.Module) else Path(what).expanduser()
     if path is None or not path.is_dir():
         if data is None:
             raise TwofoldError(f"{name} is an encoder: give DATA, the images to encode")
-        return open_source(data), 0.0
+        return open_source(data), {"test_fraction": 0.0}
     config = config_of(path)
     source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
-    return source, config.test_fraction if is_run_source(path, source) else 0.0
+    if not is_run_source(path, source):
+        return source, {"test_fraction": 0.0}
+    return source, {"test_fraction": config.test_fraction, "unlabelled_fraction": config.unlabelled_fraction}
 
 
-def read_images(encoder: Encoder, source: Source, test_fraction: float, display: Display) -> AllImages:
+def read_images(encoder: Encoder, source: Source, held_out: dict[str, float], display: Display) -> AllImages:
     """Read the images of the source, without its test set if it has a separate one.
 
     A run's own images are split as in the run, so that the images it decoded are found in the cache.
@@ -174,7 +176,7 @@ def read_images(encoder: Encoder, source: Source, test_fraction: float, display:
             source,
             image_size=preprocess.image_size,
             channels=preprocess.channels,
-            test_fraction=test_fraction,
+            **held_out,
             progress=stage,
             rest=True,
         )

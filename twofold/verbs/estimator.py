@@ -133,7 +133,9 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 if key in (self.overrides or {}):
                     raise TwofoldError(f"overrides contains '{key}': leave it out, {place}")
             images = self._images(X)
-            keys = {"epochs": self.epochs, "seed": self._seed(), **(self.overrides or {})}
+            # All images are for training, and equal data give equal features, so nothing is held out or selected.
+            exact = {"select": "last", "unlabelled_fraction": 0.0}
+            keys = {**exact, "epochs": self.epochs, "seed": self._seed(), **(self.overrides or {})}
             module = keys.pop("encoder", None)
             run = pretrain(
                 {"data": images, **keys},

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from twofold import dist
 from twofold.display import Display
@@ -11,18 +12,23 @@ from twofold.evaluate.gain import (
     BEFORE,
     TRAINED,
     UNTRAINED,
+    WORDS,
     Gain,
     compare_accuracies,
     judge_by_labels,
+    judge_by_views,
 )
 from twofold.evaluate.handmade import features_without_training
 from twofold.evaluate.probes import Measured, labelled_splits, measure_accuracies
 from twofold.runs.provenance import count_trained_on, read_trained_images
 from twofold.train.trainer import Trainer
+from twofold.verbs.selection import Kept
 
 
-def evaluate(trainer: Trainer, display: Display) -> list[Measured]:
+def evaluate(trainer: Trainer, kept: Kept, display: Display) -> list[Measured]:
     """Measure the linear and kNN accuracy of the trained encoder and of its baselines.
+
+    `trained` is the encoder after the last step. If the run keeps one from an earlier step, it has a row of its own.
 
     The baselines are the untrained encoder, the encoder before training if the run has initial weights, hand-made
     features and raw pixels. The result is empty if the data has no labels.
@@ -30,7 +36,9 @@ def evaluate(trainer: Trainer, display: Display) -> list[Measured]:
     splits = labelled_splits(trainer.data)
     if splits is None:
         return []
-    networks = {UNTRAINED: trainer.untrained, BEFORE: trainer.before}
+    networks: dict[str, nn.Module | None] = {UNTRAINED: trainer.untrained, BEFORE: trainer.before}
+    if 0 < kept.step < trainer.step:
+        networks = {f"kept, step {kept.step}": kept.encoder, **networks}
     with display.stage("evaluating", 3) as stage:
         representations = {TRAINED: (trainer.features(splits.train), trainer.features(splits.test))}
         stage(1)
@@ -51,16 +59,15 @@ def evaluate(trainer: Trainer, display: Display) -> list[Measured]:
     return found
 
 
-def judge_gain(trainer: Trainer, run: Path, measured: list[Measured]) -> Gain:
-    """Answer the question whether training helped."""
-    comparisons = compare_accuracies({each.row.name: each.correct for each in measured}) if measured else []
+def judge_gain(trainer: Trainer, copies: float, kept: Kept, measured: list[Measured]) -> Gain:
+    """Answer the question whether training helped: by labels if there are any, otherwise by views."""
     test = trainer.data.test
-    return judge_by_labels(
-        comparisons,
-        steps=trainer.step,
-        test_images=0 if test is None else test.labels_known,
-        copies=share_of_copies(run, trainer),
-    )
+    if measured:
+        comparisons = compare_accuracies({each.row.name: each.correct for each in measured})
+        labelled = 0 if test is None else test.labels_known
+        return judge_by_labels(comparisons, steps=trainer.step, test_images=labelled, copies=copies)
+    scores = {name: score for name, score in kept.scores.items() if name in (TRAINED, *WORDS)}
+    return judge_by_views(scores, steps=trainer.step, test_images=0 if test is None else len(test), copies=copies)
 
 
 def share_of_copies(run: Path, trainer: Trainer) -> float:

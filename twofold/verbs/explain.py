@@ -65,7 +65,7 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         return "continued pretraining changes the weights little"
     if layer == "init":
         return whose_normalisation(config) if name in ("mean", "std") else "fits the initial weights"
-    images = len(training_rows(source, config.test_fraction))
+    images = len(training_rows(source, config.test_fraction, config.unlabelled_fraction))
     few = config.batch_size == suggested_batch_size(images)
     reasons = {
         "image_size": f"the median of the images' shorter sides is {source.train.side} pixels"
@@ -80,6 +80,8 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         "picture_size": _why_pictures(config, source) if name == "picture_size" else "",
         "batch_size": f"gives at least two steps per epoch with {images:,} images" if few else "fits into memory",
         "epochs": "fit into the training time",
+        "select": "an earlier encoder is kept if training made it worse",
+        "unlabelled_fraction": "held out to judge without labels whether training helped",
     }
     if images < FEW_IMAGES and name in find(config.method).few_images:
         return f"recommended for {config.method} with {images:,} images, which need small batches"

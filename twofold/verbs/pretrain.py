@@ -18,6 +18,7 @@ from twofold.data.source import Source
 from twofold.device import own_modes
 from twofold.display import Display
 from twofold.errors import TwofoldError
+from twofold.evaluate.gain import LEAST_IMAGES
 from twofold.models import name_of
 from twofold.models.blocks import has_new_batchnorm
 from twofold.runs import initial_weights, provenance
@@ -33,6 +34,7 @@ from twofold.verbs.settings import check_settings, is_named
 from twofold.verbs.training import announce, train_and_report
 
 RUNS = Path("runs")
+LEAST_UNLABELLED = 250  # images without labels; of fewer, none are held out, because training needs them all
 
 
 def configure(
@@ -42,6 +44,7 @@ def configure(
     display: Display | None = None,
     minutes: float | None = None,
     module: nn.Module | None = None,
+    for_use: bool = False,
 ) -> tuple[Config, Source]:
     """Resolve the configuration of a run and open its data.
 
@@ -60,6 +63,9 @@ def configure(
     module : nn.Module, optional
         The user's own encoder. Unless `recipe` is set, it counts as pretrained, except if it has BatchNorm layers that
         never saw a batch.
+    for_use : bool
+        The run is for its encoder, not for a comparison of methods: keep the best encoder, and hold out a few images
+        if there are no labels, to judge whether training helped.
 
     Returns
     -------
@@ -95,13 +101,15 @@ def configure(
     # apply to the user's own methods.
     kept = {*recipe, *keys.keys() - RUN_KEYS.keys()} if settings.method.family == "own" else set()
     suited = {name: value for name, value in source.defaults.items() if name in keys and name not in kept}
-    sizes = {"image_size": default_image_size(source.train.side), "channels": source.train.channels}
+    sizes: dict[str, Any] = {"image_size": default_image_size(source.train.side), "channels": source.train.channels}
     weights, own = initial_input(located.get("init"), module)
     if own is not None:
         weights |= own_normalisation(own, given.get("channels"))
         size = own.image_size if own.has_fixed_size else nearest_size(own.image_size, source.train.side)
         (weights if own.has_fixed_size else sizes)["image_size"] = size
     user = {name: located.pop(name, value) for name, value in given.items()}
+    if for_use:
+        sizes |= {"select": "best"} | unlabelled_hold_out(source, user)
     layers = {
         "method": recipe,
         "data": suited,
@@ -116,6 +124,17 @@ def configure(
     )
     refuse_unfit_normalisation(config)
     return config, source
+
+
+def unlabelled_hold_out(source: Source, user: Mapping[str, Any]) -> dict[str, float]:
+    """Return which fraction to hold out if there are no labels: a tenth, but 50 to 1,000 images. Small sets lose none.
+
+    Images are not held out either if the user set `test_fraction=0`.
+    """
+    images = len(source.train.readable())
+    if source.labelled or source.test is not None or images < LEAST_UNLABELLED or user.get("test_fraction") == 0:
+        return {}
+    return {"unlabelled_fraction": min(max(0.1 * images, LEAST_IMAGES), 1000) / images}
 
 
 def pretrain(
@@ -181,7 +200,7 @@ def pretrain(
     module = encoder if isinstance(encoder, nn.Module) else None
     with dist.joined(), own_modes():
         display = Display(quiet=quiet or not dist.is_first())
-        resolved, source = configure(data, method, keys, display, minutes, module)
+        resolved, source = configure(data, method, keys, display, minutes, module, for_use=True)
         return start(resolved, source, out=out, display=display, encoder=module)
 
 
@@ -218,7 +237,7 @@ def start(
     with folder.locked():
         copies = ""
         if dist.is_first():
-            copies = provenance.record_trained_images(folder.path, source, config.test_fraction, data)
+            copies = provenance.record_trained_images(folder.path, source, config, data)
             initial_weights.save_initial_weights(folder.path, weights, None if encoder is None else trainer.untrained)
         if data.skipped:
             folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))

@@ -102,6 +102,6 @@ def continue_run(
         trainer = Trainer(config, images, display, module, weights)
         trainer.restore(folder)
         if dist.is_first() and not has_recorded_images(path):  # a kill prevented it
-            provenance.record_trained_images(path, source, config.test_fraction, trainer.data)
+            provenance.record_trained_images(path, source, config, trainer.data)
         display.say(f"resuming {path} at step {trainer.step} of {trainer.total_steps}")
         return train_and_report(trainer, folder, display)

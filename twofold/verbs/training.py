@@ -19,11 +19,13 @@ from twofold.report.pictures import record_trainer
 from twofold.runs import provenance
 from twofold.runs.folder import RunFolder
 from twofold.runs.run import Run
+from twofold.runs.snapshots import remove_snapshots
 from twofold.runs.weights import save_encoder
 from twofold.text import plural
 from twofold.train.trainer import Trainer
-from twofold.verbs.evaluation import evaluate, judge_gain
+from twofold.verbs.evaluation import evaluate, judge_gain, share_of_copies
 from twofold.verbs.explain import command, labels_in_words, shape_in_words, whose_normalisation
+from twofold.verbs.selection import choose
 from twofold.version import __version__
 
 
@@ -85,13 +87,16 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
     trainer.train(folder)
     memory = peak_memory(trainer.device)  # measured before the evaluation, which costs the same for all methods
     # The end of training: an earlier encoder may be chosen here (select=best), then an adapter is fitted to it.
+    copies = share_of_copies(folder.path, trainer)
+    kept = choose(trainer, folder, copies, display)
     if dist.is_first():
-        save_encoder(folder.path / "encoder.safetensors", trainer.method.encoder, trainer.description())
-    measured = evaluate(trainer, display)
-    gain = judge_gain(trainer, folder.path, measured)
+        save_encoder(folder.path / "encoder.safetensors", kept.encoder, trainer.description())
+    measured = evaluate(trainer, kept, display)
+    gain = judge_gain(trainer, copies, kept, measured)
     results = {
         "verdict": with_gain(trainer.watch.verdict, gain).record(),
         "gain": gain.record(),
+        "kept": kept.record(),
         "table": [dataclasses.asdict(each.row) for each in measured],
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
@@ -111,6 +116,7 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
     }
     folder.write("results.json", json.dumps(results, indent=2) + "\n")
     if dist.is_first():
-        record_trainer(folder, trainer, display)
+        remove_snapshots(folder.path, trainer.total_steps)
+        record_trainer(folder, trainer, kept.encoder, display)
         write_report(folder)
     return Run(folder.path)

@@ -1,0 +1,54 @@
+"""The encoder at a few earlier steps of a run, among which `select=best` chooses at the end.
+
+The files are next to the checkpoints. Each is written after its step and before the next checkpoint, so a resumed run
+has the files of all steps before the checkpoint and writes the later ones again. The end of the
+run removes them.
+"""
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from twofold.errors import TwofoldError, how_to_resume
+from twofold.runs.weights import save_tensors
+
+PARTS = 4  # the encoder is kept after each of these parts of the run, except the last
+
+
+def steps_of(total: int) -> list[int]:
+    """Return the steps after which the encoder is kept, ascending: a quarter, a half and three quarters of the run."""
+    return sorted({total * part // PARTS for part in range(1, PARTS)} - {0, total})
+
+
+def save_snapshot(run: Path, step: int, encoder: nn.Module) -> None:
+    """Write the encoder after a step."""
+    path = snapshot_path(run, step)
+    try:
+        path.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise TwofoldError(
+            f"{path.parent} could not be written ({error}): make {run} writable, then run `{how_to_resume(run)}`"
+        ) from None
+    save_tensors(path, encoder.state_dict(), {})
+
+
+def load_snapshots(run: Path, total: int) -> dict[int, dict[str, Tensor]]:
+    """Return the weights of the encoder by step. A file that is missing or damaged is left out."""
+    found = {}
+    for step in steps_of(total):
+        try:
+            found[step] = load_file(snapshot_path(run, step))
+        except (OSError, SafetensorError):
+            continue
+    return found
+
+
+def remove_snapshots(run: Path, total: int) -> None:
+    for step in steps_of(total):
+        snapshot_path(run, step).unlink(missing_ok=True)
+
+
+def snapshot_path(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"encoder-{step}.safetensors"
