@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from twofold.evaluate.gain import compare_accuracies, judge_by_labels, obstacle, paired_difference
+from twofold.evaluate.gain import (
+    compare_accuracies,
+    compare_views,
+    judge_by_labels,
+    judge_by_views,
+    obstacle,
+    paired_difference,
+)
+from twofold.evaluate.view_retrieval import ViewScore
 
 ENOUGH: dict[str, Any] = {"steps": 1000, "test_images": 1000}
 
@@ -37,8 +45,8 @@ def test_interval_of_many_images_equals_the_bootstrap() -> None:
     difference, low, high = paired_difference(ours, theirs)
     assert difference == pytest.approx(0.03)
     each = ours.numpy().astype(float) - theirs.numpy()
-    draws = np.random.default_rng(0).choice(each, (20_000, len(each))).mean(1)
-    assert (low, high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=1e-3)
+    draws = np.random.default_rng(0).choice(each, (5_000, len(each))).mean(1)
+    assert (low, high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=2e-3)
 
 
 @pytest.mark.parametrize("n, gained, lost", [(50, 0.05, 0.05), (50, 0.2, 0.1), (100, 0.02, 0.0), (360, 0.1, 0.04)])
@@ -132,3 +140,44 @@ def test_runs_without_measurements_are_not_judged() -> None:
     gain = judge_by_labels([], steps=1000, test_images=0)
     assert (gain.kind, gain.comparisons) == ("not judged", ())
     assert "no images are held out" in gain.sentence
+
+
+def scores(trained: float, untrained: float, *, rank: float = 50.0, n: int = 200) -> dict[str, ViewScore]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        name: ViewScore(mean + 0.1 * torch.randn(n, generator=generator, dtype=torch.float64), dimensions)
+        for name, mean, dimensions in (("trained", trained, rank), ("untrained", untrained, 50.0))
+    }
+
+
+def test_interval_of_a_score_is_that_of_the_mean_of_paired_differences() -> None:
+    given = scores(0.6, 0.5)
+    (found,) = compare_views(given)
+    each = (given["trained"].retrieval - given["untrained"].retrieval).numpy()
+    half = 1.959964 * each.std(ddof=1) / np.sqrt(len(each))
+    assert (found.difference, found.low, found.high) == pytest.approx(
+        (each.mean(), each.mean() - half, each.mean() + half)
+    )
+
+
+@pytest.mark.parametrize(
+    "trained, untrained, rank, kind",
+    [
+        (0.7, 0.5, 50.0, "helped"),
+        (0.7, 0.5, 29.0, "cannot tell"),  # views are found, but by few dimensions
+        (0.5, 0.5, 50.0, "cannot tell"),
+        (0.42, 0.5, 50.0, "cannot tell"),  # clearly worse, but not by much
+        (0.3, 0.5, 50.0, "did not help"),
+        (0.3, 0.5, 5.0, "did not help"),
+    ],
+)
+def test_answer_without_labels_is_cautious(trained: float, untrained: float, rank: float, kind: str) -> None:
+    gain = judge_by_views(scores(trained, untrained, rank=rank), **ENOUGH)
+    assert (gain.kind, gain.by) == (kind, "views")
+    assert kind == "cannot tell" or "probably" in gain.sentence
+    assert f"effective rank of the features: {rank:.1f}, 50.0 before training" in gain.evidence
+
+
+def test_runs_without_scores_are_not_judged_by_views() -> None:
+    assert judge_by_views({}, steps=1000, test_images=0).kind == "not judged"
+    assert judge_by_views(scores(0.7, 0.5), steps=10, test_images=200).kind == "not judged"

@@ -246,4 +246,5 @@ def _accuracies(opened: Encoder, adaptation: Adaptation, read: Data, views: int,
                 adapter(both[1].to(opened.device)),
             )
     with display.stage("training classifiers", None):
-        return measure_accuracies(found, splits.train_labels, splits.test_labels, classes=len(splits.classes))
+        measured = measure_accuracies(found, splits.train_labels, splits.test_labels, classes=len(splits.classes))
+    return [each.row for each in measured]
