@@ -166,6 +166,7 @@ def test_interval_of_a_score_is_that_of_the_mean_of_paired_differences() -> None
         (0.7, 0.5, 50.0, "helped"),
         (0.7, 0.5, 29.0, "cannot tell"),  # views are found, but by few dimensions
         (0.5, 0.5, 50.0, "cannot tell"),
+        (0.54, 0.5, 50.0, "cannot tell"),  # clearly better, but not by much
         (0.42, 0.5, 50.0, "cannot tell"),  # clearly worse, but not by much
         (0.3, 0.5, 50.0, "did not help"),
         (0.3, 0.5, 5.0, "did not help"),

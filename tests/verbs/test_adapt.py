@@ -57,7 +57,7 @@ def test_embed_applies_the_adapter_unless_told_not_to(adapted: twofold.Run, imag
 def test_probes_measure_both_and_the_adapted_features_come_first(adapted: twofold.Run) -> None:
     for verb in (twofold.probe, twofold.knn):
         names = [row["name"] for row in verb(adapted)["rows"]]
-        assert names == ["trained + adapter", "trained", "untrained", "raw pixels"]
+        assert names == ["trained + adapter", "trained", "untrained", "HOG + colour", "raw pixels"]
         without = verb(adapted, adapter=False)["rows"]
         assert [row["name"] for row in without] == names[1:]
 
@@ -140,7 +140,7 @@ def test_several_views_give_the_mean_of_the_features_of_an_image_and_its_corners
 def test_probes_and_adapt_measure_the_mean_of_views(adapted: twofold.Run, tmp_path: Path) -> None:
     for verb in (twofold.probe, twofold.knn):
         rows = {row["name"]: row["top1"] for row in verb(adapted, views=5)["rows"]}
-        assert set(rows) == {"trained + adapter", "trained", "untrained", "raw pixels"}
+        assert set(rows) == {"trained + adapter", "trained", "untrained", "HOG + colour", "raw pixels"}
     found = twofold.adapt(adapted, out=tmp_path / "folder", variant="within", views=5)
     names = ["as it is", "with adapter", "as it is, 5 views", "with adapter, 5 views"]
     assert [row.name for row in found.rows] == names
@@ -167,7 +167,7 @@ def test_module_and_weight_file_give_folders_that_the_verbs_accept(images: Path,
     pixels = torch.randn(2, 1, 8, 8)
     torch.testing.assert_close(network.encoder(pixels), module(pixels))
     rows = [row["name"] for row in twofold.knn(found, encoder=Own())["rows"]]
-    assert rows == ["trained + adapter", "trained", "raw pixels"]
+    assert rows == ["trained + adapter", "trained", "HOG + colour", "raw pixels"]
     foreign = tmp_path / "foreign.safetensors"
     save_file(build_encoder("conv", channels=1, stem="small", image_size=8).state_dict(), foreign)
     found = twofold.adapt(foreign, images, out=tmp_path / "foreign", encoder="conv", variant="within", image_size=8)

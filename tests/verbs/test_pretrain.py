@@ -145,13 +145,25 @@ def test_run_that_ends_below_its_start_did_not_help(tmp_path: Path, monkeypatch:
         return Measured(row, {"linear_accuracy": correct, "knn_accuracy": correct})
 
     pair = [measured("trained", 40), measured("untrained", 90)]
-    monkeypatch.setattr(training, "evaluate", lambda trainer, display: pair)  # noqa: ARG005
+    monkeypatch.setattr(training, "evaluate", lambda trainer, kept, display: pair)  # noqa: ARG005
     monkeypatch.setattr(gain, "LEAST_STEPS", 1)
     results = twofold.pretrain("digits", out=tmp_path / "run", **small("frossl")).results
     assert results["gain"]["kind"] == "did not help"
     assert "linear accuracy -50.0 points" in results["gain"]["sentence"]
     found = results["gain"]["comparisons"][0]
     assert (found["baseline"], found["difference"]) == ("untrained", pytest.approx(-0.5))
+
+
+def test_few_photographs_get_a_hint_at_pretrained_encoders() -> None:
+    def hinted(images: int, **settings: Any) -> bool:
+        config = resolve(schema("frossl"), {"user": {"image_size": 64, "channels": 3} | settings})
+        return training.is_better_pretrained(config, images)
+
+    assert hinted(480)
+    assert not hinted(50_000)
+    assert not hinted(480, image_size=28)
+    assert not hinted(480, init="timm:resnet18")
+    assert not hinted(480, encoder="OwnNet")  # a module of the user
 
 
 def test_minutes_choose_the_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

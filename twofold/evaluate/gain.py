@@ -17,6 +17,7 @@ NORMAL = 1.959964  # standard errors on each side of an interval of 95 %
 LEAST_STEPS = 100  # with fewer steps of training, there is no judgement
 LEAST_IMAGES = 50  # with fewer held-out images, there is no judgement
 MOST_COPIES = 0.5  # with a larger share of copies, among training or held-out images, there is no judgement
+NOTICEABLE = 0.03  # of the score of views; if the interval begins below, more invariance need not mean better features
 MUCH_LOWER = 0.75  # of the score of views at the start; below, the lower score means that training did not help
 FEWER_DIMENSIONS = 0.6  # of the effective rank at the start; below, a higher score does not mean that training helped
 NEGLIGIBLE = 0.01  # of an accuracy: a smaller difference does not matter
@@ -195,8 +196,8 @@ def compare_views(scores: Mapping[str, ViewScore]) -> list[Comparison]:
 def judge_by_views(scores: Mapping[str, ViewScore], *, steps: int, test_images: int, copies: float = 0.0) -> Gain:
     """Answer without labels, by whether views of held-out images find each other.
 
-    Training helped if views are found clearly better than before training, and the features use at least 0.6 of the
-    dimensions that they used then. It did not help if views are found clearly worse, at less than 0.75 of the score
+    Training helped if views are found better than before training by at least 3 points, at the lower end of the
+    interval, and if the features use at least 0.6 of the dimensions that they used then. It did not help if views are found clearly worse, at less than 0.75 of the score
     before training. Everything else cannot be told without labels: training may make features invariant to the views
     and useless for classes at the same time.
     """
@@ -210,7 +211,7 @@ def judge_by_views(scores: Mapping[str, ViewScore], *, steps: int, test_images: 
             scores[name],
         )
         kind = "cannot tell"
-        if against.is_better and trained.rank >= FEWER_DIMENSIONS * start.rank:
+        if against.low > NOTICEABLE and trained.rank >= FEWER_DIMENSIONS * start.rank:
             kind = "helped"
         elif against.is_worse and trained.mean < MUCH_LOWER * start.mean:
             kind = "did not help"
