@@ -197,9 +197,9 @@ def judge_by_views(scores: Mapping[str, ViewScore], *, steps: int, test_images: 
     """Answer without labels, by whether views of held-out images find each other.
 
     Training helped if views are found better than before training by at least 3 points, at the lower end of the
-    interval, and if the features use at least 0.6 of the dimensions that they used then. It did not help if views are found clearly worse, at less than 0.75 of the score
-    before training. Everything else cannot be told without labels: training may make features invariant to the views
-    and useless for classes at the same time.
+    interval, and if the features use at least 0.6 of the dimensions that they used then. It did not help if views are
+    found clearly worse, at less than 0.75 of the score before training. Everything else cannot be told without labels:
+    training may make features invariant to the views and useless for classes at the same time.
     """
     comparisons = compare_views(scores) if scores else []
     kind = "not judged"

@@ -150,7 +150,7 @@ def encoder_features(
         return encoder.features(images, progress=stage)
 
 
-def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Source, dict[str, float]]:
+def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Source, dict[str, Any]]:
     """Return the images to encode, and the fractions of them that the run held out if they are its own."""
     path = None if isinstance(what, nn.Module) else Path(what).expanduser()
     if path is None or not path.is_dir():
@@ -164,7 +164,7 @@ def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Sour
     return source, {"test_fraction": config.test_fraction, "unlabelled_fraction": config.unlabelled_fraction}
 
 
-def read_images(encoder: Encoder, source: Source, held_out: dict[str, float], display: Display) -> AllImages:
+def read_images(encoder: Encoder, source: Source, held_out: dict[str, Any], display: Display) -> AllImages:
     """Read the images of the source, without its test set if it has a separate one.
 
     A run's own images are split as in the run, so that the images it decoded are found in the cache.

@@ -79,6 +79,6 @@ def picture_bytes(config: Config, source: Source, picture_size: int) -> int:
     """Return the bytes of the pictures of all training images, about."""
     if not picture_size:
         return 0
-    images = len(training_rows(source, config.test_fraction))
+    images = len(training_rows(source, config.test_fraction, config.unlabelled_fraction))
     sides = np.maximum(source.train.sides, 1)
     return int(images * count_lines(sides, picture_size) * (config.channels or 1) * picture_size)

@@ -32,8 +32,6 @@ from twofold.verbs.selection import choose
 from twofold.version import __version__
 
 FEW_FOR_SCRATCH = 5_000  # training images; with fewer photographs, pretrained encoders are better
-    5_000  # training images; with fewer photographs, ImageNet weights are better than training from scratch
-)
 TINY = 32  # pixels; pretrained encoders expect larger images
 
 
