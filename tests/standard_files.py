@@ -47,3 +47,31 @@ def mnist_contents() -> dict[str, bytes]:
         "t10k-images-idx3-ubyte": idx(RNG.integers(0, 256, (3, 28, 28), dtype=np.uint8)),
         "t10k-labels-idx1-ubyte": idx(np.array([7, 2, 1], np.uint8)),
     }
+
+
+def python2_pickle(record: dict[str, object]) -> bytes:
+    """The opcodes that Python 2 wrote into the original files: byte strings, and arrays from numpy.core."""
+
+    def text(value: bytes) -> bytes:
+        return b"T" + struct.pack("<i", len(value)) + value
+
+    def integer(value: int) -> bytes:
+        return b"J" + struct.pack("<i", value)
+
+    def put(value: object) -> bytes:
+        if isinstance(value, str):
+            return text(value.encode())
+        if isinstance(value, int):
+            return integer(value)
+        if isinstance(value, list):
+            return b"](" + b"".join(map(put, value)) + b"e"
+        assert isinstance(value, np.ndarray)
+        empty = (
+            b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + integer(0) + b"\x85" + text(b"b") + b"\x87R"
+        )
+        kind = b"cnumpy\ndtype\n" + text(b"u1") + integer(0) + integer(1) + b"\x87R"
+        state = b"(" + integer(3) + text(b"|") + b"NNN" + integer(-1) + integer(-1) + integer(0) + b"tb"
+        shape = integer(value.shape[0]) + integer(value.shape[1]) + b"\x86"
+        return empty + b"(" + integer(1) + shape + kind + state + b"\x89" + text(value.tobytes()) + b"tb"
+
+    return b"\x80\x02}(" + b"".join(put(key) + put(value) for key, value in record.items()) + b"u."

@@ -1,12 +1,11 @@
 import os
 import pickle
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from standard_files import CLASSES, cifar10_contents, cifar100_contents
+from standard_files import CLASSES, cifar10_contents, cifar100_contents, python2_pickle
 from twofold.data.readers.cifar import read_cifar10, read_cifar100
 from twofold.errors import TwofoldError
 
@@ -18,34 +17,6 @@ def as_bytes(record: dict[str, object]) -> dict[bytes, object]:
         if key in encoded:
             encoded[key] = [name.encode() for name in encoded[key]]
     return encoded
-
-
-def python2_pickle(record: dict[str, object]) -> bytes:
-    """The opcodes that Python 2 wrote into the original files: byte strings, and arrays from numpy.core."""
-
-    def text(value: bytes) -> bytes:
-        return b"T" + struct.pack("<i", len(value)) + value
-
-    def integer(value: int) -> bytes:
-        return b"J" + struct.pack("<i", value)
-
-    def put(value: object) -> bytes:
-        if isinstance(value, str):
-            return text(value.encode())
-        if isinstance(value, int):
-            return integer(value)
-        if isinstance(value, list):
-            return b"](" + b"".join(map(put, value)) + b"e"
-        assert isinstance(value, np.ndarray)
-        empty = (
-            b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + integer(0) + b"\x85" + text(b"b") + b"\x87R"
-        )
-        kind = b"cnumpy\ndtype\n" + text(b"u1") + integer(0) + integer(1) + b"\x87R"
-        state = b"(" + integer(3) + text(b"|") + b"NNN" + integer(-1) + integer(-1) + integer(0) + b"tb"
-        shape = integer(value.shape[0]) + integer(value.shape[1]) + b"\x86"
-        return empty + b"(" + integer(1) + shape + kind + state + b"\x89" + text(value.tobytes()) + b"tb"
-
-    return b"\x80\x02}(" + b"".join(put(key) + put(value) for key, value in record.items()) + b"u."
 
 
 WRITERS = {

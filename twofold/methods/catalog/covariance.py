@@ -222,7 +222,8 @@ def w_mse(
         "covariance matrix, which includes the batch. λ is `weight` and ε is `epsilon`. With V > 2 views, the first "
         "term is the mean over pairs of views, and the second is 2/V times the sum over views."
     ),
-    source="the authors' command for CIFAR-10 (learning rate 0.5 at batch 512) and their augmentations",
+    source="the authors' command for CIFAR-10 (learning rate 0.5 at batch 512) and their augmentations, without "
+    "their blur",
     state="running covariance and mean of each view's embeddings",
     memory="V·D² in float64",
     choose="For narrow embeddings in which every dimension must be used. The log determinant measures information.",
