@@ -74,12 +74,16 @@ def test_whether_training_helped_comes_before_the_verdict(tmp_path):
         "comparisons": [],
         "surpassed_by": [],
     }
-    folder.write("results.json", json.dumps(RESULTS | {"verdict": VERDICT, "gain": gain}))
+    folder.write(
+        "results.json",
+        json.dumps(RESULTS | {"verdict": VERDICT, "gain": gain, "kept": {"step": 0, "sentence": "an earlier one"}}),
+    )
     html = render(folder)
     assert texts(html, "h2")[:2] == ["Training did not help.", VERDICT["sentence"]]
     assert texts(html, "li")[0] == gain["evidence"][0]
     assert gain["remedy"] in texts(html, "p")
     assert "are paired over the held-out images" in html
+    assert "is an earlier one." in texts(html, "p")  # after the name of the file, which is code
     tones = {e.attributes.get("id"): e.attributes.get("class") for e in elements(html) if e.tag == "section"}
     assert (tones["gain"], tones["verdict"]) == ("verdict bad", "verdict bad")
 

@@ -42,7 +42,7 @@ BEGINNINGS = {
     "did not help": "Training did not help",
     "cannot tell": "Cannot tell whether training helped",
 }
-FROM_SCRATCH = "Train for more steps, or start from a pretrained encoder (--init timm:NAME)."
+FROM_SCRATCH = "Train for more steps, or start from a pretrained encoder (--init efficientnet-lite0 or timm:NAME)."
 FROM_WEIGHTS = "Lower lr or train for fewer epochs, or use the encoder that the run started from."
 
 

@@ -21,7 +21,8 @@ def gain(results: Record) -> dict[str, Any] | None:
         return None
     tones = {"helped": "open" if given.get("surpassed_by") else "good", "did not help": "bad"}
     tone = tones.get(str(given.get("kind")), "open")
-    return _block(given) | {"tone": tone, "by": given.get("by"), "of_embeddings": False}
+    kept = (results.get("kept") or {}).get("sentence")
+    return _block(given) | {"tone": tone, "by": given.get("by"), "kept": kept, "of_embeddings": False}
 
 
 def verdict(results: Record) -> dict[str, Any] | None:
@@ -32,7 +33,12 @@ def verdict(results: Record) -> dict[str, Any] | None:
     block = _block(given)
     words = " ".join([block["sentence"], *block["evidence"]])
     of_embeddings = "rank " in words or "singular values" in words
-    return block | {"tone": verdict_tone(block["kind"], results), "by": None, "of_embeddings": of_embeddings}
+    return block | {
+        "tone": verdict_tone(block["kind"], results),
+        "by": None,
+        "kept": None,
+        "of_embeddings": of_embeddings,
+    }
 
 
 def verdict_tone(kind: str, results: Record) -> str:

@@ -211,6 +211,8 @@ def command(config: Config, path: Path) -> str | None:
         for name, layer in config.origin.items()
         if name not in ("data", "method") and (layer == "user" or (layer == "chosen" and name in measured))
     ]
+    if config.select == "last" and "select" not in config.origin:
+        keys.append("select=last")  # because the command alone would select the best encoder
     return " ".join(
         ["twofold pretrain", quote(config.data), "--method", config.method, "--out", quote(str(path)), *keys]
     )

@@ -113,6 +113,8 @@ def load_probe_data(
     networks, preprocess = networks_of(path, config, read.train, layer, encoder)
     uses_adapter = adapter and layer == "pre" and finished
     adapted = read_adapter(encoder_file(path), networks["trained"].state_dict()) if uses_adapter else None
+    if finished and layer == "pre" and (kept := kept_in_words(Run(path).results or {})):
+        display.say(f"kept     {kept}")
     device = choose_device("auto")
     train, test = splits.train.place(device), splits.test.place(device)
     found: dict[str, tuple[Tensor, Tensor]] = {}
@@ -126,6 +128,12 @@ def load_probe_data(
     with display.stage("computing features without training", 0):
         found |= features_without_training(train, test)
     return ProbeData(read.name, splits, found, reused)
+
+
+def kept_in_words(results: dict[str, Any]) -> str:
+    """Return which encoder a run kept if it is not that of the last step, otherwise ""."""
+    sentence = (results.get("kept") or {}).get("sentence") or ""
+    return "" if sentence.startswith("the last step") else sentence
 
 
 def missing_of(data: Data) -> str:
