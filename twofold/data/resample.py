@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CROP_ATTEMPTS = 10
-BLOCK_BYTES = 2**25  # of pictures as float32
+BLOCK_BYTES = 2**28  # of pictures as float32
 
 Size = tuple[int, int] | tuple[Tensor, Tensor]  # height and width of all images, or of each, as float tensors
 Edge = float | Tensor
