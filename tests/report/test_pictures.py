@@ -120,7 +120,7 @@ def test_neighbours_with_another_label_are_counted_and_highlighted(tmp_path: Pat
 def test_views_are_the_pixels_of_the_first_step(tmp_path: Path) -> None:
     trainer = running.trainer("dino", **{"augment.local_views": 1, "augment.local_size": 8})
     folder = RunFolder.create(tmp_path / "run", "{}")
-    record_trainer(folder, trainer, QUIET)
+    record_trainer(folder, trainer, trainer.method.encoder, QUIET)
     shown = kept(folder.path)["views"]
     assert (shown["images"], shown["views"], shown["small_crops"]) == (6, 2, 1)
     batch = trainer.loader.batch(0)
