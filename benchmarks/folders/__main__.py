@@ -19,6 +19,7 @@ import torch
 from benchmarks.folders.datasets import FOLDERS, split
 from benchmarks.folders.rows import ROWS, Settings, measure, summary
 from twofold.keys import parse_overrides
+from twofold.methods.catalog.common import CONTINUED_METHOD
 
 
 def arguments() -> argparse.Namespace:
@@ -30,6 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--part", choices=("validation", "test"), default="validation")
     parser.add_argument("--minutes", type=float, default=5, help="of training, in rows that train")
     parser.add_argument("--size", type=int, default=96, help="pixels of images for the pretrained network")
+    parser.add_argument("--methods", default=CONTINUED_METHOD, help="of continued pretraining")
     parser.add_argument("--work", type=Path, default=Path("build/folders"), help="where folders and runs are kept")
     parser.add_argument("--record", type=Path, help="a JSON file to write")
     parser.add_argument("overrides", nargs="*", help="KEY=VALUE of runs, in rows that train")
@@ -38,7 +40,9 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
-    settings = Settings(given.work, given.minutes, given.size, dict(parse_overrides(given.overrides)))
+    settings = Settings(
+        given.work, given.minutes, given.size, dict(parse_overrides(given.overrides)), tuple(given.methods.split(","))
+    )
     table: dict[str, dict[str, list[dict[str, float]]]] = {}  # folder → representation → one entry per seed
     for folder in given.folders.split(","):
         rows = table.setdefault(folder, {})

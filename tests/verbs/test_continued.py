@@ -28,6 +28,7 @@ from twofold.verbs.continued import nearest_size
 PIXELS = np.random.default_rng(0).integers(0, 255, (40, 3, 8, 8), dtype=np.uint8)
 MEAN, STD = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
 KEYS: dict[str, Any] = {"projector": "16,8", "batch_size": 10, "epochs": 3, "head_epochs": 1, "map_points": 0}
+KEYS |= {"freeze": None, "adapter": False}
 KEYS |= {"mean": MEAN, "std": STD, "device": "cpu"}
 
 
@@ -70,9 +71,9 @@ def test_a_module_can_be_trained_for_minutes(minutes: float, tmp_path: Path) -> 
     keys = {name: value for name, value in KEYS.items() if name not in ("epochs", "head_epochs")}
     config, _ = pretrain.configure(PIXELS, None, keys | {"encoder": "Own"}, minutes=minutes, module=module)
     assert not changed(before, module)
-    assert 1 <= config.epochs <= 5
+    assert 1 <= config.epochs <= 20
     run = twofold.pretrain(PIXELS, encoder=module, minutes=minutes, out=tmp_path / "run", **keys)
-    assert run.config.epochs <= 5  # more would change the weights more
+    assert run.config.epochs <= 20  # more would change the weights more
 
 
 def test_weights_choose_the_recipe_unless_the_user_sets_another() -> None:
@@ -239,7 +240,7 @@ def test_a_network_is_used_at_its_own_size_or_as_near_as_the_time_allows() -> No
     keys = {"encoder": "OfTimm", "batch_size": 100}  # 20 steps: 20 seconds at 96 pixels
     assert own_input(nn.Sequential(OfTimm())).mean == MEAN
     enough, _ = pretrain.configure(photos, None, keys, minutes=1, module=OfTimm())
-    assert (enough.image_size, enough.epochs, enough.mean, enough.origin["mean"]) == (96, 5, MEAN, "init")
+    assert (enough.image_size, enough.epochs, enough.mean, enough.origin["mean"]) == (96, 15, MEAN, "init")
     hurried, _ = pretrain.configure(photos, None, keys, minutes=0.25, module=OfTimm())
     assert (hurried.image_size, hurried.epochs) == (80, 5)
     asked, _ = pretrain.configure(photos, None, keys | {"image_size": 48, "mean": None, "std": None}, module=OfTimm())

@@ -211,6 +211,12 @@ class Config:
         NonNegative, "epochs at the start in which only the projector and other heads are trained, not the encoder"
     ] = 0.0
 
+    adapter: Annotated[
+        bool,
+        "fit a linear map of the features to the training images at the end, in closed form, and keep it if it is "
+        "better (see `twofold adapt`)",
+    ] = False
+
     epochs: Annotated[int, Bounds(1, 10**7), "number of passes over the training images"] = 100
     batch_size: Annotated[int, Bounds(2), "images per step, over all processes"] = 256
     pieces: Annotated[

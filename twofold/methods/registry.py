@@ -36,6 +36,7 @@ class Entry:
     recipe: Recipe
     few_images: Mapping[str, Any] = field(default_factory=dict)  # further defaults for fewer than 512 images
     by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {}  # further defaults for a batch size
+    continued: Mapping[str, Any] = field(default_factory=dict)  # further defaults for runs that start from weights
     source: str = ""  # where the defaults come from
     formula: str = ""  # the formula of the loss, in Unicode, for the terminal
     latex: str = ""  # the same formula as LaTeX, for the documentation site
@@ -71,6 +72,7 @@ def entry(
     recipe: Recipe = MappingProxyType({}),
     few_images: Mapping[str, Any] = MappingProxyType({}),
     by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {},
+    continued: Mapping[str, Any] = MappingProxyType({}),
     name: str | None = None,
     **about: str,
 ) -> Callable[[Builder], Builder]:
@@ -91,6 +93,8 @@ def entry(
         Further defaults of the method if there are fewer than 512 images.
     by_batch : callable
         Function from the batch size to further defaults of the method.
+    continued : mapping
+        Further defaults for runs that start from weights, instead of those that all methods share.
     name : str, optional
         The name of the method. Default: the function's name, with hyphens for underscores.
     **about : str
@@ -116,7 +120,9 @@ def entry(
             raise TwofoldError(f"there is already a method '{known_as}': give yours another name")
         summary = next(iter((build.__doc__ or "").strip().splitlines()), "")
         refuse_unusable_parameters(known_as, build)
-        CATALOG[known_as] = Entry(known_as, build, family, paper, summary, recipe, few_images, by_batch, **about)
+        CATALOG[known_as] = Entry(
+            known_as, build, family, paper, summary, recipe, few_images, by_batch, continued, **about
+        )
         return build
 
     return register

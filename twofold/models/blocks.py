@@ -66,7 +66,7 @@ def frozen_parts(encoder: nn.Module, freeze: Freeze) -> list[str]:
         parts = list(freeze)
     else:
         every = blocks(encoder)
-        count = round(freeze * len(every)) if 0 < freeze < 1 else int(freeze)
+        count = min(round(freeze * len(every)), len(every) - 1) if 0 < freeze < 1 else int(freeze)
         if count != freeze and not 0 < freeze < 1:
             raise TwofoldError(f"freeze={freeze:g}: give a fraction below 1 or a whole number of blocks")
         if not -len(every) < count < len(every):

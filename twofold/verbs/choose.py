@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -30,6 +29,7 @@ MEMORY_SHARE = 0.8  # of the free memory; the rest is left for other programs
 # 3x3 stem: 4,700 for ResNet-18 and 25,000 for ResNet-50.
 MOST_KEPT = {"conv": 3_000, "resnet18": 8_000, "resnet34": 13_000}
 MOST_KEPT_BY_OTHERS = 36_000
+FEWEST_EPOCHS = 0.25  # of those of the recipe: time is saved on epochs first, then on the image size
 HEAD_SHARE = 0.25  # of the epochs: the most in which only the heads of a pretrained encoder are trained
 USUAL_MINUTES = 5  # the time that a run from pretrained weights should take if the user does not set it
 FEW_IMAGES = 512  # two batches of the default size
@@ -59,10 +59,10 @@ def resolve_config(
         chosen["picture_size"] = choose_picture_size(resolve(keys, layers), source)
     chosen |= derived_defaults(resolve(keys, layers), source)
     config = resolve(keys, layers)
+    usual_epochs = config.epochs
     refuse(config, source)
     if may_shrink and "image_size" not in layers["user"] and dist.count() == 1:
-        config = with_affordable_size(config, source, minutes, module, display)
-        chosen["image_size"] = config.image_size
+        chosen |= affordable(config, source, minutes, module, display)
         if with_pictures:
             chosen["picture_size"] = choose_picture_size(resolve(keys, layers), source)
         chosen |= derived_defaults(resolve(keys, layers), source)
@@ -81,7 +81,7 @@ def resolve_config(
         config = resolve(keys, layers)
         chosen["epochs"] = epochs_within(minutes, config, source, module)
         if config.recipe == "continued":  # few epochs are enough, and more change the encoder more
-            chosen["epochs"] = min(chosen["epochs"], config.epochs)
+            chosen["epochs"] = min(chosen["epochs"], usual_epochs)
         chosen |= derived_defaults(resolve(keys, layers), source)
     return resolve(keys, layers)
 
@@ -127,25 +127,31 @@ def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
     return chosen
 
 
-def with_affordable_size(
+def affordable(
     config: Config, source: Source, minutes: float | None, module: nn.Module | None, display: Display
-) -> Config:
-    """Return the configuration with the largest image size at which the run takes at most `minutes`.
+) -> dict[str, Any]:
+    """Return the image size and the epochs with which the run takes at most `minutes`, or else USUAL_MINUTES.
 
-    Without `minutes`, this is USUAL_MINUTES. The size in the configuration is that of the pretrained encoder.
+    The size in the configuration is that of the pretrained encoder. With more than the time allows, the run first has
+    fewer epochs than the recipe, and then smaller images: the size matters more.
     """
-    own = config.image_size
+    own, epochs = config.image_size, config.epochs
     assert own is not None
     display.say(f"timing a few steps at {own} pixels, the image size of the pretrained encoder")
-    seconds = config.epochs * epoch_seconds(config, source, module=module)
+    seconds = epoch_seconds(config, source, module=module)
     limit = 60 * (USUAL_MINUTES if minutes is None else minutes)
-    if seconds <= limit:
-        return config
-    # The time is proportional to the number of pixels.
-    size = nearest_size(own, round(own * math.sqrt(limit / seconds)), 1)
-    advice = f"set image_size={own} to use it" if minutes is None else "allow more minutes to use it"
-    display.say(f"image_size={size}: with {own} pixels, the run would take {rough_duration(seconds)}; {advice}")
-    return replace(config, image_size=size)
+    fewest = epochs if config.origin.get("epochs") == "user" else max(1, round(FEWEST_EPOCHS * epochs))
+    if epochs * seconds <= limit:
+        return {}
+    size, usually = own, epochs * seconds
+    if fewest * seconds > limit:
+        size = nearest_size(own, round(own * math.sqrt(limit / (fewest * seconds))), 1)
+        seconds *= (size / own) ** 2  # the time is proportional to the number of pixels
+    fits = min(epochs, max(fewest, int(limit / seconds)))
+    advice = "set image_size and epochs to choose yourself" if minutes is None else "allow more minutes for more"
+    usual = f"{plural(epochs, 'epoch')} at {own} pixels would take {rough_duration(usually)}"
+    display.say(f"image_size={size}, epochs={fits}: {usual}; {advice}")
+    return {"image_size": size, "epochs": fits}
 
 
 def warm_up(epochs: float, of: int) -> float:

@@ -8,6 +8,7 @@ from torch import nn
 
 from twofold import dist
 from twofold.display import Display
+from twofold.evaluate.adaptation import Adaptation
 from twofold.evaluate.gain import (
     BEFORE,
     TRAINED,
@@ -22,13 +23,15 @@ from twofold.evaluate.handmade import features_without_training
 from twofold.evaluate.probes import Measured, labelled_splits, measure_accuracies
 from twofold.runs.provenance import count_trained_on, read_trained_images
 from twofold.train.trainer import Trainer
+from twofold.verbs.run_adapter import WITH_ADAPTER, applied
 from twofold.verbs.selection import Kept
 
 
-def evaluate(trainer: Trainer, kept: Kept, display: Display) -> list[Measured]:
+def evaluate(trainer: Trainer, kept: Kept, adaptation: Adaptation | None, display: Display) -> list[Measured]:
     """Measure the linear and kNN accuracy of the trained encoder and of its baselines.
 
     `trained` is the encoder after the last step. If the run keeps one from an earlier step, it has a row of its own.
+    With an adapter, the encoder that the run keeps also has a row with it.
 
     The baselines are the untrained encoder, the encoder before training if the run has initial weights, hand-made
     features and raw pixels. The result is empty if the data has no labels.
@@ -46,6 +49,10 @@ def evaluate(trainer: Trainer, kept: Kept, display: Display) -> list[Measured]:
             if network is not None:
                 pair = trainer.features(splits.train, network), trainer.features(splits.test, network)
                 representations[name] = pair
+        if adaptation is not None and adaptation.adapter is not None:
+            start = UNTRAINED if trainer.before is None else BEFORE
+            row = {trainer.step: TRAINED, 0: start}.get(kept.step, f"kept, step {kept.step}")
+            representations[WITH_ADAPTER] = applied(adaptation.adapter, representations[row])
         representations |= features_without_training(splits.train, splits.test)
         stage(2)
         tasks = [
@@ -63,7 +70,9 @@ def judge_gain(trainer: Trainer, copies: float, kept: Kept, measured: list[Measu
     """Answer the question whether training helped: by labels if there are any, otherwise by views."""
     test = trainer.data.test
     if measured:
-        comparisons = compare_accuracies({each.row.name: each.correct for each in measured})
+        # The answer is about training alone, so without the adapter.
+        of_training = {each.row.name: each.correct for each in measured if each.row.name != WITH_ADAPTER}
+        comparisons = compare_accuracies(of_training)
         labelled = 0 if test is None else test.labels_known
         return judge_by_labels(comparisons, steps=trainer.step, test_images=labelled, copies=copies)
     scores = {name: score for name, score in kept.scores.items() if name in (TRAINED, *WORDS)}

@@ -12,7 +12,7 @@ from twofold.config import RUN_KEYS, Config, resolve
 from twofold.errors import TwofoldError
 from twofold.keys import Schema
 from twofold.methods import Entry, find, refuse_keys_of_others, schema
-from twofold.methods.catalog.common import CONTINUED, CONTINUED_METHOD
+from twofold.methods.catalog.common import CONTINUED_METHOD, continued_recipe
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def check_settings(
     method = given.get("method", CONTINUED_METHOD if is_continued else RUN_KEYS["method"].default)
     keys = schema(method)
     refuse_keys_of_others(method, given)
-    recipe = CONTINUED | {"method": method} if is_continued else {}
+    recipe = continued_recipe(find(method)) if is_continued else {}
     config = resolve(keys, {"recipe": recipe, "user": given})
     return Asked(given, find(method), keys, config, recipe)
 

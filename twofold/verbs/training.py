@@ -28,6 +28,7 @@ from twofold.text import plural
 from twofold.train.trainer import Trainer
 from twofold.verbs.evaluation import evaluate, judge_gain, share_of_copies
 from twofold.verbs.explain import command, labels_in_words, shape_in_words, whose_normalisation
+from twofold.verbs.run_adapter import fit_run_adapter
 from twofold.verbs.selection import choose
 from twofold.version import __version__
 
@@ -109,13 +110,15 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
     kept = choose(trainer, folder, copies, display)
     if dist.is_first():
         save_encoder(folder.path / "encoder.safetensors", kept.encoder, trainer.description())
-    measured = evaluate(trainer, kept, display)
+    adaptation = fit_run_adapter(trainer, kept.encoder, folder, display)
+    measured = evaluate(trainer, kept, adaptation, display)
     gain = judge_gain(trainer, copies, kept, measured)
     results = {
         "verdict": with_gain(trainer.watch.verdict, gain).record(),
         "gain": gain.record(),
         "kept": kept.record(),
         "table": [dataclasses.asdict(each.row) for each in measured],
+        "adapter": None if adaptation is None else adaptation.description(),
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
         "test_images_trained_on": provenance.count_trained_on(folder.path, trainer.data.test)

@@ -24,7 +24,7 @@ from twofold.evaluate.metrics import dimensions_above, shannon_entropy
 from twofold.files import write_atomically
 from twofold.keys import shown
 from twofold.methods import CATALOG, schema
-from twofold.methods.catalog.common import CONTINUED
+from twofold.methods.catalog.common import continued_recipe
 from twofold.runs.folder import RunFolder
 from twofold.train.log_points import log_spaced
 from twofold_papers.reproduce.maps import kept_map
@@ -148,7 +148,7 @@ def has_todays_defaults(record: Record) -> bool:
     asked = {key: values[key] for key, layer in origin.items() if layer in ("user", "chosen", "init")}
     recipe = CATALOG[values["method"]].recipe_for(resolve(keys, {"user": asked}).parameters)
     suited = {key: value for key, value in defaults_of(values["data"]).items() if key in keys}
-    continued = CONTINUED if values.get("recipe") == "continued" else {}
+    continued = continued_recipe(CATALOG[values["method"]]) if values.get("recipe") == "continued" else {}
     today = flat(resolve(keys, {"method": recipe, "data": suited, "recipe": continued, "user": asked}))
     return all(shown(today[key]) == shown(value) for key, value in values.items() if key in today and key not in PATHS)
 

@@ -65,8 +65,9 @@ SYMMETRIC = SMALL_CROPS | STRONG_COLOUR
 SYMMETRIC_WEAK = SMALL_CROPS | {"augment.saturation": 0.4}
 ASYMMETRIC = SMALL_CROPS | {"augment.solarize": (0.0, 0.2)}  # 0.2 for every second view
 
-# Continued pretraining: small changes of an encoder that starts from weights. Larger learning rates, batch statistics
-# and strong augmentation make such an encoder worse, with any objective.
+# Continued pretraining: small changes of an encoder that starts from weights. Large learning rates for all of it and
+# batch statistics make such an encoder worse, with any objective. `continued` of an entry has what differs by method.
+# Measured: benchmarks/NOTES.md, "Continued pretraining".
 MILD = {
     "augment.crop_scale": (0.4, 1.0),
     "augment.brightness": 0.2,
@@ -76,6 +77,13 @@ MILD = {
     "augment.grayscale": 0.0,
     "augment.blur": 0.0,
     "augment.solarize": 0.0,
+}
+MIDDLE = {
+    "augment.crop_scale": (0.25, 1.0),
+    "augment.brightness": 0.3,
+    "augment.contrast": 0.3,
+    "augment.saturation": 0.3,
+    "augment.hue": 0.05,
 }
 CONTINUED = MILD | {
     "recipe": "continued",
@@ -89,8 +97,14 @@ CONTINUED = MILD | {
     "head_epochs": 1.0,
     "warmup_epochs": 0.5,
     "freeze_batchnorm": "statistics",
+    "adapter": True,
 }
 CONTINUED_METHOD = "simclr"  # if the user names none
+
+
+def continued_recipe(method: Entry) -> dict[str, Any]:
+    """Return the settings with which a method trains an encoder that starts from weights."""
+    return CONTINUED | dict(method.continued) | {"method": method.name}
 
 
 class LazyModule:
@@ -112,6 +126,7 @@ if TYPE_CHECKING:
 
     from twofold import methods, models, objectives
     from twofold.methods import own_function, relations
+    from twofold.methods.registry import Entry
 else:
     torch, nn = LazyModule("torch"), LazyModule("torch.nn")
     models, objectives = LazyModule("twofold.models"), LazyModule("twofold.objectives")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from twofold.keys import Count, NonNegative, Positive
 from twofold.methods.catalog.common import (
+    MIDDLE,
     SOLO_LARS,
     SYMMETRIC,
     SYMMETRIC_WEAK,
@@ -35,6 +36,7 @@ ALPHA_CL = {"optimizer": "adam", "lr": 0.01, "lr_scaling": "none", "batch_size":
     family="contrastive",
     paper="SimCLR (Chen et al. 2020)",
     recipe=SOLO_LARS | SYMMETRIC | {"lr": 0.4, "weight_decay": 1e-4},
+    continued=MIDDLE | {"freeze": 0.7, "encoder_lr": 3e-4, "epochs": 20},
     formula=(
         "log(1 + Σ_j exp((s_ij − s_ip)/τ)), the mean over anchors i and their positives p, with j over all rows of "
         "other images"

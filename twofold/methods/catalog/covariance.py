@@ -9,6 +9,7 @@ from twofold.errors import TwofoldError
 from twofold.keys import Count, NonNegative, Positive, Probability
 from twofold.methods.catalog.common import (
     ASYMMETRIC,
+    MIDDLE,
     SOLO_LARS,
     STRONG_COLOUR,
     Projector,
@@ -35,6 +36,7 @@ def _narrower(batch_size: int) -> dict[str, Any]:
     family="covariance",
     paper="FroSSL (Skean et al. 2024)",
     recipe=SOLO_LARS | {"lr": 0.3, "weight_decay": 1e-6},
+    continued=MIDDLE | {"epochs": 10},
     formula="Σ_v log‖Z_vᵀZ_v‖²_F + (λ/N) Σ_{v<w} ‖Z_v − Z_w‖²_F, with columns of Z centred and scaled to unit norm",
     latex=(
         r"\mathcal{L} = \sum_{v=1}^{V} \log \left\lVert Z_v^\top Z_v \right\rVert_F^2 "
