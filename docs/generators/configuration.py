@@ -44,7 +44,7 @@ TOPICS = {
     ),
     "Method and network": ("method", "views", "encoder", "stem", "init"),
     "Pretrained weights": (
-        *("recipe", "mean", "std", "freeze", "freeze_batchnorm", "encoder_lr", "layer_decay", "head_epochs"),
+        *("recipe", "mean", "std", "freeze", "freeze_batchnorm", "encoder_lr", "layer_decay", "head_epochs", "adapter"),
     ),
     "Training": ("epochs", "batch_size", "pieces", "drop_last", "seed"),
     "Optimization": (

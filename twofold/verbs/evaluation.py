@@ -70,9 +70,9 @@ def judge_gain(trainer: Trainer, copies: float, kept: Kept, measured: list[Measu
     """Answer the question whether training helped: by labels if there are any, otherwise by views."""
     test = trainer.data.test
     if measured:
-        # The answer is about training alone, so without the adapter.
-        of_training = {each.row.name: each.correct for each in measured if each.row.name != WITH_ADAPTER}
-        comparisons = compare_accuracies(of_training)
+        # The answer is about training to the last step, so without the adapter and earlier encoders.
+        correct = {each.row.name: each.correct for each in measured if each.row.name in (TRAINED, *WORDS)}
+        comparisons = compare_accuracies(correct)
         labelled = 0 if test is None else test.labels_known
         return judge_by_labels(comparisons, steps=trainer.step, test_images=labelled, copies=copies)
     scores = {name: score for name, score in kept.scores.items() if name in (TRAINED, *WORDS)}
