@@ -21,14 +21,17 @@ from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.data.store import ImageStore
 from twofold.device import choose_device
-from twofold.evaluate.adaptation import fit_adapter
+from twofold.evaluate.adaptation import fit_adapter, mild_views
+from twofold.evaluate.closed_form import within_whitening
 from twofold.evaluate.encoder import Encoder
 from twofold.evaluate.features import pixels
+from twofold.evaluate.group_moments import GroupMoments
 from twofold.evaluate.handmade import handmade_features
 from twofold.evaluate.probes import few_label_accuracy, is_few, knn_accuracy, linear_accuracy
 from twofold.methods import find
 from twofold.methods.catalog.common import CONTINUED_METHOD, continued_recipe
 from twofold.models import build_encoder
+from twofold.models.adapter import Adapter
 from twofold.models.encoders import EFFICIENTNET
 from twofold.runs.initial_weights import load_into, read_weights
 from twofold.runs.own_input import EFFICIENTNET_LITE0
@@ -40,6 +43,7 @@ NEIGHBOURS = 5
 LABELS_PER_CLASS = 10
 VIEWS = 5
 AS_IS = "EfficientNet-Lite0"
+SHRINKAGES = (1.0, 0.97, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1)
 Representations = dict[str, tuple[Tensor, Tensor, float]]  # name → features to fit and to score [n, K], seconds
 
 
@@ -160,6 +164,24 @@ def continued(split: Split, settings: Settings) -> Representations:
     return found
 
 
+def strengths(split: Split, settings: Settings) -> Representations:
+    """EfficientNet-Lite0 after whitening within images with several shrinkages."""
+    encoder, stores = start_encoder(settings.size), stores_of(split, settings)
+    start = time.perf_counter()
+    moments, plain = GroupMoments(), []
+    for _, features in encoder.view_blocks(stores[0], mild_views(encoder)):
+        moments.add(features)
+        plain.append(features[0])
+    both = torch.cat(plain), encoder.features(stores[1], batch_size=64)
+    seconds = time.perf_counter() - start
+    found: Representations = {AS_IS: (*both, seconds)}
+    whitening = within_whitening(moments.within)
+    for shrinkage in SHRINKAGES:
+        adapter = Adapter(moments.mean, whitening(shrinkage)).to(encoder.device)
+        found[f"shrinkage {shrinkage:g}"] = (adapter(both[0]), adapter(both[1]), seconds)
+    return found
+
+
 def stores_of(split: Split, settings: Settings) -> list[ImageStore]:
     return [store(folder, settings.size, 3) for folder in (split.fit, split.score)]
 
@@ -187,6 +209,7 @@ ROWS: dict[str, Callable[[Split, Settings], Representations]] = {
     "pretrained": pretrained,
     "adapted": adapted,
     "continued": continued,
+    "strengths": strengths,
 }
 
 

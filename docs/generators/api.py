@@ -41,7 +41,7 @@ PAGES = (
         "Train, use and evaluate encoders. Each function does the same as the command with its name.",
         {
             "Train": ("pretrain", "resume", "Run", "Config"),
-            "Use": ("load_encoder", "embed", "search", "export"),
+            "Use": ("load_encoder", "adapt", "embed", "search", "export"),
             "Evaluate": ("probe", "knn", "diagnose"),
             "scikit-learn": ("Twofold",),
             "Errors": ("TwofoldError",),

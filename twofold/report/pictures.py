@@ -104,7 +104,7 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
     source = open_run_source(folder.path, config, display.say, data)
     if data is not None and not is_run_source(folder.path, source):
         raise TwofoldError(f"{source.name} does not have the images that {folder.path} was trained on; give their path")
-    encoder = open_run_encoder(folder.path, config)
+    encoder = open_run_encoder(folder.path, config, say=display.say)
     with display.stage("reading images", len(source)) as stage:
         images = load_configured(config, source, stage, pictures=True)
     preprocess = preprocess_of(encoder.network)
