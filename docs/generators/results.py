@@ -1,5 +1,7 @@
 """docs/results.md, the numbers of all methods, and docs/results/, one page for each paper with its tables."""
 
+from collections import Counter
+
 from generators import paths
 from generators.markdown import table, toctree
 from generators.papers import INTRODUCTIONS
@@ -133,10 +135,11 @@ def paper_page(paper: str, title: str, everything: dict[str, Record]) -> str:
     tables = [(each, lines_of(each, everything)) for each in TABLES.values() if each.paper == paper]
     lines = [NOTICE, f"# {title}", INTRODUCTIONS[paper], THEORY.format(paper=paper)]
     said = without_twins([one for own, found in tables for one in judged(own, found)])
-    summary = [row_of(each) for each in said if each.statement.is_main and each.status != "not run yet"]
+    summary = [each for each in said if each.statement.is_main and each.status != "not run yet"]
     if summary:
-        titles = ["the paper says", "published", "ours", "status", "our runs"]
-        lines += [SUMMARY, "", *table(titles, summary)]
+        usual = Counter(each.size.rpartition(", ")[0] for each in summary).most_common(1)[0][0]
+        titles = ["the paper says", "published", "ours", "status", f"our runs ({usual}, unless stated)"]
+        lines += [SUMMARY, "", *table(titles, [row_of(each, usual) for each in summary])]
     if waiting := [text_of(each) for each in said if each.status == "not run yet"]:
         lines += ["", f"Not run yet: {'; '.join(waiting)}."]
     for each, found in tables:
@@ -145,10 +148,11 @@ def paper_page(paper: str, title: str, everything: dict[str, Record]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def row_of(each: Judged) -> list[str]:
+def row_of(each: Judged, usual: str) -> list[str]:
     """Return the cells of a statement: each has few words, so that the summary of a paper fits a screen."""
     seeds = "" if each.seeds == "—" else ", 1 seed" if each.seeds == "1" else f", {each.seeds} seeds"
-    return [text_of(each), each.brief_published, each.brief_ours, each.status, f"{each.size}{seeds}"]
+    size = each.size.removeprefix(f"{usual}, ")
+    return [text_of(each), each.brief_published, each.brief_ours, each.status, f"{size}{seeds}"]
 
 
 def text_of(each: Judged) -> str:
