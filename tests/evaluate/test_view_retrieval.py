@@ -7,7 +7,7 @@ import torch
 from twofold.config import Augment
 from twofold.data.augment import Augmenter
 from twofold.data.store import ImageStore
-from twofold.evaluate.view_retrieval import Estimate, features_of_views, view_retrieval
+from twofold.evaluate.view_retrieval import Estimate, features_of_views, mild, score_views, view_retrieval
 
 
 def plain(features: torch.Tensor) -> list[float]:
@@ -83,3 +83,22 @@ def test_views_depend_on_the_seed_and_the_number_of_the_image_alone():
     assert not torch.equal(views(10, seed=1), whole[:2, :10])
     assert whole.min() >= 0
     assert whole.max() <= 1
+
+
+def test_encoders_are_scored_by_views_that_do_not_depend_on_the_augmentation_of_the_run():
+    harsh = Augment(crop_scale=(0.02, 0.1), grayscale=1.0, rotate=180.0, noise=0.5, local_views=2, flip=0.0)
+    assert mild(harsh) == mild(Augment(flip=0.0))
+    assert mild(Augment(flip=0.5)) != mild(harsh)  # digits are not flipped, and photographs are
+
+
+def test_a_score_counts_the_dimensions_of_the_features():
+    torch.manual_seed(5)
+    images = torch.randint(0, 256, (60, 3, 8, 8), dtype=torch.uint8)
+    store = ImageStore(images, None, torch.arange(60))
+    augment = Augmenter(mild(Augment()), views=2, image_size=8, mean=torch.zeros(3), std=torch.ones(3), seed=0)
+    line = score_views(augment, store, lambda pixels: pixels.mean((1, 2, 3)).view(-1, 1) * torch.ones(5))
+    assert abs(line.rank - 1) < 1e-3
+    rich = score_views(augment, store, lambda pixels: pixels.flatten(1))
+    assert rich.rank > 10
+    broken = score_views(augment, store, lambda pixels: torch.full((len(pixels), 5), math.nan))
+    assert (broken.rank, broken.mean) == (0.0, 1 / 60)
