@@ -40,7 +40,8 @@ Each method has further keys, and its own defaults for some keys on this page: s
 # The keys without a section, by topic. A test checks that each of them has exactly one topic.
 TOPICS = {
     "Images": (
-        *("data", "data_dir", "class_list", "download", "test_fraction", "image_size", "picture_size", "channels"),
+        *("data", "data_dir", "class_list", "download", "test_fraction", "unlabelled_fraction", "image_size"),
+        *("picture_size", "channels"),
     ),
     "Method and network": ("method", "views", "encoder", "stem", "init"),
     "Pretrained weights": (
@@ -51,7 +52,7 @@ TOPICS = {
         *("optimizer", "lr", "lr_scaling", "momentum", "betas", "weight_decay", "decay_all", "lars_eta", "clip"),
         *("schedule", "schedule_epochs", "warmup_epochs", "restart_epochs", "online_lr"),
     ),
-    "Reports and logs": ("map_points", "log"),
+    "Results, reports and logs": ("select", "map_points", "log"),
     "Hardware": ("device", "precision", "compile"),
 }
 SECTION_TITLES = {
