@@ -1,6 +1,7 @@
 """The theory of each paper: the figures that Twofold draws, and every claim that `twofold verify` checks."""
 
 import io
+import re
 from pathlib import Path
 
 from PIL import Image
@@ -58,4 +59,5 @@ def draw_pictures() -> None:
 
 
 def picture_of(figure: Figure) -> Path:
-    return PICTURES / f"{figure.paper}-{figure.number.lower().replace(' ', '-')}.png"
+    name = re.sub(r"[^a-z0-9.]+", "-", figure.number.lower()).strip("-")
+    return PICTURES / f"{figure.paper}-{name}.png"

@@ -11,6 +11,7 @@ from twofold import linalg, objectives
 from twofold.evaluate import closed_form
 from twofold.objectives import relational
 from twofold.types import LossTerms
+from twofold_papers.birth.claims import digits
 from twofold_papers.verify.claim import Claim, check, claims
 from twofold_papers.verify.figure import figures
 
@@ -169,9 +170,30 @@ def test_figure(made: Any) -> None:
         assert axes.get_xlabel()
         assert axes.get_ylabel()
         assert all(len(line.get_xdata()) for line in axes.lines)
+    if made.number == "Section 2.2":
+        return
     # In the left panel, every line passes through its dots: theorem and autograd, eq 2 and the minimum of eq 1.
     lines = drawing.axes[0].lines[:8]
     for line, dots in zip(lines[::2], lines[1::2], strict=True):
         ys = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
         for x, y in zip(dots.get_xdata(), dots.get_ydata(), strict=True):
             assert float(ys[x]) == pytest.approx(float(y), abs=1e-9)
+
+
+def test_each_label_is_part_of_a_class_and_the_finest_are_one_for_each_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def network(inputs: torch.Tensor, labels: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        seen.append(labels)
+        return inputs[:, :3]
+
+    monkeypatch.setattr(digits, "small_network", network)
+    for parts in digits.PARTS:
+        digits.errors.__wrapped__(parts, 0)
+    _, classes = digits.digit_views()
+    for parts, labels in zip(digits.PARTS, seen, strict=True):
+        first, second = labels.view(digits.VIEWS, -1)
+        assert torch.equal(first, second), "both views of an image have its label"
+        assert torch.equal(first // parts, classes)
+        assert len(first.unique()) == digits.CLASSES * parts
+    assert len(seen[-1].unique()) == len(classes)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from twofold import linalg, objectives
 from twofold.types import LossTerms
+from twofold_papers.frossl import early
 from twofold_papers.frossl import figures as frossl_figures
 from twofold_papers.verify.claim import Claim, check, claims
 from twofold_papers.verify.figure import figures
@@ -118,8 +119,36 @@ def test_a_broken_library_fails_a_claim(
 
 def test_figure_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frossl_figures, "STEPS", 150)  # all steps would take seconds
-    (made,) = figures("frossl")
+    monkeypatch.setattr(frossl_figures, "STEPS", 150)  # all steps would take seconds
+    (made,) = (figure for figure in figures("frossl") if figure.number == "Figure 2")
     drawing = made.draw()
     assert isinstance(drawing, Figure)
     assert len(drawing.axes) == 4
     assert all(line.get_xydata().shape[0] > 100 for axes in drawing.axes for line in axes.lines[:1])
+
+
+def test_figure_3_shows_both_versions_for_each_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early, "STEPS", 8)
+    (made,) = (figure for figure in figures("frossl") if figure.number == "Figure 3 (reduced scale)")
+    axes = made.draw().axes
+    assert [one.get_title() for one in axes[: len(early.LOSSES)]] == list(early.LOSSES)
+    assert all(len(one.lines) == 14 for one in axes)
+
+
+def test_spectra_early_in_training_are_those_of_their_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, before any step: correlations of the first view, and the covariance of both views together."""
+    monkeypatch.setattr(early, "STEPS", 0)
+    embedded: list[torch.Tensor] = []
+    monkeypatch.setattr(early, "eigenvalues", lambda rows: embedded.append(rows) or original(rows))
+    found = early.spectra(early.LOSSES["FroSSL"])
+    assert found.normalised.shape == found.plain.shape == (1, early.DIM)
+    one_view, both_views = embedded
+    torch.testing.assert_close((one_view.T @ one_view).diagonal(), torch.ones(early.DIM).double())
+    assert one_view.shape == (early.IMAGES, early.DIM)
+    assert both_views.shape == (2 * early.IMAGES, early.DIM)
+    torch.testing.assert_close(found.normalised.sum(), torch.tensor(1.0).double())
+    expected = torch.linalg.svdvals(both_views).square()
+    torch.testing.assert_close(found.plain[0], expected / expected.sum())
+
+
+original = early.eigenvalues

@@ -33,6 +33,7 @@ CONDITIONAL = [
     "Theorem B.1 (global)",
     "eq 10 and 11",
     "Section 5.2.2 (bias)",
+    "section 5.2.1, loading",
 ]
 
 
@@ -103,6 +104,13 @@ MUTATIONS: list[tuple[Any, str, Broken, str]] = [
     (batch, "batch_cross_entropy", with_arguments(label_smoothing=0.0), "eq 5 (gradient)"),
     (batch, "batch_cross_entropy", with_arguments(population=None), "eq 5 (mean of it)"),
     (batch, "batch_cross_entropy", with_arguments(population=None), "eq 5 (in training)"),
+    (
+        batch,
+        "batch_cross_entropy",
+        lambda whole: lambda z, *rest, **named: whole(z + 0.1, *rest, **named),
+        "eq 5, Table 2",
+    ),
+    (batch, "SampleHead", with_arguments(optimizer="adamw"), "section 5.2.1, loading"),
     (optimizer, "multistep_sgd", flipped_momentum, "eq 7"),
     (optimizer, "multistep_sgd", one_step_more(2), "eq 7"),
     (optimizer, "multistep_adamw", flipped_momentum, "eq 8"),

@@ -4,6 +4,6 @@ Rows are samples here, columns are samples in the paper: F[N, K], Y[N, C], G = Y
 f_θ(X) = UΣVᵀ, are therefore the left singular vectors of F. Statements keep the notation of the paper.
 """
 
-from twofold_papers.birth.claims import equivalence, gradient, corollary, labels, orthogonal, linear_maps  # noqa: I001 (the paper's order)
+from twofold_papers.birth.claims import equivalence, gradient, corollary, labels, digits, orthogonal, linear_maps  # noqa: I001 (the paper's order)
 
-__all__ = ["corollary", "equivalence", "gradient", "labels", "linear_maps", "orthogonal"]
+__all__ = ["corollary", "digits", "equivalence", "gradient", "labels", "linear_maps", "orthogonal"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from twofold.linalg import normalized
+from twofold.models import SampleHead
 from twofold.objectives import batch_cross_entropy
 from twofold_papers.s_diet.claims.linear import stack
 from twofold_papers.verify.claim import Sides, claim
@@ -33,8 +34,8 @@ def cosine(one: Tensor, other: Tensor) -> Tensor:
 @claim(
     "s-diet",
     "eq 5 (gradient)",
-    "If all logits are equal, b dL/dz_i = (1−s)(w̄ − w_i), where w̄ is the mean of the rows in the softmax. Checked: the "
-    "gradient by autograd for z = 0, and this formula, for CE_b and CE_n",
+    "If all logits are equal, b dL/dz_i = (1−s)(w̄ − w_i), where w̄ is the mean of the rows in the softmax. Checked: "
+    "the gradient by autograd for z = 0, and this formula, for CE_b and CE_n",
     tolerance=1e-12,
 )
 def gradient_at_start() -> Sides:
@@ -151,3 +152,41 @@ def _later(population: int | None) -> Tensor:
     z = 10 * normalized(0.8 * rows[:b] + normalized(randn(b, dim)))
     near = embedding_gradient(z, rows[:b], population=population)
     return cosine(near, embedding_gradient(z, rows))
+
+
+DIM, BYTES = 512, 4  # the width of our S-DIET embeddings, and of a float32; the paper does not give its width
+CIFAR, IMAGENET = 32 * 32 * 3, 224 * 224 * 3  # values of an image
+ROW = 3 * DIM * BYTES  # a row and two moments of AdamW
+
+
+@claim(
+    "s-diet",
+    "section 5.2.1, loading",
+    "A classifier row with the two moments of AdamW has 12 D bytes in float32, which is 6,144 for D = 512. Checked: "
+    "the bytes that the library's SampleHead stores for a row, without the 8 for the number of its last step, for D = "
+    "128, 512 and 2048, and with the single moment of SGD, 8 D",
+    tolerance=0.0,
+)
+def bytes_of_a_row() -> Sides:
+    stored, values = [], []
+    for dim in (128, DIM, 2048):
+        heads = (SampleHead(4, dim, schedule=[1e-3]), SampleHead(4, dim, schedule=[1e-3], optimizer="sgd"))
+        stored += [head.bytes / 4 - 8 for head in heads]
+        values += [3 * dim * BYTES, 2 * dim * BYTES]
+    return Sides(torch.tensor(stored), torch.tensor(values))
+
+
+@bytes_of_a_row.published(
+    "loading the rows and any information for the optimizer requires only a fraction of the cost of loading the input, "
+    "in the standard case that m is much smaller than the input dimension"
+)
+def _() -> Sides:
+    return Sides(float(ROW), float(CIFAR), "<")
+
+
+@bytes_of_a_row.holds_if(
+    "a CIFAR image is loaded as float32 (12,288 bytes), or images have 224 pixels (150,528 bytes)",
+    fails_if="a CIFAR image is loaded as 3,072 bytes of pixels: a row is then twice as large as an image",
+)
+def _() -> Sides:
+    return Sides(float(ROW), torch.tensor([CIFAR * BYTES, IMAGENET]).double(), "<")
