@@ -95,8 +95,10 @@ def directly(
     found = []
     if count := sum(covers(names, item.name) for names, _ in known):
         found.append((f"twofold verify {paper}", f"run in full ({count} {'claim' if count == 1 else 'claims'})"))
-    if any(covers(references(number), item.name) for number in drawn):
-        found.append((f"twofold verify {paper} --report", "run in full (figure)"))
+    for number in drawn:
+        if covers(references(number), item.name):
+            size = "run at reduced scale" if "reduced scale" in number else "run in full"
+            found.append((f"twofold verify {paper} --report", f"{size} (figure)"))
     for table in tables:
         if covers(references(table.number), item.name) or table.name in item.tables:
             found.append((f"twofold reproduce {table.name}", status_of(table, lines(table))))

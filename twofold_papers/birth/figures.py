@@ -117,7 +117,7 @@ def lemma_1_without_ridge() -> Drawing:
 
 @figure(
     "birth",
-    "Section 2.2",
+    "Section 2.2 (reduced scale)",
     "Reduced scale: 120 digits of 10 classes in two views, an MLP with 32 features, three seeds (lines: means, dots: "
     "seeds). The paper has no such figure. It states that labels which treat each image as a class ensure the best "
     "worst-case performance on downstream tasks. Here, each class is divided into parts, each with its own label: from "
