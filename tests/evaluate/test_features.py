@@ -1,4 +1,4 @@
-"""Raw pixels as features, compared with numpy."""
+"""Raw pixels as features, compared with numpy, and the views whose features are averaged."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from twofold.errors import TwofoldError
-from twofold.evaluate.features import pixels
+from twofold.evaluate.features import fixed_views, pixels
 
 
 class Images:
@@ -47,3 +47,15 @@ def test_only_the_long_side_is_averaged():
 def test_an_empty_set_is_refused():
     with pytest.raises(TwofoldError, match="no images"):
         pixels(Images(0))
+
+
+def test_fixed_views_are_the_middle_square_and_its_corners() -> None:
+    images = torch.arange(2 * 3 * 10 * 14).reshape(2, 3, 10, 14)
+    square, *corners = fixed_views(images, 5)
+    assert torch.equal(square, images[:, :, :, 2:12])
+    expected = [images[:, :, top : top + 8, left : left + 8] for top in (0, 2) for left in (2, 4)]
+    assert all(torch.equal(view, other) for view, other in zip(corners, expected, strict=True))
+    assert fixed_views(images, 1)[0] is images
+    assert [view.shape for view in fixed_views(images[:, :, :1, :1], 5)] == [(2, 3, 1, 1)] * 5
+    with pytest.raises(TwofoldError, match="views=2 is not possible"):
+        fixed_views(images, 2)

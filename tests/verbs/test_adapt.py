@@ -275,3 +275,14 @@ def test_errors_name_what_is_wrong(
     monkeypatch.chdir(tmp_path)
     assert message in shown("adapt", *(word.replace("RUN", str(run.path)) for word in words), code=2)
     assert not (tmp_path / "x").exists()
+
+
+def test_onnx_file_contains_the_adapter(adapted: twofold.Run, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install onnxscript")
+    session = runtime.InferenceSession(str(twofold.export(adapted, "onnx", tmp_path / "x.onnx")))
+    images = torch.randn(3, 1, 8, 8)
+    with torch.no_grad():
+        expected = twofold.load_encoder(adapted)(images)
+    (features,) = session.run(["features"], {"images": images.numpy()})
+    np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-4)
