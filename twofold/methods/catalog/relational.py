@@ -83,7 +83,11 @@ def ridge_graph(
         "changes the 1 to a weight. d is the mean degree of G over the rows of the batch, the sum of G over R. It is 2 "
         "for the graph of two views, and about 2N/C with the labels of C classes."
     ),
-    source=OWN,
+    source=(
+        f"{OWN}. Of six values of `weight` from 0.01 to 3, 0.1 has the highest mean accuracy on held-out training "
+        "images of digits and of CIFAR-10, with graphs of views and of 1, 10 and 100 % of the labels. On CIFAR-10, "
+        "0.03 is at most 1 point worse, and 1 is 6 to 7 points worse"
+    ),
     state="none",
     memory="(V·N)² and min(V·N, D)²",
     choose="For the same data as ridge-graph, without solving a linear system.",
