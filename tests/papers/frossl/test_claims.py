@@ -1,6 +1,7 @@
 """FroSSL: every claim holds, a broken library fails at least one, and the figure is drawn."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from twofold import linalg, objectives
 from twofold.types import LossTerms
-from twofold_papers.frossl import early
+from twofold_papers.frossl import early, linear
 from twofold_papers.frossl import figures as frossl_figures
 from twofold_papers.verify.claim import Claim, check, claims
 from twofold_papers.verify.figure import figures
@@ -152,3 +153,16 @@ def test_spectra_early_in_training_are_those_of_their_definitions(monkeypatch: p
 
 
 original = early.eigenvalues
+
+
+def test_figure_2_on_images_shows_the_record() -> None:
+    (made,) = (figure for figure in figures("frossl") if figure.number == "Figure 2 (CIFAR-10)")
+    axes = made.draw().axes
+    assert len(axes) == 8
+    for column, (crops, variant) in enumerate(itertools.product(("mild", "strong"), ("frossl", "barlow"))):
+        rows = linear.record().of(crops, variant)
+        assert [row["seed"] for row in rows] == list(range(len(rows)))
+        losses = axes[column].lines[0].get_ydata()
+        assert losses == pytest.approx([loss / rows[0]["losses"][0] for loss in rows[0]["losses"]], rel=1e-6)
+        mean = sum(row["10th eigenvalue"] for row in rows) / len(rows)
+        assert f"{mean:.0f}" in made.caption
