@@ -45,4 +45,4 @@ def test_older_runs_without_an_answer_are_good_only_if_they_beat_the_untrained_e
     assert found is not None
     assert found["tone"] == tone
     assert headlines.gain(RESULTS) is None
-    assert headlines.answer(RESULTS) == ""
+    assert headlines.short_answer(RESULTS) == ""

@@ -167,7 +167,7 @@ def test_unreadable_images_are_counted_separately(photos: Path) -> None:
         shutil.copy(photos / "cat/01.png", photos.parent / "split" / name)
     for broken in (photos / "cat/01.png", photos / "dog/02.png", photos.parent / "split/test/cat/e.png"):
         broken.write_bytes(b"no image")
-    costs = explain.Estimate(1.0, 1, 1.0, 1.0, 1.0, (0.5,), (0.5,))
+    costs = explain.Cost(1.0, 1, 1.0, 1.0, 1.0, (0.5,), (0.5,))
     for folder, message in ((photos, "38 images, 2 classes"), (photos.parent / "split", "4 images, 2 classes")):
         config, source = pretrain.configure(folder, "frossl", {"batch_size": 2})
         text = explain.described(config, source, costs)["data"]
@@ -196,7 +196,7 @@ def test_bf16_is_suggested_for_long_runs_on_a_cpu_if_it_is_faster(
     monkeypatch.setattr(explain, "measure_step", measure_step)
     monkeypatch.setattr(explain, "computes_bf16", lambda device: device.type == "cpu")
     config, source = pretrain.configure("digits", "frossl", {"device": "cpu", "epochs": 1200} | asked)
-    assert explain.described(config, source, explain.estimate(config, source)).get("faster") == message
+    assert explain.described(config, source, explain.measure_cost(config, source)).get("faster") == message
     long_and_free = seconds[0] > 1 and not asked
     assert measured == [asked.get("precision", "auto"), *["bf16"] * long_and_free]
 

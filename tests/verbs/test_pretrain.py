@@ -106,7 +106,7 @@ def test_results_contain_the_command_of_the_run(finished: twofold.Run) -> None:
 
 def test_command_contains_epochs_chosen_from_measured_speed() -> None:
     layers = {"chosen": {"epochs": 12, "warmup_epochs": 1.2}, "user": {"method": "simclr", "seed": 3}}
-    text = explain.command(resolve(schema("simclr"), layers), Path("run"))
+    text = explain.repeating_command(resolve(schema("simclr"), layers), Path("run"))
     assert text == "twofold pretrain digits --method simclr --out run epochs=12 seed=3 select=last"
 
 

@@ -182,7 +182,7 @@ def explain(config: "Config", source: "Source") -> None:
 
     display = display_of(False)
     with display.stage("timing a few steps", 0):
-        costs = explaining.estimate(config, source)
+        costs = explaining.measure_cost(config, source)
     for title, text in explaining.described(config, source, costs).items():
         display.say(f"{title:14}{text}")
     display.say()

@@ -152,7 +152,7 @@ def table(runs: Sequence[Compared]) -> dict[str, Any]:
     columns: dict[str, list[Cell]] = {
         "method": [Cell(run.config["values"]["method"]) for run in runs],
         "data": [Cell(Path(run.data).name) for run in runs],
-        "helped": [Cell(headlines.answer(run.results)) for run in runs],
+        "helped": [Cell(headlines.short_answer(run.results)) for run in runs],
         "verdict": [Cell(verdict_words(run)) for run in runs],
         "epochs": [_number(run.last("epoch"), "{:.3g}") for run in runs],
         **{title: [_accuracy(row, key) for row in trained] for title, key in ACCURACIES.items()},
@@ -191,7 +191,7 @@ def over_seeds(runs: Sequence[Compared]) -> dict[str, Any] | None:
 def mean_cells(group: Sequence[Compared]) -> dict[str, Cell]:
     return {
         "seeds": Cell(", ".join(shown(run.config["values"]["seed"]) for run in group)),
-        "helped": Cell(counted(headlines.answer(run.results) for run in group)),
+        "helped": Cell(counted(headlines.short_answer(run.results) for run in group)),
         "verdict": Cell(counted(verdict_words(run) for run in group)),
         **{title: _mean([_hundred(run.row("trained").get(key)) for run in group]) for title, key in ACCURACIES.items()},
         "online": _mean([_hundred(run.last("online_accuracy")) for run in group]),

@@ -60,7 +60,7 @@ def helped(results: Record) -> bool:
     return not shortfall(rows["trained"], [start], "linear_accuracy", tested(results))
 
 
-def answer(results: Record) -> str:
+def short_answer(results: Record) -> str:
     """Return the answer in a word or two; "" for older runs."""
     return ANSWERS.get(str((results.get("gain") or {}).get("kind")), "")
 

@@ -115,7 +115,7 @@ def _why_pictures(config: Config, source: Source) -> str:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Cost:
     """The measured cost of a run."""
 
     step_seconds: float
@@ -132,7 +132,7 @@ class Estimate:
         return self.steps * self.step_seconds
 
 
-def estimate(config: Config, source: Source) -> Estimate:
+def measure_cost(config: Config, source: Source) -> Cost:
     """Measure the time and memory of a few steps."""
     assert config.image_size is not None
     assert config.channels is not None
@@ -142,7 +142,7 @@ def estimate(config: Config, source: Source) -> Estimate:
     device = choose_device(config.device)
     seconds, steps = measure_step(config, source), config.epochs * steps_per_epoch(config, source)
     narrow = config.precision == "auto" and steps * seconds >= LONG_RUN and computes_bf16(device)
-    return Estimate(
+    return Cost(
         step_seconds=seconds,
         steps=steps,
         memory=memory,
@@ -170,7 +170,7 @@ def labels_in_words(config: Config, classes: Sequence[str] | None) -> str:
     return f"{len(classes)} classes" + ("" if find(config.method).family == "own" else f" ({purpose})")
 
 
-def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, str]:
+def described(config: Config, source: Source, costs: Cost) -> Mapping[str, str]:
     """Return the lines of a dry run, by title: data, method, time, memory and so on."""
     device: torch.device = choose_device(config.device)
     splits = [split for split in (source.train, source.test) if split is not None]
@@ -199,7 +199,7 @@ def described(config: Config, source: Source, costs: Estimate) -> Mapping[str, s
     return lines
 
 
-def command(config: Config, path: Path) -> str | None:
+def repeating_command(config: Config, path: Path) -> str | None:
     """Return the command that repeats this run, or None if it got arrays, a module or its own method from Python."""
     if config.data in (ARRAY, DATASET) or not has_name(config.encoder) or find(config.method).family == "own":
         return None

@@ -83,7 +83,7 @@ def choose(trainer: Trainer, folder: RunFolder, copies: float, display: Display)
         return Kept(last, step, "", scores)
     # The first process decides, because rounding may differ between devices.
     chosen = dist.from_first(lambda: best_of({name: scores[name] for name in steps}))
-    return Kept(encoders[chosen], steps[chosen], in_words(chosen, scores), scores)
+    return Kept(encoders[chosen], steps[chosen], reason(chosen, scores), scores)
 
 
 def best_of(candidates: Mapping[str, ViewScore]) -> str:
@@ -99,7 +99,7 @@ def best_of(candidates: Mapping[str, ViewScore]) -> str:
     return best if is_clear and last.mean < MUCH_LOWER * candidates[best].mean else TRAINED
 
 
-def in_words(chosen: str, scores: Mapping[str, ViewScore]) -> str:
+def reason(chosen: str, scores: Mapping[str, ViewScore]) -> str:
     """Return which encoder is kept and why."""
     if chosen == TRAINED:
         return "the last step; no earlier encoder is clearly better"
@@ -119,7 +119,7 @@ def loaded(network: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
 
 def score_encoder(trainer: Trainer, network: nn.Module) -> ViewScore:
     encoder = trainer.encoder(network)
-    return score_views(*views_of(trainer), encoder.represent, trainer.device)
+    return score_views(*held_out_views(trainer), encoder.represent, trainer.device)
 
 
 def scores_without_training(trainer: Trainer) -> dict[str, ViewScore]:
@@ -130,10 +130,10 @@ def scores_without_training(trainer: Trainer) -> dict[str, ViewScore]:
         return functional.adaptive_avg_pool2d(views, (height, width)).flatten(1)
 
     of = {HANDMADE: lambda views: hog_and_colour(255 * views), PIXELS: pixels}
-    return {name: score_views(*views_of(trainer), represent, trainer.device) for name, represent in of.items()}
+    return {name: score_views(*held_out_views(trainer), represent, trainer.device) for name, represent in of.items()}
 
 
-def views_of(trainer: Trainer) -> tuple[Augmenter, ImageRows]:
+def held_out_views(trainer: Trainer) -> tuple[Augmenter, ImageRows]:
     """Return the augmentation that makes the views, and the held-out images: evenly spaced ones if there are many."""
     assert trainer.data.test is not None
     assert trainer.config.image_size is not None

@@ -27,7 +27,7 @@ from twofold.runs.weights import save_encoder
 from twofold.text import plural
 from twofold.train.trainer import Trainer
 from twofold.verbs.evaluation import evaluate, judge_gain, share_of_copies
-from twofold.verbs.explain import command, labels_in_words, shape_in_words, whose_normalisation
+from twofold.verbs.explain import labels_in_words, repeating_command, shape_in_words, whose_normalisation
 from twofold.verbs.run_adapter import fit_run_adapter
 from twofold.verbs.selection import choose
 from twofold.version import __version__
@@ -130,7 +130,7 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
         "memory": memory,
         "process_memory": process_memory(),
         "date": datetime.now(UTC).date().isoformat(),
-        "command": command(trainer.config, folder.path),
+        "command": repeating_command(trainer.config, folder.path),
         "device": device_name(trainer.device),
         "processes": dist.count(),
         "versions": {"twofold": __version__, "torch": torch.__version__, "python": platform.python_version()},

@@ -158,7 +158,7 @@ class LazyAdamW:
     @staticmethod
     def move(theta: Tensor, m: Tensor, v: Tensor, lag: Tensor) -> None:
         """Apply these steps to rows [R, D] in place, on the device of the rows and of `lag` [R, 6]."""
-        for block in blocks(theta):
+        for block in row_blocks(theta):
             weights, first_moment, second_moment = theta[block], m[block], v[block]
             kept, moved, eps, spread, less_m, less_v = lag[block, :, None].unbind(1)
             scale = host_sqrt(second_moment).add_(eps)
@@ -199,13 +199,13 @@ class LazySGD:
     @staticmethod
     def move(theta: Tensor, m: Tensor, lag: Tensor) -> None:
         """Apply these steps to rows [R, D] in place, on the device of the rows and of `lag` [R, 3]."""
-        for block in blocks(theta):
+        for block in row_blocks(theta):
             kept, moved, shrunk = lag[block, :, None].unbind(1)
             theta[block].mul_(kept).sub_(moved * m[block])
             m[block].mul_(shrunk)
 
 
-def blocks(rows: Tensor) -> Iterator[slice]:
+def row_blocks(rows: Tensor) -> Iterator[slice]:
     """Slices of rows [R, D]. On a CPU they are small enough for the calling thread alone and for its cache."""
     count, dim = rows.shape
     size = max(1, (BLOCK_NUMBERS - 1) // dim) if rows.device.type == "cpu" else max(1, count)

@@ -14,7 +14,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from twofold.models.sample_head.multistep import LazyAdamW, LazySGD, blocks, host_sqrt, multistep_adamw, multistep_sgd
+from twofold.models.sample_head.multistep import (
+    LazyAdamW,
+    LazySGD,
+    host_sqrt,
+    multistep_adamw,
+    multistep_sgd,
+    row_blocks,
+)
 
 
 class RowOptimizer(Protocol):
@@ -62,7 +69,7 @@ class RowAdamW:
         unbiased, rate = (
             (math.sqrt(1 - beta2**step), lr / (1 - beta1**step)) if self.steps_per_epoch is None else (1.0, lr)
         )
-        for block in blocks(gradient_RD):
+        for block in row_blocks(gradient_RD):
             (theta, m, v), gradient = state_RSD[block].unbind(1), gradient_RD[block]
             m.mul_(beta1).add_(gradient, alpha=1 - beta1)
             v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
@@ -94,7 +101,7 @@ class RowSGD:
 
     def advance(self, state_RSD: Tensor, gradient_RD: Tensor, step: int) -> None:
         lr, (weight_decay, momentum) = self.schedule[step - 1], self.settings
-        for block in blocks(gradient_RD):
+        for block in row_blocks(gradient_RD):
             theta, m = state_RSD[block].unbind(1)
             m.mul_(momentum).add_(gradient_RD[block])
             theta.mul_(1 - lr * weight_decay).sub_(m, alpha=lr)
