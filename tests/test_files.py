@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from twofold import files
-from twofold.files import atomic, is_temporary, write_atomically
+from twofold.errors import TwofoldError
+from twofold.files import atomic, is_temporary, open_in_place, refuse_links, write_atomically
 
 KINDS = [{"durable": True}, {"durable": False}, {"durable": False, "concurrent": True}]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -136,3 +137,48 @@ def test_text_with_undecodable_file_names_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "skipped.txt").read_text(encoding="utf-8") == "größe bad\\udcff.jpg\n"
     write_atomically(tmp_path / "rows.bin", b"\xff\x00")
     assert (tmp_path / "rows.bin").read_bytes() == b"\xff\x00"
+
+
+@each_kind
+def test_links_at_the_target_and_at_temporary_names_are_not_followed(target: Path, kind: dict[str, bool]) -> None:
+    victim = target.with_name("victim")
+    victim.write_text("precious")
+    target.unlink()
+    for name in (target.name, f".{target.name}.part", f".{target.name}.00000000.part"):
+        target.with_name(name).symlink_to(victim)
+    with atomic(target, **kind) as temporary:
+        temporary.write_text("new")
+    assert victim.read_text() == "precious"
+    assert target.read_text() == "new"
+    assert not target.is_symlink()
+
+
+def test_temporary_names_that_exist_are_not_used(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = target.with_name("victim")
+    victim.write_text("precious")
+    names = iter(["aaaaaaaa", "bbbbbbbb"])
+    monkeypatch.setattr("twofold.files.secrets.token_hex", lambda _: next(names))
+    target.with_name(f".{target.name}.aaaaaaaa.part").symlink_to(victim)
+    with atomic(target, durable=False, concurrent=True) as temporary:
+        temporary.write_text("new")
+    assert temporary.name == f".{target.name}.bbbbbbbb.part"
+    assert victim.read_text() == "precious"
+
+
+def test_files_of_other_targets_are_not_removed_as_leftovers(target: Path) -> None:
+    others = [target.with_name(name) for name in (".other.json.part", f".{target.name}.zip.part", ".results-json.part")]
+    for other in others:
+        other.write_text("of another process")
+    write_atomically(target, "new")
+    assert all(other.exists() for other in others)
+
+
+@pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])
+def test_links_are_refused_where_a_file_is_changed_in_place(tmp_path: Path, kind: str) -> None:
+    victim, record = tmp_path / "victim", tmp_path / "metrics.jsonl"
+    victim.write_text("precious")
+    refuse_links([record])  # a path that does not exist is fine
+    getattr(record, kind)(victim)
+    with pytest.raises(TwofoldError, match=r"metrics\.jsonl is .* replace it by a copy, or remove it"):
+        open_in_place(record, os.O_WRONLY | os.O_APPEND)
+    assert victim.read_text() == "precious"

@@ -1,9 +1,11 @@
-"""Write files safely: check the folder first, replace files atomically, and lock files in use."""
+"""Write files safely: check the folder first, replace files atomically, follow no links, and lock files in use."""
 
 import errno
 import os
-import tempfile
-from collections.abc import Iterator
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +19,7 @@ except ImportError:  # Windows has no fcntl, so files are not locked
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 TEMPORARY = ".part"  # the extension of a file that is still being written
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows does not have it
 
 
 def is_writable(folder: Path) -> bool:
@@ -72,11 +75,16 @@ def atomic(path: Path, *, durable: bool, concurrent: bool = False) -> Iterator[P
         rename before this function returns. Use it for files that a run needs and for results that the user keeps. It
         is not necessary for files that Twofold can create again, and each sync waits for the disk.
     concurrent
-        Whether other processes may write the same file at the same time. Each then writes to its own temporary file,
-        which only its owner can read, because decoded images may be private. Otherwise, the temporary name is fixed,
-        and the next attempt overwrites the file that a killed process left.
+        Whether other processes may write the same file at the same time. Only its owner can then read the file,
+        because decoded images may be private. Otherwise, this function removes temporary files that killed processes
+        left.
+
+    The temporary file has a random name and is always a new file. So if someone has put links into the folder, nothing
+    is written through them, and a link at `path` itself is replaced.
     """
-    aside = _temporary_file(path, concurrent)
+    if not concurrent:
+        _remove_leftovers(path)
+    aside = _temporary_file(path, 0o600 if concurrent else 0o666)
     try:
         yield aside
         if durable:
@@ -90,13 +98,22 @@ def atomic(path: Path, *, durable: bool, concurrent: bool = False) -> Iterator[P
         sync(path.parent)
 
 
-def _temporary_file(path: Path, concurrent: bool) -> Path:
-    """Choose the name of a temporary file. `is_temporary` recognises these names."""
-    if not concurrent:
-        return path.with_name(f".{path.name}{TEMPORARY}")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
-    os.close(handle)
-    return Path(name)
+def _temporary_file(path: Path, mode: int) -> Path:
+    """Create a new, empty file next to `path`. `is_temporary` recognises its name."""
+    while True:
+        aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
+        with suppress(FileExistsError):
+            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, mode))
+            return aside
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove temporary files of `path`, also those of earlier versions, whose names are not random."""
+    name = re.compile(rf"\.{re.escape(path.name)}(\.[0-9a-f]{{8}})?{re.escape(TEMPORARY)}")
+    with suppress(OSError):
+        for entry in os.scandir(path.parent):
+            if name.fullmatch(entry.name):
+                os.unlink(entry)
 
 
 def is_temporary(path: Path) -> bool:
@@ -110,6 +127,24 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         content = content.encode("utf-8", "backslashreplace")
     with atomic(path, durable=True) as aside:
         aside.write_bytes(content)
+
+
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Raise an error if a path is a link, because a write would then change a file or folder elsewhere."""
+    for path in paths:
+        try:
+            status = path.lstat()
+        except OSError:
+            continue  # it does not exist
+        if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
+            kind = "a link" if stat.S_ISLNK(status.st_mode) else "the same file as another one (a hard link)"
+            raise TwofoldError(f"{path} is {kind}, so Twofold does not write to it: replace it by a copy, or remove it")
+
+
+def open_in_place(path: Path, flags: int) -> int:
+    """Open a file that is appended to or cut off, and return its descriptor. Links are refused."""
+    refuse_links([path])
+    return os.open(path, flags | NO_FOLLOW, 0o666)
 
 
 def try_lock(file: IO[Any]) -> bool:

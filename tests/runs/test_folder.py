@@ -10,7 +10,7 @@ import pytest
 
 from twofold.errors import Interrupted, Stopped, TwofoldError
 from twofold.runs import checkpoint
-from twofold.runs.folder import NumberedPath, ReadOnlyRunFolder, RunFolder
+from twofold.runs.folder import WRITTEN_IN_PLACE, NumberedPath, ReadOnlyRunFolder, RunFolder
 from twofold.runs.run import Run
 
 
@@ -60,7 +60,7 @@ def test_a_full_disk_is_reported_in_one_line_with_the_command_to_resume(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "open", full)
+    monkeypatch.setattr("twofold.runs.folder.open_in_place", full)
     with pytest.raises(TwofoldError, match=r"No space left on device.*twofold resume") as error:
         folder.append("metrics.jsonl", {"step": 1})
     assert "\n" not in str(error.value)
@@ -188,3 +188,18 @@ def test_a_file_name_that_is_not_valid_text_can_be_logged(tmp_path: Path) -> Non
     folder = RunFolder.create(tmp_path / "run", "{}")
     folder.log(os.fsdecode(b"na\xffme"))
     assert (folder.path / "log.txt").read_text() == "na\\udcffme\n"
+
+
+@pytest.mark.parametrize("name", [*WRITTEN_IN_PLACE, "checkpoints/step-1", "head/rows.bin"])
+def test_a_run_whose_files_are_links_is_not_trained(tmp_path: Path, name: str) -> None:
+    folder, outside = RunFolder.create(tmp_path / "run", "{}"), tmp_path / "outside"
+    outside.mkdir()
+    (folder.path / name).parent.mkdir(exist_ok=True)
+    (folder.path / name).unlink(missing_ok=True)
+    (folder.path / name).symlink_to(outside)
+    with pytest.raises(TwofoldError, match=f"{name} is a link"), folder.locked():
+        raise AssertionError("this line must not be reached")
+    if name.endswith((".jsonl", ".txt")):
+        with pytest.raises(TwofoldError, match=f"{name} is a link"):
+            folder.append(name, {})
+    assert list(outside.iterdir()) == []

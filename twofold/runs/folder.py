@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume
-from twofold.files import FULL, is_writable, sync, try_lock, write_atomically
+from twofold.files import FULL, is_writable, open_in_place, refuse_links, sync, try_lock, write_atomically
 
 if TYPE_CHECKING:
     from twofold.runs.checkpoint import Checkpoint
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 LOG = "log.txt"
 IMAGES_FILE = "images.npz"
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")
+# A run adds to these files and folders in place. It replaces other files by new ones.
+WRITTEN_IN_PLACE = (*RECORDS, "timing.jsonl", LOG, "checkpoints", "head", "tensorboard", "wandb")
 REPORT_FILES = ("pictures.json", "report.html")  # `twofold report` creates them again
 
 
@@ -145,6 +147,7 @@ class RunFolder:
 
         A KeyboardInterrupt in the block becomes `Stopped`, which names the run. `Interrupted` names it already.
         """
+        self.refuse_links()
         with (self.path / "config.json").open() as file:
             if not try_lock(file):
                 raise TwofoldError(
@@ -154,6 +157,12 @@ class RunFolder:
                 yield
             except KeyboardInterrupt as stop:
                 raise stop if isinstance(stop, Interrupted) else Stopped(self.path) from None
+
+    def refuse_links(self) -> None:
+        """Raise an error if a write of the run would change something outside its folder."""
+        refuse_links(self.path / name for name in WRITTEN_IN_PLACE)
+        for folder in ("checkpoints", "head"):
+            refuse_links(sorted((self.path / folder).rglob("*")))
 
     def config_text(self) -> str:
         """Return the content of `config.json`."""
@@ -173,7 +182,8 @@ class RunFolder:
 
     def _append(self, name: str, line: str) -> None:
         try:
-            with (self.path / name).open("a", encoding="utf-8", errors="backslashreplace") as file:
+            handle = open_in_place(self.path / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            with os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(line + "\n")
         except OSError as error:
             raise self._write_error(name, error) from None

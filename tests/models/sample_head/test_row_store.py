@@ -342,6 +342,17 @@ def test_folder_with_other_files_raises_an_error_and_is_unchanged(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_links_in_the_folder_raise_an_error(tmp_path: Path) -> None:
+    open_head(tmp_path / "head").close()
+    (tmp_path / "head").rename(tmp_path / "elsewhere")
+    (tmp_path / "head").symlink_to(tmp_path / "elsewhere")
+    open_head(tmp_path / "head").close()  # the folder may be on another disk
+    (tmp_path / "elsewhere" / "rows.bin").rename(tmp_path / "rows")
+    (tmp_path / "elsewhere" / "rows.bin").symlink_to(tmp_path / "rows")
+    with pytest.raises(TwofoldError, match=r"rows\.bin is a link"):
+        open_head(tmp_path / "head")
+
+
 def test_rows_in_use_by_another_process_raise_an_error(tmp_path: Path) -> None:
     open_head(tmp_path / "head").close()
     hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True)"

@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 
 from twofold.errors import TwofoldError
-from twofold.files import is_temporary, sync, write_atomically
+from twofold.files import is_temporary, refuse_links, sync, write_atomically
 
 FORMAT = 1
 BUFFER_BYTES = 2**25
@@ -121,6 +121,7 @@ class DiskRows:
         self._refuse_claimed()
         try:
             with self._errors("opened"):
+                refuse_links(path.glob("*"))  # `path` itself may be one, to another disk
                 if not (path / HEADER).exists():
                     if count > 1:
                         raise TwofoldError(
