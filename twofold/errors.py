@@ -5,6 +5,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 
+from twofold.version import __version__
+
 
 class TwofoldError(Exception):
     """An error that the user can fix.
@@ -54,6 +56,20 @@ class Followed(TwofoldError):
 def how_to_resume(path: Path, moved: str | None = None) -> str:
     """Return the command that resumes a run, ready to copy. `moved` is the new path of its images."""
     return f"twofold resume {quote(str(path))}{'' if moved is None else f' {quote(moved)}'}"
+
+
+def other_format(what: str, written: object, version: str | None, readable: tuple[int, ...]) -> TwofoldError:
+    """Return the error for a file whose format this version does not read.
+
+    `version` is the version of Twofold that wrote it, if the file says so, and `readable` has the formats that can be
+    read.
+    """
+    newer = isinstance(written, int) and written > max(readable)
+    by = f" and was written by Twofold {version}" if version else ""
+    wanted = version or ("a newer version" if newer else "the version that wrote it")
+    use = f"use Twofold {version} or newer" if version and newer else f"use {wanted} of Twofold"
+    formats = " and ".join(map(str, readable))
+    return TwofoldError(f"{what} has format {written}{by}, but Twofold {__version__} reads format {formats}: {use}")
 
 
 def how_to_report(path: Path) -> str:

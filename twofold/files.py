@@ -59,6 +59,15 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder and missing parents, so that they survive a power failure. The folder may exist."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in new:
+        with suppress(PermissionError):  # a folder that can be entered, but not read, cannot be opened to sync it
+            sync(folder.parent)
+
+
 @contextmanager
 def atomic(path: Path, *, durable: bool, concurrent: bool = False) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`, which replaces `path` when the block ends without an error.

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from twofold.checksums import seal, unseal
 from twofold.errors import TwofoldError
 from twofold.runs import checkpoint
+from twofold.runs.folder import RunFolder
 
 STATE = {
     "weights": {"a": torch.arange(6.0).view(2, 3), "tied": torch.ones(3)},
@@ -39,8 +41,9 @@ def test_loading_returns_the_saved_state(tmp_path: Path) -> None:
 
 def test_a_checkpoint_contains_no_pickle(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path, 1, STATE, keep=1)
-    assert sorted(item.name for item in path.iterdir()) == ["state.json", "state.safetensors"]
-    json.loads((path / "state.json").read_text())
+    assert sorted(item.name for item in path.iterdir()) == ["checksums.json", "state.json", "state.safetensors"]
+    for name in ("state.json", "checksums.json"):
+        json.loads((path / name).read_text())
 
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -105,8 +108,33 @@ def test_objects_of_other_types_are_refused(tmp_path: Path) -> None:
 def test_loading_a_damaged_checkpoint_raises_an_error(tmp_path: Path, name: str) -> None:
     path = checkpoint.save(tmp_path, 1, STATE, keep=1)
     (path / name).write_bytes(b"\x00" * 20)
-    with pytest.raises(TwofoldError, match="cannot be read"):
+    with pytest.raises(TwofoldError, match=f"step-1 is damaged: {name} has 20 bytes instead of"):
         checkpoint.load_latest(tmp_path)
+
+
+def flip_bit(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
+    state = {"weights": torch.arange(3.0), "betas": (0.9, 0.999)}
+    path = checkpoint.save(tmp_path, 1, state, keep=1)
+    noticed = total = 0
+    for file in path.iterdir():
+        for bit in range(8 * file.stat().st_size):
+            flip_bit(file, bit)
+            try:
+                _, loaded = checkpoint.load_latest(tmp_path)
+            except TwofoldError:
+                noticed += 1
+            else:  # such as a space that became a zero byte
+                assert file.name == "checksums.json"
+                assert same(loaded, state)
+            flip_bit(file, bit)
+            total += 1
+    assert noticed > 0.95 * total
 
 
 def damage(path: Path) -> None:
@@ -122,7 +150,7 @@ def test_damaged_checkpoints_are_skipped_with_a_warning(tmp_path: Path) -> None:
     assert warnings == []
     damage(paths[2])
     assert checkpoint.load_newest_readable(tmp_path, warnings.append) == (10, {"value": 10})
-    assert warnings[-1].startswith(f"the checkpoint {paths[2]} cannot be read")
+    assert warnings[-1].startswith(f"the checkpoint {paths[2]} is damaged: state.json has 10 bytes instead of")
     assert "from the checkpoint of step 10" in warnings[-1]
     (paths[1] / "state.json").unlink()
     assert checkpoint.load_newest_readable(tmp_path, warnings.append) == (9, {"value": 9})
@@ -131,16 +159,22 @@ def test_damaged_checkpoints_are_skipped_with_a_warning(tmp_path: Path) -> None:
     assert checkpoint.load_newest_readable(tmp_path, warnings.append) == (9, {"value": 9})
     checkpoint.set_latest(tmp_path / "checkpoints", 11)
     damage(paths[0])
-    with pytest.raises(TwofoldError, match=f"the checkpoint {paths[2]} cannot be read"):
+    with pytest.raises(TwofoldError, match=f"the checkpoint {paths[2]} is damaged"):
         checkpoint.load_newest_readable(tmp_path, warnings.append)
 
 
-def test_a_checkpoint_of_another_format_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
+def as_written_by_a_newer_version(path: Path) -> None:
+    manifest = path / "checksums.json"
+    record = unseal(json.loads(manifest.read_text()), manifest)
+    manifest.write_text(json.dumps(seal(record | {"format": 99, "twofold": "7.5"})))
+
+
+def test_a_checkpoint_of_a_newer_format_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, STATE, keep=2)
-    path = checkpoint.save(tmp_path, 2, STATE, keep=2) / "state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(TwofoldError, match="format 99"):
-        checkpoint.load_newest_readable(tmp_path, pytest.fail)
+    as_written_by_a_newer_version(checkpoint.save(tmp_path, 2, STATE, keep=2))
+    for load in (checkpoint.load_latest, lambda folder: checkpoint.load_newest_readable(folder, pytest.fail)):
+        with pytest.raises(TwofoldError, match=r"format 99 and was written by Twofold 7\.5.*use Twofold 7\.5 or newer"):
+            load(tmp_path)
 
 
 def test_unused_later_checkpoints_do_not_count_as_kept(tmp_path: Path) -> None:
@@ -152,13 +186,6 @@ def test_unused_later_checkpoints_do_not_count_as_kept(tmp_path: Path) -> None:
     assert checkpoint.load_latest(tmp_path)[0] == 10
     checkpoint.save(tmp_path, 15, {"step": 15}, keep=2)
     assert {path.name for path in root.iterdir()} == {"latest", "step-10", "step-15"}
-
-
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, 1, STATE, keep=1) / "state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(TwofoldError, match="format 99"):
-        checkpoint.load_latest(tmp_path)
 
 
 def test_a_checkpoint_that_latest_does_not_name_is_written_again(tmp_path: Path) -> None:
@@ -195,11 +222,58 @@ def test_a_checkpoint_newer_than_the_latest_is_never_loaded(tmp_path: Path) -> N
     assert checkpoint.load_newest_readable(tmp_path, lambda _: None) == (9, {"value": 9})
 
 
-@pytest.mark.parametrize("version", [checkpoint.FORMAT - 1, None])
-def test_an_older_format_is_refused(tmp_path: Path, version: int | None) -> None:
-    path = checkpoint.save(tmp_path, 1, {"value": 1}, keep=1) / "state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": version}))
-    with pytest.raises(
-        TwofoldError, match=f"format {version}, but this version of Twofold reads format {checkpoint.FORMAT}"
-    ):
+def test_a_pointer_to_a_checkpoint_that_does_not_exist_is_ignored(tmp_path: Path) -> None:
+    for step in (9, 10):
+        checkpoint.save(tmp_path, step, {"value": step}, keep=5)
+    (tmp_path / "checkpoints" / "latest").write_text("step-30\n")
+    assert checkpoint.load_latest(tmp_path) == (10, {"value": 10})
+
+
+def without_checksums(path: Path, version: int | None) -> None:
+    """Turn a checkpoint into one of an earlier format, which had no checksums."""
+    (path / "checksums.json").unlink()
+    state = path / "state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"format": version}))
+
+
+def test_the_format_without_checksums_can_still_be_read(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    records = {"metrics.jsonl": 12, "spectrum.jsonl": 0}
+    path = checkpoint.save(tmp_path, 1, {"value": 1, "records": records}, keep=1)
+    without_checksums(path, 2)
+    assert checkpoint.load_latest(tmp_path) == (1, {"value": 1, "records": records})
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(TwofoldError, match=r"metrics\.jsonl has 0 bytes, but had 12"):
         checkpoint.load_latest(tmp_path)
+
+
+@pytest.mark.parametrize("version", [1, None])
+def test_an_older_format_is_refused(tmp_path: Path, version: int | None) -> None:
+    without_checksums(checkpoint.save(tmp_path, 1, {"value": 1}, keep=1), version)
+    with pytest.raises(TwofoldError, match=f"format {version}, but Twofold .* reads format 2 and 3"):
+        checkpoint.load_latest(tmp_path)
+
+
+def test_a_checkpoint_without_its_checksums_is_damaged(tmp_path: Path) -> None:
+    (checkpoint.save(tmp_path, 1, {"value": 1}, keep=1) / "checksums.json").unlink()
+    with pytest.raises(TwofoldError, match=r"checksums\.json is missing"):
+        checkpoint.load_latest(tmp_path)
+
+
+def test_a_checkpoint_is_only_loaded_if_the_records_begin_as_they_did(tmp_path: Path) -> None:
+    folder, records = RunFolder.create(tmp_path / "run", "{}"), {}
+    for step in (1, 2, 3):
+        folder.append("metrics.jsonl", {"step": step})
+        records[step] = folder.record_checksums()
+        checkpoint.save(folder.path, step, {"records": records[step]}, keep=5)
+    folder.append("metrics.jsonl", {"step": 4})
+    assert checkpoint.load_newest_readable(folder.path, pytest.fail)[0] == 3
+    flip_bit(folder.path / "metrics.jsonl", 8 * records[2]["metrics.jsonl"]["bytes"] + 11)
+    said: list[str] = []
+    assert checkpoint.load_newest_readable(folder.path, said.append)[0] == 2
+    assert "metrics.jsonl is damaged" in said[0]
+    with pytest.raises(TwofoldError, match=r"metrics\.jsonl is damaged"):
+        checkpoint.load_latest(folder.path)
+    (folder.path / "metrics.jsonl").unlink()
+    with pytest.raises(TwofoldError, match=r"metrics\.jsonl is missing.*no readable checkpoint is left"):
+        checkpoint.load_newest_readable(folder.path, said.append)

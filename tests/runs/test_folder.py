@@ -10,6 +10,7 @@ import pytest
 
 from twofold.errors import Interrupted, Stopped, TwofoldError
 from twofold.runs import checkpoint
+from twofold.runs import folder as folder_module
 from twofold.runs.folder import WRITTEN_IN_PLACE, NumberedPath, ReadOnlyRunFolder, RunFolder
 from twofold.runs.run import Run
 
@@ -37,19 +38,49 @@ def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
 def test_rewinding_removes_the_records_after_the_checkpoint(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", "{}")
     folder.append("metrics.jsonl", {"step": 1})
-    sizes = folder.record_sizes()
+    checksums = folder.record_checksums()
     before = (folder.path / "metrics.jsonl").read_bytes()
     folder.append("metrics.jsonl", {"step": 2})
     folder.append("spectrum.jsonl", {"step": 2})
-    folder.rewind(sizes)
+    folder.rewind(checksums)
     assert (folder.path / "metrics.jsonl").read_bytes() == before
     assert (folder.path / "spectrum.jsonl").read_bytes() == b""
-    folder.rewind({})
-    assert (folder.path / "metrics.jsonl").read_bytes() == b""
     for step in (1, 2):
         checkpoint.save(folder.path, step, {}, keep=2)
-    folder.rewind(sizes, 1)
+    folder.rewind(checksums, 1)
     assert checkpoint.load_latest(folder.path) == (1, {})
+    folder.rewind({})
+    assert (folder.path / "metrics.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize("content", ["", '{"step": 1}\n{"st'])
+def test_records_are_never_invented(tmp_path: Path, content: str) -> None:
+    """A record that is shorter than the checkpoint says was cut; `truncate` would fill it with zeros."""
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    for step in (1, 2):
+        folder.append("metrics.jsonl", {"step": step})
+    for checksums in (folder.record_checksums(), {"metrics.jsonl": 24}):  # of this format and of the one before
+        (folder.path / "metrics.jsonl").write_text(content)
+        with pytest.raises(TwofoldError, match=r"metrics\.jsonl has \d+ bytes, but had 24.*restore the file"):
+            folder.rewind(checksums)
+        assert (folder.path / "metrics.jsonl").read_text() == content
+        (folder.path / "metrics.jsonl").unlink()
+        with pytest.raises(TwofoldError, match=r"metrics\.jsonl is missing"):
+            folder.rewind(checksums)
+
+
+def test_checksums_continue_after_rewinding(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    folder.append("metrics.jsonl", {"step": 1})
+    at_first = folder.record_checksums()
+    for step in (2, 3):
+        folder.append("metrics.jsonl", {"step": step})
+    expected = folder.record_checksums()
+    again = RunFolder.open(folder.path)
+    again.rewind(at_first)
+    for step in (2, 3):
+        again.append("metrics.jsonl", {"step": step})
+    assert again.record_checksums()["metrics.jsonl"] == expected["metrics.jsonl"]
 
 
 def test_a_full_disk_is_reported_in_one_line_with_the_command_to_resume(
@@ -123,6 +154,47 @@ def test_only_one_of_two_processes_gets_an_empty_folder(tmp_path: Path, monkeypa
     assert RunFolder(tmp_path / "run").config_text() == "first"
 
 
+def test_two_processes_cannot_start_a_run_in_the_same_folder_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, refused = folder_module.write_atomically, []
+
+    def write_while_another_starts(path: Path, content: str) -> None:
+        with pytest.raises(TwofoldError, match="in use by another process, which starts a run") as error:
+            RunFolder.create(tmp_path / "run", "second")
+        refused.append(error)
+        write(path, content)
+
+    monkeypatch.setattr(folder_module, "write_atomically", write_while_another_starts)
+    assert RunFolder.create(tmp_path / "run", "first").config_text() == "first"
+    assert len(refused) == 1
+
+
+@pytest.mark.parametrize(
+    "left", [(), ("log.txt",), ("log.txt", ".config.json.part"), ("log.txt", ".config.json.x1.part")]
+)
+def test_a_folder_whose_run_never_began_is_used_again(tmp_path: Path, left: tuple[str, ...]) -> None:
+    """A process was killed before it wrote config.json."""
+    path = tmp_path / "run"
+    path.mkdir()
+    for name in left:
+        (path / name).touch()
+    message = r"has no run yet.*start it again with the same `twofold pretrain`" if left else r"has no config\.json"
+    with pytest.raises(TwofoldError, match=message):
+        RunFolder.open(path)
+    assert RunFolder.create(path, "{}").config_text() == "{}"
+
+
+@pytest.mark.parametrize("name, content", [("log.txt", "a user's notes"), ("thesis.tex", ""), (".thesis.part", "")])
+def test_a_folder_with_files_of_the_user_is_not_used(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(TwofoldError, match="exists already"):
+        RunFolder.create(tmp_path, "{}")
+    with pytest.raises(TwofoldError, match="not a run folder"):
+        RunFolder.open(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 @pytest.mark.parametrize("name, message", [("nowhere", "no run folder"), (".", "no config.json")])
 def test_opening_a_folder_that_is_not_a_run_raises_an_error(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(TwofoldError, match=message):
@@ -179,7 +251,7 @@ def test_a_read_only_run_folder_writes_nothing(tmp_path: Path) -> None:
     other.log("line")
     other.write("results.json", "{}")
     other.rewind({})
-    assert other.record_sizes() == {}
+    assert other.record_checksums() == {}
     assert {path: path.read_bytes() for path in first.path.iterdir()} == before
     assert other.read("metrics.jsonl") == [{"step": 1}]
 

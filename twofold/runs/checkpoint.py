@@ -4,10 +4,13 @@ A run folder contains these files:
 
 - `checkpoints/step-N/state.safetensors`: the tensors.
 - `checkpoints/step-N/state.json`: everything else. In place of each tensor, it has the tensor's name.
+- `checkpoints/step-N/config.json`: a copy of the run's configuration, in case the original is damaged.
+- `checkpoints/step-N/checksums.json`: the checksums of these files.
 - `checkpoints/latest`: the name of the newest complete checkpoint.
 
 Twofold writes a checkpoint to a temporary folder, renames the folder and then replaces `latest`. A killed process
-therefore never leaves `latest` with the name of an incomplete checkpoint.
+therefore never leaves `latest` with the name of an incomplete checkpoint. A checkpoint is read only if its files have
+their checksums, and if the records of the run begin as they did when it was written.
 """
 
 import json
@@ -23,10 +26,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from twofold.errors import TwofoldError, how_to_resume
-from twofold.files import sync, write_atomically
+from twofold.checksums import Damaged, file_checksum, find_damage, seal, unseal
+from twofold.errors import TwofoldError, how_to_resume, other_format
+from twofold.files import make_folder, sync, write_atomically
+from twofold.runs.records import find_record_damage
+from twofold.version import __version__
 
-FORMAT = 2
+FORMAT = 3
+WITHOUT_CHECKSUMS = 2  # the format before, which can still be read
+MANIFEST = "checksums.json"
 
 Checkpoint = tuple[int, dict[str, Any]]  # the step and the state after it
 
@@ -104,7 +112,7 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
     root = folder / "checkpoints"
     final, aside = root / f"step-{step}", root / f".step-{step}.part"
     try:
-        root.mkdir(exist_ok=True)
+        make_folder(root)
         if latest_name(root) != final.name:
             # A folder of this step exists already if a process was killed before it wrote `latest`. It is replaced,
             # because the repeated steps may have given other results.
@@ -115,10 +123,11 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
             packed = {"format": FORMAT, "step": step, "state": pack(state, tensors)}
             save_file(tensors, aside / "state.safetensors")
             (aside / "state.json").write_text(json.dumps(packed))
-            for name in ("state.safetensors", "state.json"):
-                sync(aside / name)
-            sync(aside)
+            if (folder / "config.json").exists():
+                shutil.copyfile(folder / "config.json", aside / "config.json")
+            write_manifest(aside, step)
             aside.rename(final)
+            sync(root)  # before `latest` names it
         set_latest(root, step)
         prune(root, keep, newest=final.name)
     except (OSError, SafetensorError) as error:
@@ -128,6 +137,16 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
             f"disk space, or make {folder} writable, then run `{how_to_resume(folder)}`"
         ) from None
     return final
+
+
+def write_manifest(aside: Path, step: int) -> None:
+    """Write the checksums of all files of a checkpoint, and flush everything to the disk."""
+    files = {path.name: file_checksum(path) for path in sorted(aside.iterdir())}
+    manifest = {"format": FORMAT, "twofold": __version__, "step": step, "files": files}
+    (aside / MANIFEST).write_text(json.dumps(seal(manifest)) + "\n")
+    for name in (*files, MANIFEST):
+        sync(aside / name)
+    sync(aside)
 
 
 def latest_name(root: Path) -> str | None:
@@ -204,31 +223,67 @@ def latest_and_older(root: Path) -> list[Path]:
     """Return the folders of the latest checkpoint and of all older ones, newest first.
 
     Checkpoints of later steps are left out: either the run was resumed from an earlier step, or a process was killed
-    before it wrote `latest`. If the file `latest` does not exist, all checkpoints are returned: the file was lost in a
-    copy, or is not written yet.
+    before it wrote `latest`. If the file `latest` does not exist or names no checkpoint, all checkpoints are returned:
+    the file was lost in a copy, is damaged, or is not written yet.
     """
     name = latest_name(root)
-    if name is None:
+    if name is None or not (root / name).is_dir():
         return list_checkpoints(root)[::-1] if root.is_dir() else []
     return [root / name, *(path for path in reversed(list_checkpoints(root)) if step_of(path.name) < step_of(name))]
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read the checkpoint in a folder. If its files are damaged, this raises `DamagedCheckpoint`."""
+    """Read the checkpoint in a folder.
+
+    If its files are damaged, or do not fit the records of the run, this raises `DamagedCheckpoint`.
+    """
+    verify_files(path)
     try:
         packed = json.loads((path / "state.json").read_text())
         tensors = load_file(path / "state.safetensors")
     except (OSError, ValueError, SafetensorError, RecursionError) as error:
         raise DamagedCheckpoint(f"the checkpoint {path} cannot be read: {error}") from None
     try:
-        if packed.get("format") != FORMAT:
-            raise TwofoldError(
-                f"the checkpoint {path} has format {packed.get('format')}, but this version of Twofold reads format "
-                f"{FORMAT}: resume the run with the version that started it"
-            )
-        return int(packed["step"]), unpack(packed["state"], tensors)
+        if packed["format"] not in (FORMAT, WITHOUT_CHECKSUMS):
+            raise other_format(f"the checkpoint {path}", packed["format"], None, (WITHOUT_CHECKSUMS, FORMAT))
+        if packed["format"] == FORMAT and not (path / MANIFEST).exists():
+            raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {MANIFEST} is missing")
+        step, state = int(packed["step"]), unpack(packed["state"], tensors)
+        records = state.get("records", {})
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {error!r}") from None
+    problem = find_record_damage(path.parents[1], records)
+    if problem:
+        raise DamagedCheckpoint(f"the checkpoint {path} does not fit the records: {problem}")
+    return step, state
+
+
+def verify_files(path: Path) -> None:
+    """Raise `DamagedCheckpoint` if a file of a checkpoint does not have its checksum."""
+    if not (path / MANIFEST).exists():  # format 2 had none
+        return
+    try:
+        manifest = unseal(json.loads((path / MANIFEST).read_text()), path / MANIFEST)
+        written, files = manifest["format"], manifest.get("files", {})
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError, Damaged) as error:
+        raise DamagedCheckpoint(f"the checkpoint {path} cannot be read: {error}") from None
+    if written != FORMAT:
+        raise other_format(f"the checkpoint {path}", written, manifest.get("twofold"), (WITHOUT_CHECKSUMS, FORMAT))
+    problems = [find_damage(path / name, checksum) for name, checksum in files.items()]
+    if any(problems):
+        raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {'; '.join(filter(None, problems))}")
+
+
+def read_recorded_checksums(root: Path) -> dict[str, Any]:
+    """Return the checksums of the records in the latest checkpoint, without its tensors; empty if there are none."""
+    for path in latest_and_older(root)[:1]:
+        try:
+            verify_files(path)
+            packed = json.loads((path / "state.json").read_text())
+            return next((unpack(value, {}) for key, value in packed["state"]["dict"] if key == "records"), {})
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, TwofoldError):
+            break  # `resume` and `check` report a damaged checkpoint
+    return {}
 
 
 def to_device(tree: Any, device: torch.device) -> Any:

@@ -32,16 +32,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume
-from twofold.files import FULL, is_writable, open_in_place, refuse_links, sync, try_lock, write_atomically
+from twofold.files import (
+    FULL,
+    is_temporary,
+    is_writable,
+    make_folder,
+    open_in_place,
+    refuse_links,
+    sync,
+    try_lock,
+    write_atomically,
+)
+from twofold.runs.records import LOG, LOGS, RECORDS, Checksums, GrowingFiles, find_record_damage, size_of
 
 if TYPE_CHECKING:
     from twofold.runs.checkpoint import Checkpoint
 
-LOG = "log.txt"
 IMAGES_FILE = "images.npz"
-RECORDS = ("metrics.jsonl", "spectrum.jsonl")
 # A run adds to these files and folders in place. It replaces other files by new ones.
-WRITTEN_IN_PLACE = (*RECORDS, "timing.jsonl", LOG, "checkpoints", "head", "tensorboard", "wandb")
+WRITTEN_IN_PLACE = (*RECORDS, *LOGS, "checkpoints", "head", "tensorboard", "wandb")
 REPORT_FILES = ("pictures.json", "report.html")  # `twofold report` creates them again
 
 
@@ -65,11 +74,12 @@ class NumberedPath:
 
         Processes that call this at the same time get different folders, because creating a folder is atomic.
         """
-        self.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.parent)
         for number in itertools.count(1):
             with suppress(FileExistsError):
                 self.path(number).mkdir()
                 break
+        sync(self.parent)
         return self.path(number)
 
     def existing_runs(self) -> list[Path]:
@@ -91,11 +101,12 @@ class RunFolder:
 
     def __init__(self, path: Path):
         self.path = path
+        self._growing = GrowingFiles(path)
 
     @staticmethod
     def refuse_existing(path: Path) -> None:
-        """Raise an error if the path exists, unless it is an empty folder."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        """Raise an error if the path exists, unless it is an empty folder, or one whose run never began."""
+        if path.exists() and not (path.is_dir() and has_no_run_yet(path)):
             is_run = (path / "config.json").exists()
             advice = f", or continue this run with `{how_to_resume(path)}`" if is_run else ""
             raise TwofoldError(f"{path} exists already; choose another --out{advice}")
@@ -116,15 +127,17 @@ class RunFolder:
         claimed: Path | None = None
         try:
             path = place.create() if isinstance(place, NumberedPath) else place
-            path.mkdir(parents=True, exist_ok=True)
-            # Of several processes that find the folder empty at the same time, only one can create the log.
-            (path / LOG).touch(exist_ok=False)
-            claimed = path / LOG
-            write_atomically(path / "config.json", config)
+            make_folder(path)
+            # Of several processes that find the folder empty at the same time, only one can lock the log, and the next
+            # one finds a run. The log of a killed process stays, but its lock ends.
+            with os.fdopen(open_in_place(path / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a") as log:
+                if not try_lock(log):
+                    raise TwofoldError(f"{path} is in use by another process, which starts a run; choose another --out")
+                cls.refuse_existing(path)
+                claimed = path / LOG
+                write_atomically(path / "config.json", config)
         except OSError as error:
-            if isinstance(error, FileExistsError) and isinstance(place, Path):
-                cls.refuse_existing(place)
-            elif claimed is not None:
+            if claimed is not None:
                 claimed.unlink(missing_ok=True)  # the folder is empty again, so that the user can repeat the command
             raise TwofoldError(
                 f"the run folder {place} could not be written: {error.strerror}; free some disk space, or choose "
@@ -137,6 +150,11 @@ class RunFolder:
         """Return the run folder at this path, or raise an error if it is not one."""
         if not path.is_dir():
             raise TwofoldError(f"there is no run folder {path}; check the path")
+        if any(path.iterdir()) and has_no_run_yet(path):
+            raise TwofoldError(
+                f"{path} has no run yet, because its start was interrupted before it wrote config.json; start it again "
+                "with the same `twofold pretrain` command"
+            )
         if not (path / "config.json").exists():
             raise TwofoldError(f"{path} is not a run folder: it has no config.json; check the path")
         return cls(path)
@@ -203,15 +221,9 @@ class RunFolder:
                 f"{path} is damaged: it has a line that is not JSON; restore the file, or remove that line"
             ) from None
 
-    def record_sizes(self) -> dict[str, int]:
-        """Flush the records to the disk and return their sizes in bytes. Each checkpoint contains the sizes."""
-        sizes = {}
-        for name in RECORDS:
-            path = self.path / name
-            if path.exists():
-                sync(path)
-            sizes[name] = path.stat().st_size if path.exists() else 0
-        return sizes
+    def record_checksums(self) -> dict[str, Any]:
+        """Flush the records and the log to the disk. Each checkpoint contains the sizes and checksums returned."""
+        return self._growing.checksums()
 
     def load_checkpoint(self, say: Callable[[str], None], *, allow_older: bool) -> "Checkpoint | None":
         """Load the latest checkpoint, or return None if there is none yet.
@@ -226,18 +238,26 @@ class RunFolder:
             say(text)
             self.log(text)
 
-        return load_newest_readable(self.path, warn) if allow_older else load_latest(self.path)
+        found = load_newest_readable(self.path, warn) if allow_older else load_latest(self.path)
+        problem = "" if found is None else find_record_damage(self.path, found[1].get("records", {}), LOGS)
+        if problem:
+            warn(f"{problem}; this does not change the run, but its report")
+        return found
 
-    def rewind(self, sizes: dict[str, int], step: int | None = None) -> None:
+    def rewind(self, checksums: Checksums, step: int | None = None) -> None:
         """Remove the records after a checkpoint. The resumed run writes them again.
 
         Parameters
         ----------
-        sizes
-            The sizes of the files at the checkpoint, from `record_sizes`. A file without a size is emptied.
+        checksums
+            The sizes and checksums of the files at the checkpoint, from `record_checksums`. A file without them is
+            emptied.
         step
             The step of the checkpoint, which becomes the latest. None if the run starts from the beginning.
         """
+        problem = find_record_damage(self.path, checksums)
+        if problem:  # records are never invented: `truncate` would fill a shorter file with zeros
+            raise TwofoldError(f"{problem}; restore the file from a copy of the run folder, or start a new run")
         if step is not None:
             from twofold.runs.checkpoint import set_latest
 
@@ -246,9 +266,10 @@ class RunFolder:
             path = self.path / name
             try:
                 if path.exists():
-                    os.truncate(path, sizes.get(name, 0))
+                    os.truncate(path, size_of(checksums.get(name, 0)))
             except OSError as error:
                 raise self._write_error(name, error) from None
+        self._growing.return_to(checksums)
 
     def write(self, name: str, text: str) -> Path:
         """Write a file, or replace it, and return its path."""
@@ -286,14 +307,24 @@ class ReadOnlyRunFolder(RunFolder):
     def _append(self, name: str, line: str) -> None:
         pass
 
-    def record_sizes(self) -> dict[str, int]:
+    def record_checksums(self) -> dict[str, Any]:
         return {}
 
-    def rewind(self, sizes: dict[str, int], step: int | None = None) -> None:
+    def rewind(self, checksums: Checksums, step: int | None = None) -> None:
         pass
 
     def write(self, name: str, text: str) -> Path:  # noqa: ARG002 — the signature of RunFolder
         return self.path / name
+
+
+def has_no_run_yet(folder: Path) -> bool:
+    """Whether a folder is empty except for what a process leaves that was killed before it wrote config.json."""
+
+    def is_left(entry: Path) -> bool:
+        is_log = entry.name == LOG and not entry.is_symlink() and entry.stat().st_size == 0
+        return is_log or (is_temporary(entry) and entry.name.startswith(".config.json."))
+
+    return all(map(is_left, folder.iterdir()))
 
 
 def has_recorded_images(run: Path) -> bool:

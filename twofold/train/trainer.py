@@ -284,7 +284,7 @@ class Trainer:
             "method": self.method.state_dict(),
             "optimizer": optimizer_state(self.optimizer),
             "observers": self.observers.state_dict(),
-            "records": self.folder.record_sizes(),
+            "records": self.folder.record_checksums(),
             "rows": rows,
         }
 
