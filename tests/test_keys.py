@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from twofold.keys import Positive, Widths, coerce, keyword_hints, parameter_keys
+from twofold.config import RUN_KEYS
+from twofold.keys import SYNONYMS, Positive, Widths, coerce, key_close_to, keyword_hints, parameter_keys
+from twofold.methods import CATALOG, schema
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -56,3 +58,23 @@ def test_values_from_numpy_and_torch_become_python_values(value: Any, hint: Any,
     found = coerce(value, hint)
     assert found == expected
     assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "word, key",
+    [
+        ("lerning_rate", "lr"),
+        ("flip", "augment.flip"),
+        ("backbone", "encoder"),
+        ("batchsize", "batch_size"),
+        ("qqqq", None),
+    ],
+)
+def test_suggested_keys_follow_names_parts_and_synonyms(word: str, key: str | None) -> None:
+    assert key_close_to(word, RUN_KEYS) == key
+
+
+def test_synonyms_name_keys_of_runs_and_methods() -> None:
+    known = {key for method in CATALOG for key in schema(method)}
+    assert set(SYNONYMS.values()) <= known
+    assert not set(SYNONYMS) & known

@@ -13,6 +13,7 @@ from twofold import dist
 from twofold.errors import TwofoldError
 
 DEVICE_SHARE = 0.6  # the share of the device's free memory for images; the rest is for the network
+ASSUMED_MEMORY = 4e9  # bytes of the host, if the system does not report them
 
 
 def choose_device(name: str) -> torch.device:
@@ -64,12 +65,18 @@ def host_memory() -> float:
 
 
 def total_memory(device: torch.device) -> float:
-    """Return the bytes of memory of a device, whether they are free or not."""
+    """Return the bytes of memory of a device, whether they are free or not.
+
+    If the system does not report its memory, the result is ASSUMED_MEMORY.
+    """
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[1])
     if device.type == "mps":
         return float(torch.mps.recommended_max_memory())
-    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return ASSUMED_MEMORY
 
 
 def peak_memory(device: torch.device) -> float | None:

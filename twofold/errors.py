@@ -1,11 +1,15 @@
 """Errors that the user can fix, and the hints they contain."""
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 
 from twofold.version import __version__
+
+MOST_COMPARED = 1000  # names in a folder that are compared with a missing one
 
 
 class TwofoldError(Exception):
@@ -88,7 +92,17 @@ def nearest(word: str, choices: list[str]) -> str:
     return f", did you mean '{close}'?" if close else f"; choose from {', '.join(sorted(choices))}"
 
 
-def close_to(word: str, choices: Iterable[str]) -> str | None:
+def close_to(word: str, choices: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the choice that resembles the word most, or None if none does."""
     lower = {choice.lower(): choice for choice in sorted(choices)}
-    return next((lower[found] for found in get_close_matches(str(word).lower(), lower, n=1, cutoff=0.5)), None)
+    return next((lower[found] for found in get_close_matches(str(word).lower(), lower, n=1, cutoff=cutoff)), None)
+
+
+def path_close_to(path: Path) -> str | None:
+    """Return the path in the same folder whose name resembles that of a missing path most, or None."""
+    try:
+        names = [entry.name for entry in islice(os.scandir(path.parent), MOST_COMPARED)]
+    except OSError:
+        return None
+    close = close_to(path.name, names, cutoff=0.6)
+    return None if close is None else str(path.with_name(close))

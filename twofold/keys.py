@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, close_to
 from twofold.types import is_of
 
 
@@ -169,6 +169,52 @@ def is_readable(hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType, tuple):
         return bool(arguments) and all(is_readable(part) for part in arguments if part is not Ellipsis)
     return origin is Literal or hint in (bool, int, float, str, type(None))
+
+
+# What other libraries call a key, for suggestions.
+SYNONYMS = {
+    "learning_rate": "lr",
+    "base_lr": "lr",
+    "max_epochs": "epochs",
+    "num_epochs": "epochs",
+    "batch": "batch_size",
+    "bs": "batch_size",
+    "img_size": "image_size",
+    "input_size": "image_size",
+    "resolution": "image_size",
+    "arch": "encoder",
+    "architecture": "encoder",
+    "backbone": "encoder",
+    "model": "encoder",
+    "pretrained": "init",
+    "weights": "init",
+    "random_state": "seed",
+    "num_views": "views",
+    "n_views": "views",
+    "wd": "weight_decay",
+    "warmup": "warmup_epochs",
+    "scheduler": "schedule",
+    "grad_clip": "clip",
+    "accumulate": "pieces",
+    "amp": "precision",
+    "tau": "temperature",
+    "n_neighbors": "graph.neighbours",
+}
+
+
+def key_close_to(word: str, keys: typing.Iterable[str]) -> str | None:
+    """Return the key that a word resembles, by its name, by its part after the dot, or by a synonym; None if none."""
+    names = set(keys)
+    known = {name.rpartition(".")[2]: name for name in sorted(names)}
+    known |= {synonym: name for synonym, name in SYNONYMS.items() if name in names} | {name: name for name in names}
+    close = close_to(word, known, cutoff=0.6)
+    return known[close] if close else None
+
+
+def nearest_key(word: str, keys: typing.Iterable[str]) -> str:
+    """Return `, did you mean 'lr'?` if a key resembles the word, otherwise how to list all keys."""
+    close = key_close_to(word, keys)
+    return f", did you mean '{close}'?" if close else "; list the keys of a method with: twofold methods NAME"
 
 
 def coerce(value: Any, hint: Any) -> Any:

@@ -152,6 +152,13 @@ def test_text_that_is_not_a_configuration_is_an_error(text: str) -> None:
         load(text, schema_of_run)
 
 
+def test_unknown_keys_of_a_saved_run_name_another_version() -> None:
+    saved = json.loads(dump(resolve(schema("simclr"), {"user": {"method": "simclr"}})))
+    saved["values"] |= {f"new{number}": 1 for number in range(9)}
+    with pytest.raises(TwofoldError, match=r"\(new0, new1, new2, new3, new4, …\): another version wrote this run"):
+        load(json.dumps(saved), schema_of_run)
+
+
 def test_flat_contains_every_key() -> None:
     resolved = resolve(schema("simclr"), {"user": {"temperature": 0.7}})
     assert set(flat(resolved)) == set(schema("simclr"))

@@ -239,3 +239,15 @@ def test_training_set_is_not_removed_for_its_own_test_set(monkeypatch: pytest.Mo
         cache.write_set(key, row.shape, [row], expected=1)
     kept = [key for key in ("other-train", "one-train", "one-test") if cache.read_set(key, row.shape) is not None]
     assert kept == ["one-train", "one-test"]
+
+
+def test_the_list_of_sets_names_their_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(2):
+        Image.fromarray(np.full((4, 4, 3), number, np.uint8)).save(tmp_path / "photos" / f"{number}.png")
+    train, _, _ = read_folder(tmp_path / "photos")
+    train.decode(np.arange(2), 4, 3, "0123-train", None, 4)
+    command(clear=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "used" in line]
+    assert sorted(line.split()[-1] for line in lines if "recently" not in line) == ["(train)", "(train.4)"]
+    assert all(str(tmp_path / "photos") in line for line in lines if "recently" not in line)

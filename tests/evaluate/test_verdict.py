@@ -32,13 +32,13 @@ EVEN, FLAT = [1.0] * 64, [1.0] * 3 + [1e-9] * 61
 def test_a_constant_spectrum_is_no_collapse() -> None:
     verdict = judge(*series([EVEN] * 5))
     assert (verdict.kind, verdict.remedy, verdict.bad) == ("healthy", None, False)
-    assert verdict.sentence == "No collapse detected: effective rank 64.0 of 64."
+    assert verdict.sentence == "No collapse detected: effective rank of the embeddings 64.0 of 64."
 
 
 def test_collapse_starts_when_dimensions_become_few_and_stay_few() -> None:
     verdict = judge(*series([FLAT, EVEN, FLAT, FLAT, FLAT]))
     assert verdict.kind == "dimensional collapse"
-    assert "Dimensional collapse since step 100: effective rank 3.0 of 64." in verdict.sentence
+    assert "Dimensional collapse since step 100: effective rank of the embeddings 3.0 of 64." in verdict.sentence
     assert any("3 of 64 singular values" in text for text in verdict.evidence)
     assert verdict.remedy
 
@@ -48,8 +48,8 @@ def test_two_measurements_of_a_run_are_too_few(spectrum: list[float]) -> None:
     seen, metrics = series([spectrum] * 5)
     verdict = judge(seen[:2], metrics[:2])
     assert (verdict.kind, verdict.bad) == ("unknown", False)
-    assert verdict.sentence.startswith("No verdict yet: too few steps (at least 100 are needed). Effective rank ")
-    assert verdict.sentence.endswith(" of 64 at step 10.")
+    assert verdict.sentence.startswith("No verdict yet: too few steps (at least 100 are needed). At step 10: ")
+    assert verdict.sentence.endswith(" of 64.")
     assert judge(seen[:1]).kind in ("healthy", "dimensional collapse")  # a single spectrum that is not part of a run
 
 
@@ -116,7 +116,7 @@ OFFSET = {"embedding_norm": 400.0, "uniformity": -0.001}  # the variance of EVEN
 def test_rich_embeddings_with_a_common_offset_did_not_collapse() -> None:
     verdict = judge([Snapshot.of(torch.tensor(EVEN), OFFSET)])
     assert (verdict.kind, verdict.bad) == ("common offset", False)
-    assert "effective rank 64.0 of 64. But the embeddings have a large common offset" in verdict.sentence
+    assert "effective rank of the embeddings 64.0 of 64. But they have a large common offset" in verdict.sentence
     assert "Subtract the mean" in verdict.remedy
     turned = judge([Snapshot.of(torch.tensor(EVEN), OFFSET | {"embedding_norm": 200.0})])
     assert turned.kind == "common offset"  # detected by uniformity alone
@@ -186,7 +186,7 @@ def test_few_directions_with_better_features_are_no_collapse() -> None:
     assert collapsed.kind == "dimensional collapse"
     corrected = with_gain(collapsed, Gain("helped", "Training helped."))
     assert (corrected.kind, corrected.bad) == ("few dimensions", False)
-    assert "Effective rank 3.0" in corrected.sentence
+    assert "Effective rank of the embeddings 3.0" in corrected.sentence
     for kind in ("did not help", "cannot tell", "not judged"):
         assert with_gain(collapsed, Gain(kind, "")) is collapsed
     healthy = judge(*series([EVEN] * 5))

@@ -37,7 +37,10 @@ def test_the_held_out_share_is_right_to_within_half_of_the_largest_group() -> No
 def record(run: Path, source: Source, test_fraction: float) -> None:
     """Record the training images as `pretrain` does."""
     provenance.record_trained_images(
-        run, source, test_fraction, load_data(source, image_size=8, channels=3, test_fraction=test_fraction)
+        run,
+        source,
+        Config(test_fraction=test_fraction),
+        load_data(source, image_size=8, channels=3, test_fraction=test_fraction),
     )
 
 
@@ -188,3 +191,27 @@ def test_a_run_can_be_resumed_and_evaluated_after_its_images_moved(tmp_path: Pat
     with pytest.raises(TwofoldError, match="to measure it on its own images"):
         twofold.knn(tmp_path / "run", "digits")
     twofold.resume(tmp_path / "run", data=tmp_path / "moved")
+
+
+def test_changed_images_are_counted_and_named(tmp_path: Path) -> None:
+    here = folder(tmp_path / "photos", 6)
+    load = lambda: load_data(open_source(here), image_size=8, channels=3, test_fraction=0.0)  # noqa: E731
+    record(tmp_path, open_source(here), 0.0)
+    assert provenance.describe_changes(tmp_path, load()) == ""
+    (here / "0.png").unlink()
+    for name in ("1.png", "new.png"):
+        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(here / name)
+    found = provenance.describe_changes(tmp_path, load())
+    assert found == "1 image is missing: 0.png; 1 image is new: new.png; 1 image is changed: 1.png"
+
+
+def test_resume_names_the_changed_images(tmp_path: Path) -> None:
+    here = folder(tmp_path / "photos", 8)
+    settings = running.small("simclr", batch_size=4, encoder="conv", image_size=8)
+    with pytest.raises(KeyboardInterrupt), running.stopped_at(2):
+        twofold.pretrain(str(here), method="simclr", out=tmp_path / "run", **settings)
+    (here / "3.png").unlink()
+    with pytest.raises(
+        TwofoldError, match=r"have changed since the run started \(1 image is missing: 3.png\); restore"
+    ):
+        twofold.resume(tmp_path / "run")

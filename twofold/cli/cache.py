@@ -36,4 +36,6 @@ def cache(
     display.say(f"limit {limit / 1e9:.0f} GB (TWOFOLD_CACHE_GB); least recently used entries are removed first")
     for entry in [] if clear else reversed(entries):
         used = time.strftime("%Y-%m-%d", time.localtime(entry.used))
-        display.say(f"  {entry.bytes / 1e6:10,.1f} MB  used {used}  {entry.key}")
+        part = entry.key.partition("-")[2].rpartition("-")[0]  # such as train or test
+        content = f"{entry.source} ({part})" if entry.source else entry.key
+        display.say(f"  {entry.bytes / 1e6:10,.1f} MB  used {used}  {content}")

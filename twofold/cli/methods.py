@@ -24,7 +24,7 @@ def methods(
     """List all methods, or the settings of one method."""
     from twofold.config import resolve
     from twofold.keys import describe, shown
-    from twofold.methods import CATALOG, find, schema
+    from twofold.methods import CATALOG, find, name_of_method, schema
 
     console = Console()
     if name is None:
@@ -33,6 +33,7 @@ def methods(
             table.add_row(each.name, each.family, each.summary, each.paper)
         console.print(table)
         return
+    name = name_of_method(name)
     recipe = find(name).recipe_for(resolve(schema(name), {}).parameters)
     others = [Column(title, overflow="fold") for title in ("default", "values", "meaning")]
     table = Table(names("key"), *others, box=None, header_style="bold")

@@ -50,7 +50,7 @@ MethodOption = Annotated[
         "--method",
         "-m",
         metavar="NAME",
-        help="The method. List all with `twofold methods`.",
+        help="The method. List all with `twofold methods`. FILE.py:FUNCTION or MODULE:FUNCTION is one of your own.",
         show_default="frossl; simclr with --init",
     ),
 ]

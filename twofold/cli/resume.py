@@ -1,6 +1,7 @@
 """`twofold resume`."""
 
 from shlex import quote
+from typing import Annotated
 
 import typer
 
@@ -16,8 +17,23 @@ twofold resume runs/frossl-photos-1 /new/path/photos
 
 # Additional arguments are accepted here, so that an error can explain what to do with settings among them.
 @command(TRAIN, EXAMPLES, allow_extra_args=True)
-def resume(context: typer.Context, run: RunArgument, data: MovedData = None, quiet: Quiet = False) -> None:
+def resume(
+    context: typer.Context,
+    run: RunArgument,
+    data: MovedData = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            metavar="FILE.py:FUNCTION",
+            help="The method of your own that the run was trained with, also as MODULE:FUNCTION.",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
     """Resume a run from its last checkpoint."""
+    from twofold.methods import name_of_method
     from twofold.verbs import resume as verb
 
     data, settings = split_words([word for word in (data, *context.args) if word is not None])
@@ -27,5 +43,7 @@ def resume(context: typer.Context, run: RunArgument, data: MovedData = None, qui
             f"further with other settings, wait until it is finished, then start a new run from its weights: "
             f"twofold pretrain DATA --init {quote(str(run))} {' '.join(settings)}"
         )
+    if method is not None:
+        name_of_method(method)  # registers it
     with handle_interrupts(data), processes(quiet) as display:
         conclude(verb.resume(run, data=data, display=display), display)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from twofold.config.sections import RUN_KEYS, SECTIONS, Config, Graph, flat
-from twofold.errors import TwofoldError, nearest
-from twofold.keys import Schema, checked, shown
+from twofold.errors import TwofoldError
+from twofold.keys import Schema, checked, nearest_key, shown
 from twofold.text import plural
 
 SIZES = (64, 96, 128, 160, 224)  # images larger than the first size are resized to one of these
 FORMAT = 1  # of config.json
+MOST_NAMED = 5  # unknown keys in a message
 
 
 def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -38,7 +39,7 @@ def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:
     for layer, given in layers.items():
         for name, value in given.items():
             if name not in schema:
-                raise TwofoldError(f"unknown key '{name}'{nearest(name, list(schema))}")
+                raise TwofoldError(f"unknown key '{name}'{nearest_key(name, schema)}")
             values[name] = checked(name, value, schema[name].hint)
             origin[name] = layer
     return _build(values, origin)
@@ -148,5 +149,11 @@ def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Co
     keys = schema_of(method, values)
     if keys is RUN_KEYS:  # the method is not registered
         values = {name: value for name, value in values.items() if name in keys}
+    unknown = sorted(values.keys() - keys.keys())
+    if unknown:
+        raise TwofoldError(
+            f"it has keys that this version of Twofold does not know ({', '.join(unknown[:MOST_NAMED])}"
+            f"{', …' if len(unknown) > MOST_NAMED else ''}): another version wrote this run; open it with that version"
+        )
     config = resolve(keys, {"saved": values})
     return dataclasses.replace(config, origin=origin)

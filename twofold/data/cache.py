@@ -70,6 +70,14 @@ class CachedSet:
     bytes: int
     used: float  # the time of the last use, in seconds since 1970
 
+    @property
+    def source(self) -> str:
+        """The folder or file that the images are from, or "" if it is not known."""
+        try:
+            return str(json.loads((cache_folder() / f"{self.key}.json").read_text()).get("source", ""))
+        except (OSError, ValueError, AttributeError):
+            return ""
+
 
 def cached_sets() -> list[CachedSet]:
     """Return all cached sets, least recently used first."""
@@ -250,6 +258,7 @@ def write_set(
     *,
     expected: int | None = None,
     row_hashes: Sequence[bytes] | None = None,
+    source: str = "",
 ) -> Decoded:
     """Write a set row by row, and return it as a memory-mapped file.
 
@@ -265,10 +274,12 @@ def write_set(
         The number of rows to make room for. Least recently used sets are removed if necessary.
     row_hashes
         One hash for each row. `find_rows` finds the rows by them.
+    source
+        The folder or file that the rows are from, for `twofold cache`.
     """
     skipped: dict[int, str] = {}
     count = 0
-    metadata: dict[str, Any] = {"shape": list(row_shape)}
+    metadata: dict[str, Any] = {"shape": list(row_shape), "source": source}
     try:
         with writing_set(key, (expected or 0) * int(np.prod(row_shape)), metadata, row_hashes) as file:
             for number, row in enumerate(rows):

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class ItemSplit:
     path: Callable[[int], Path] | None = None  # the path of a row, if each row is a file
     # A hash for each row. Equal hashes mean equal names and, as far as is known without decoding, equal content.
     row_hashes: Callable[[np.ndarray], list[bytes]] | None = None
+    source: str = ""  # the folder or file that the images are from, for `twofold cache`
     remark: str = ""  # a note for the user about images that are not used
 
     def __len__(self) -> int:
@@ -87,11 +89,12 @@ class ItemSplit:
         shape = (channels, size, size)
         pictures = None
         if picture_size:
-            pictures = PictureSet(f"{key}.{picture_size}", channels, picture_size, size)
+            pictures = PictureSet(f"{key}.{picture_size}", channels, picture_size, size, self.source)
         complete = None if key is None else _read_sets(key, shape, pictures, len(rows))
         if complete is not None:
             return complete
 
+        new_set = partial(cache.write_set, expected=len(rows), source=self.source)
         row_hashes = None if key is None or self.row_hashes is None else self.row_hashes(rows)
         cached: list[cache.FoundRows] = []
         if row_hashes is not None:
@@ -112,11 +115,11 @@ class ItemSplit:
             if key is None:
                 return _collect(shape, list(results), pictures)
             if pictures is None:
-                return cache.write_set(key, shape, map(_square, results), expected=len(rows), row_hashes=row_hashes)
+                return new_set(key, shape, map(_square, results), row_hashes=row_hashes)
             lines = count_lines(self.sides, picture_size) * len(rows)
             with pictures.writing(int(lines * channels * picture_size), row_hashes) as add:
                 squares = map(_square, _passed_on(results, add))
-                written = cache.write_set(key, shape, squares, expected=len(rows), row_hashes=row_hashes)
+                written = new_set(key, shape, squares, row_hashes=row_hashes)
             found_pictures = pictures.read()
             return written if found_pictures is None else replace(written, pictures=found_pictures[0])
 

@@ -78,6 +78,7 @@ class PictureSet:
     channels: int
     width: int  # of a line: the largest shorter side of a picture
     image_size: int  # a JPEG file is decoded at at least twice this size, so it can change the pixels
+    source: str = ""  # the folder or file that the pictures are from
 
     @property
     def shape(self) -> list[Any]:
@@ -99,7 +100,7 @@ class PictureSet:
         """Yield a function that adds the next picture. The set is complete when the block ends without an error."""
         sizes: list[tuple[int, int]] = []
         skipped: list[tuple[int, str]] = []
-        metadata: dict[str, Any] = {"shape": self.shape}
+        metadata: dict[str, Any] = {"shape": self.shape, "source": self.source}
         with cache.writing_set(self.key, expected_bytes, metadata, row_hashes) as file:
 
             def add(picture: Picture | str) -> None:

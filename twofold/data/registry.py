@@ -5,7 +5,6 @@ objects of a program, NAMED_SETS for datasets with a name, PATH_READERS for file
 PATH_READERS, the first entry that recognises the data reads it.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from twofold.data.readers.arrays import (
 from twofold.data.readers.datasets import is_dataset_or_splits, read_dataset
 from twofold.data.readers.folder import NoImages, read_folder
 from twofold.data.source import ARRAY, DATASET, ReadOptions, Splits
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, close_to, path_close_to
 
 FILE_SUFFIXES = ".npy, .npz, .csv, .tsv, .txt or .tar"  # as messages list them
 PACKED = (".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
@@ -188,9 +187,9 @@ def _why_unrecognised(path: Path) -> str:
         return f"{path} is neither a folder of images nor a file that ends in {FILE_SUFFIXES}"
     if str(path) in (ARRAY, DATASET):
         return f"'{path}' in a configuration stands for objects of a program; pass these objects as data"
-    close = difflib.get_close_matches(str(path).lower(), NAMED_SETS, n=1, cutoff=0.5)
+    close = path_close_to(path) or close_to(str(path), NAMED_SETS)
     hint = (
-        f"did you mean '{close[0]}'?"
+        f"did you mean '{close}'?"
         if close
         else f"pass a folder, a file that ends in {FILE_SUFFIXES}, or one of {', '.join(NAMED_SETS)}"
     )

@@ -62,7 +62,8 @@ def measure_spectrum(
         "norm": norm,
         "uniformity": even,
     }
-    verdict = judge([Snapshot.of(spectrum, {"embedding_norm": norm, "uniformity": even})])
+    few = f" ({len(features)} rows have at most {len(spectrum)} dimensions)" if len(spectrum) < len(mean) else ""
+    verdict = judge([Snapshot.of(spectrum, {"embedding_norm": norm, "uniformity": even}, "features", few)])
     finite = {name: value if math.isfinite(value) else None for name, value in measures.items()}
     return [float(f"{value:.5g}") for value in spectrum.tolist()], finite, verdict
 

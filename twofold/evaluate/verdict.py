@@ -77,9 +77,13 @@ class Snapshot:
     variance: float  # Σλ, the sum of the eigenvalues
     norm: float | None = None  # root mean square length of the embeddings, which are not centred
     uniformity: float | None = None  # as `metrics.uniformity` returns it
+    subject: str = "embeddings"  # what the spectrum is of, in sentences
+    limit: str = ""  # why the features have no more dimensions, if there are few rows
 
     @classmethod
-    def of(cls, spectrum: Tensor, values: Mapping[str, Any]) -> "Snapshot":
+    def of(
+        cls, spectrum: Tensor, values: Mapping[str, Any], subject: str = "embeddings", limit: str = ""
+    ) -> "Snapshot":
         """Measure a spectrum, the eigenvalues `[D]` of a covariance. `values` is a line of metrics.jsonl."""
         return cls(
             values.get("step", 0),
@@ -89,7 +93,12 @@ class Snapshot:
             spectrum.double().sum().item(),
             values.get("embedding_norm"),
             values.get("uniformity"),
+            subject,
+            limit,
         )
+
+    def __str__(self) -> str:
+        return f"effective rank of the {self.subject} {self.rank:.1f} of {self.dimension}{self.limit}"
 
     @property
     def fewest(self) -> float:
@@ -203,8 +212,8 @@ def common_offset(history: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Ve
         return None
     return Verdict(
         "common offset",
-        f"No collapse detected: effective rank {last.rank:.1f} of {last.dimension}. But the embeddings have a large "
-        "common offset: all of them point in nearly the same direction.",
+        f"No collapse detected: {last}. But they have a large common offset: all of them point in nearly the same "
+        "direction.",
         (
             f"variance {last.variance:.3g}, root mean square length {last.norm:.3g}",
             values_in_use(last),
@@ -297,8 +306,7 @@ def too_short(history: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verdic
         return None
     return Verdict(
         "unknown",
-        f"No verdict yet: too few steps (at least {LEAST_STEPS} are needed). Effective rank {last.rank:.1f} of "
-        f"{last.dimension} at step {last.step}.",
+        f"No verdict yet: too few steps (at least {LEAST_STEPS} are needed). At step {last.step}: {last}.",
     )
 
 
@@ -308,12 +316,11 @@ def dimensional_collapse(history: Sequence[Snapshot], method: str, few_dimension
         return None
     last = history[-1]
     began = f" since step {since}" if len(history) > 1 else ""
-    found = f"effective rank {last.rank:.1f} of {last.dimension}"
     evidence = (ranks(history), values_in_use(last))
     if few_dimensions:
         return Verdict(
             "few dimensions",
-            f"Few dimensions{began}, as expected with this method: {found}. {few_dimensions}",
+            f"Few dimensions{began}, as expected with this method: {last}. {few_dimensions}",
             evidence,
             "If you need more dimensions, choose another method, such as frossl or simclr.",
         )
@@ -321,7 +328,7 @@ def dimensional_collapse(history: Sequence[Snapshot], method: str, few_dimension
     width = "Make the last width of the projector twice the batch size. " if method == "frossl" else ""
     return Verdict(
         "dimensional collapse",
-        f"Dimensional collapse{began}: {found}. The embeddings vary in only a few directions.",
+        f"Dimensional collapse{began}: {last}. They vary in only a few directions.",
         evidence,
         f"{width}Lower lr, or set clip=1. In predictive methods, keep the stop-gradient, the predictor and the "
         f"teacher. Or choose a method whose loss demands variance in every direction: {instead}.",
@@ -387,7 +394,7 @@ def no_collapse(history: Sequence[Snapshot], metrics: Sequence[Metrics]) -> Verd
         )
     few = last.above <= FEW_ABOVE < last.dimension / 16
     found = "No collapse detected, but a few directions dominate" if few else "No collapse detected"
-    return Verdict("healthy", f"{found}: effective rank {last.rank:.1f} of {last.dimension}.", tuple(evidence))
+    return Verdict("healthy", f"{found}: {last}.", tuple(evidence))
 
 
 def values_in_use(snapshot: Snapshot) -> str:
@@ -397,7 +404,7 @@ def values_in_use(snapshot: Snapshot) -> str:
 def ranks(history: Sequence[Snapshot]) -> str:
     first, last = history[0], history[-1]
     earlier = f" at step {last.step}, {first.rank:.1f} at step {first.step}" if len(history) > 1 else ""
-    return f"effective rank {last.rank:.1f}{earlier}"
+    return f"effective rank of the {last.subject} {last.rank:.1f}{earlier}"
 
 
 def lasting(signs: Sequence[bool], history: Sequence[Snapshot], least: int) -> int | None:

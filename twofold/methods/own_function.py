@@ -16,13 +16,14 @@ def load_function(reference: str, key: str) -> Callable[..., Any]:
     Parameters
     ----------
     reference : str
-        `rules.py:function`, a file relative to the current folder, or `package.module:function`.
+        `rules.py:function`, a file relative to the current folder, or `package.module:function`, a module that Python
+        finds, also in the current folder.
     key : str
         The key with this value, for messages.
     """
     where, _, name = reference.rpartition(":")
     try:
-        module = _from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        module = _from_file(Path(where)) if where.endswith(".py") else _from_name(where)
     except (ImportError, FileNotFoundError, ValueError) as error:
         raise TwofoldError(
             f"{key}={reference}: '{where}' cannot be imported ({error}); write FILE.py:FUNCTION or MODULE:FUNCTION"
@@ -31,6 +32,16 @@ def load_function(reference: str, key: str) -> Callable[..., Any]:
     if not callable(function):
         raise TwofoldError(f"{key}={reference}: {where} has no function '{name}'")
     return function
+
+
+def _from_name(where: str) -> Any:
+    # The program `twofold` does not look for modules in the current folder, but `python -m twofold` does.
+    place = len(sys.path)
+    sys.path.append(str(Path.cwd()))
+    try:
+        return importlib.import_module(where)
+    finally:
+        del sys.path[place]
 
 
 def _from_file(path: Path) -> Any:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from twofold.config import RUN_KEYS, SECTIONS
 from twofold.errors import TwofoldError, close_to, nearest
-from twofold.keys import Schema, keyword_hints, parameter_keys
+from twofold.keys import Schema, key_close_to, keyword_hints, parameter_keys
+from twofold.methods.own_function import load_function
 
 if TYPE_CHECKING:
     from twofold.methods.method import Method
@@ -149,10 +150,24 @@ def refuse_unusable_parameters(known_as: str, build: Builder) -> None:
             raise TwofoldError(f"{known_as}'s '{name}' is a dataclass: give each of its values a parameter of its own")
 
 
+def name_of_method(reference: str) -> str:
+    """Return the name of a method. `rules.py:mine` or `package.module:mine` imports and registers the user's own."""
+    if ":" not in reference:
+        return reference
+    function = load_function(reference, "method")
+    name = next((each.name for each in CATALOG.values() if each.build is function), None)
+    if name is None:
+        raise TwofoldError(
+            f"method={reference}: this function is not a method; write @twofold.methods.entry() in the line before it"
+        )
+    return name
+
+
 def find(name: str) -> Entry:
     """Return the entry of a method, or raise an error that names the nearest method."""
     if name not in CATALOG:
-        raise TwofoldError(f"unknown method '{name}'{nearest(name, list(CATALOG))}")
+        own = "" if close_to(name, CATALOG) else ", or give a method of your own as FILE.py:FUNCTION"
+        raise TwofoldError(f"unknown method '{name}'{nearest(name, list(CATALOG))}{own}")
     return CATALOG[name]
 
 
@@ -183,8 +198,8 @@ def refuse_unregistered(name: str, run: object, values: Mapping[str, Any]) -> No
         )
     if name not in CATALOG:
         raise TwofoldError(
-            f"{run} was trained with '{name}', a method that is not registered here: in Python, import the module that "
-            "defines it, then call the Twofold function again"
+            f"{run} was trained with '{name}', a method that is not registered here: pass --method FILE.py:FUNCTION to "
+            "`twofold resume` (in Python, import the module that defines it first)"
         )
 
 
@@ -193,8 +208,8 @@ def refuse_keys_of_others(method: str, names: Iterable[str]) -> None:
     own = schema(method)
     of_others = {key for other in CATALOG for key in schema(other)} - own.keys()
     for name in names:
-        meant = name if name in of_others else close_to(name, of_others)
-        if name in own or meant is None or (meant != name and close_to(name, own)):
+        meant = name if name in of_others else key_close_to(name, of_others)
+        if name in own or meant is None or (meant != name and key_close_to(name, own)):
             continue
         owners = ", ".join(sorted(other for other in CATALOG if meant in schema(other)))
         slip = "" if meant == name else f"unknown key '{name}', did you mean '{meant}'? "

@@ -14,7 +14,7 @@ from twofold.config import Graph
 from twofold.data.duplicates import BLOCK, levelled, near_duplicates
 from twofold.data.readers.columns import read_rows
 from twofold.data.store import ImageStore
-from twofold.errors import TwofoldError, nearest
+from twofold.errors import TwofoldError, nearest, path_close_to
 from twofold.objectives import (
     across_views,
     balanced_weights,
@@ -174,7 +174,8 @@ def _rows_of_file(path: Path) -> list[tuple[str, str]]:
         rows = [row for _, row in read_rows(path)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         if not path.exists():
-            hint = nearest(str(path), list(SOURCES))
+            close = path_close_to(path)
+            hint = nearest(str(path), list(SOURCES)) if close is None else f", did you mean '{close}'?"
             raise TwofoldError(f"graph.source={path} does not exist{hint}") from None
         raise TwofoldError(f"graph.source={path} cannot be read as a CSV file of groups: {error}") from None
     for row in rows:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume
+from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume, path_close_to
 from twofold.files import (
     FULL,
     is_temporary,
@@ -149,7 +149,9 @@ class RunFolder:
     def open(cls, path: Path) -> "RunFolder":
         """Return the run folder at this path, or raise an error if it is not one."""
         if not path.is_dir():
-            raise TwofoldError(f"there is no run folder {path}; check the path")
+            close = path_close_to(path)
+            advice = "check the path" if close is None else f"did you mean {close}?"
+            raise TwofoldError(f"there is no run folder {path}; {advice}")
         if any(path.iterdir()) and has_no_run_yet(path):
             raise TwofoldError(
                 f"{path} has no run yet, because its start was interrupted before it wrote config.json; start it again "

@@ -26,8 +26,11 @@ from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.files import atomic
 from twofold.runs.folder import IMAGES_FILE, read_trained_images
+from twofold.text import plural
 
 MIN_SHARED_NAMES = 0.5  # a folder at another path is a copy of the run's images if it has this share of their names
+MOST_LISTED = 100_000  # images; of larger sets, the names are not recorded
+SHOWN = 3  # names in a message
 MAX_HASHED_BYTES = 2**31  # the pixels of larger sets are not hashed, because that would take too long
 
 
@@ -39,6 +42,10 @@ class ImageHashes:
     test: np.ndarray  # uint64 [n], one for each held-out image
     order: str  # one hash of the images, indices, labels and groups of both sets in their order
 
+    @property
+    def all(self) -> np.ndarray:
+        return np.concatenate([self.train, self.test])
+
 
 def record_trained_images(run: Path, source: Source, config: Config, data: Data) -> str:
     """Write `images.npz`, the record of the images that a run is trained on.
@@ -49,6 +56,8 @@ def record_trained_images(run: Path, source: Source, config: Config, data: Data)
     - `trained`: the hashes of the file names of the training images. Arrays have no file names.
     - `pixels`: the hashes of the pixels of the training images, unless there are too many.
     - `order`: one hash of all images, indices, labels and groups in their order, unless there are too many.
+    - `names`, `contents`: the names of all images as one text, separated by null characters, and the hashes of their
+      pixels, unless there are too many. With them, `describe_changes` names the images that changed.
 
     Parameters
     ----------
@@ -73,6 +82,9 @@ def record_trained_images(run: Path, source: Source, config: Config, data: Data)
         record["trained"] = np.unique(_hash_each(os.fsencode(name) for name in names))
     if hashes is not None:
         record["pixels"], record["order"] = np.unique(hashes.train), np.array(hashes.order)
+        if len(hashes.all) <= MOST_LISTED:
+            record["names"] = np.frombuffer(os.fsencode("\0".join(_names_of(data))), np.uint8)
+            record["contents"] = hashes.all
     try:
         with atomic(run / IMAGES_FILE, durable=True) as aside, aside.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **record)
@@ -128,6 +140,30 @@ def has_same_images(run: Path, data: Data) -> bool:
     if recorded is None or "order" not in recorded or (hashes := _hash_data(data)) is None:
         return False
     return str(recorded["order"]) == hashes.order
+
+
+def describe_changes(run: Path, data: Data) -> str:
+    """Return how many images are missing, new or changed since the run started, with some names.
+
+    The result is empty if the record does not tell: it has no names, or only labels, groups or the order changed.
+    """
+    recorded = read_trained_images(run)
+    if recorded is None or "names" not in recorded or (hashes := _hash_data(data)) is None:
+        return ""
+    names = os.fsdecode(recorded["names"].tobytes()).split("\0")
+    before = dict(zip(names, recorded["contents"].tolist(), strict=True))
+    now = dict(zip(_names_of(data), hashes.all.tolist(), strict=True))
+    found = {
+        "missing": [name for name in before if name not in now],
+        "new": [name for name in now if name not in before],
+        "changed": [name for name in now if name in before and before[name] != now[name]],
+    }
+    return "; ".join(
+        f"{plural(len(some), 'image')} {'is' if len(some) == 1 else 'are'} {how}: {', '.join(some[:SHOWN])}"
+        f"{', …' if len(some) > SHOWN else ''}"
+        for how, some in found.items()
+        if some
+    )
 
 
 def count_trained_on(run: Path, images: ImageStore) -> int:
@@ -197,6 +233,12 @@ def _hash_data(data: Data) -> ImageHashes | None:
         for part in (store.index, store.labels, store.groups):
             state.update(b"none" if part is None else part.cpu().numpy().tobytes())
     return ImageHashes(pixels[0], np.concatenate([pixels[0][:0], *pixels[1:]]), state.hexdigest())
+
+
+def _names_of(data: Data) -> list[str]:
+    """Return the names of all images, training images first. Images without a file are named by their index."""
+    stores = [data.train] if data.test is None else [data.train, data.test]
+    return [name for store in stores for name in store.files or (f"image {index}" for index in store.index.tolist())]
 
 
 def _describe_copies(hashes: ImageHashes) -> str:

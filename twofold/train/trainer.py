@@ -27,7 +27,7 @@ from twofold.models.encoders import choose_memory_format
 from twofold.randomness import own_randomness, seed_all
 from twofold.runs import checkpoint, snapshots
 from twofold.runs.folder import RunFolder
-from twofold.runs.provenance import has_same_images
+from twofold.runs.provenance import describe_changes, has_same_images
 from twofold.train import guards, loggers, setup
 from twofold.train.log_points import log_spaced
 from twofold.train.micro_batches import refuse_uneven
@@ -305,6 +305,14 @@ class Trainer:
         rest = len(self.data.fingerprint)
         return fingerprint[rest:] == self.fingerprint()[rest:] and has_same_images(run, self.data)
 
+    def what_changed(self, run: Path, fingerprint: str) -> str:
+        """What differs from the data of the folder's run, for a message."""
+        rest = len(self.data.fingerprint)
+        if fingerprint[:rest] == self.data.fingerprint:
+            return f" (the file {self.config.parameters['graph'].source})"
+        found = describe_changes(run, self.data)
+        return f" ({found})" if found else ""
+
     def restore(self, folder: RunFolder) -> None:
         """Continue from the newest readable checkpoint of the folder, or from the start if there is none."""
         found = folder.load_checkpoint(self.display.say, allow_older=self.rows.can_return(folder.path))
@@ -315,9 +323,10 @@ class Trainer:
         rows = found[1].pop("rows", None)  # they stay on the host
         self.step, state = found[0], checkpoint.to_device(found[1], self.device)
         if state["fingerprint"] != self.fingerprint() and not self.has_images_of(folder.path, state["fingerprint"]):
+            changes = self.what_changed(folder.path, state["fingerprint"])
             raise TwofoldError(
-                f"the data of {folder.path} have changed since the run started; restore the images, or pass the path "
-                f"of an unchanged copy: {how_to_resume(folder.path)} DATA"
+                f"the data of {folder.path} have changed since the run started{changes}; restore them, or pass the "
+                f"path of an unchanged copy: {how_to_resume(folder.path)} DATA"
             )
         self.method.load_state_dict(state["method"])
         load_optimizer_state(self.optimizer, state["optimizer"])

@@ -11,7 +11,7 @@ from typing import Any
 from twofold.config import RUN_KEYS, Config, resolve
 from twofold.errors import TwofoldError
 from twofold.keys import Schema
-from twofold.methods import Entry, find, refuse_keys_of_others, schema
+from twofold.methods import Entry, find, name_of_method, refuse_keys_of_others, schema
 from twofold.methods.catalog.common import CONTINUED_METHOD, continued_recipe
 
 
@@ -39,6 +39,9 @@ def check_settings(
     `module_has_weights` states that the user passed a module with weights to keep.
     """
     given = dict(overrides)
+    method = None if method is None else name_of_method(method)
+    if "method" in given:
+        given["method"] = name_of_method(str(given["method"]))
     if minutes is not None and ("epochs" in given or not 0 < minutes < float("inf")):
         both = "epochs" in given
         problem = f"epochs={given['epochs']} and minutes={minutes:g}" if both else f"minutes={minutes:g}"

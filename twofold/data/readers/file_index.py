@@ -94,6 +94,7 @@ def split_of_files(
         unreadable={**(unopened or {}), **index.reasons},
         groups=groups,
         row_hashes=row_hashes,
+        source=str(root.resolve()),
     )
 
 

@@ -160,6 +160,7 @@ def _item_split(root: Path, images: Sequence[Member], labels: np.ndarray | None)
         files=tuple(
             f"{os.path.relpath(member.shard, root)}/{member.name}" if names_repeat else member.name for member in images
         ),
+        source=str(root.resolve()),
     )
 
 
