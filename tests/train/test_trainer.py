@@ -54,6 +54,16 @@ def test_step_changes_every_trained_weight(method: str) -> None:
     assert {name for name, _ in trainer.method.trained_parameters()} <= changed_names
 
 
+def test_every_view_has_a_forward_pass_of_its_own_on_a_cpu() -> None:
+    trainer = running.trainer("byol", views=3)
+    trainer.method.train()
+    sizes: list[int] = []
+    for network in trainer.method.networks():
+        network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    trainer.take_step(0)
+    assert sizes == [trainer.config.batch_size] * 3 * 4  # encoder, projector, predictor and teacher
+
+
 def test_evaluation_changes_nothing() -> None:
     trainer = running.trainer("byol")
     trainer.method.train()

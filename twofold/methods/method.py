@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
-from twofold.models import DirectPredictor, Teacher, may_go_together, rising_momentum, together
+from twofold.models import DirectPredictor, Teacher, may_go_together, one_by_one, rising_momentum, together
 from twofold.objectives import Moments
 from twofold.types import Batch, Embeddings, LossTerms
 
 Objective = Callable[[Embeddings], LossTerms]
+PassViews = Callable[[nn.Module, Tensor], Tensor]  # (network, views [V, N, ...]) → outputs [V, N, ...]
 UpdateState = Callable[[Embeddings, Tensor], None]  # (embeddings of the step, progress of the run from 0 to 1)
 
 
@@ -144,6 +145,7 @@ class Method(nn.Module):
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
         self.together = all(may_go_together(network) for network in self.networks())
+        self.pass_views: PassViews = together if self.together else one_by_one
         self.heads_only = False
         self.constant: Sequence[nn.Module] = ()
 
@@ -189,11 +191,9 @@ class Method(nn.Module):
     def through(self, network: nn.Module, x_VN: Tensor) -> Tensor:
         """Return the network's outputs [V, N, ...].
 
-        If the network may mix samples, each view has its own forward pass.
+        Each view has its own forward pass if the networks may mix samples, or if `pass_views` is `one_by_one`.
         """
-        if self.together:
-            return together(network, x_VN)
-        return torch.stack([network(x_N) for x_N in x_VN])
+        return self.pass_views(network, x_VN)
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training mode, except for what does not change: frozen parts, and at first the encoder."""

@@ -3,7 +3,7 @@
 from twofold.models.encoders import ENCODERS, build_encoder, feature_dimension, has_name, name_of
 from twofold.models.heads import Prototypes, Unit, mlp, small_weights
 from twofold.models.memory import Centre, Progress, Queue, RunningCovariance, Teacher, rising_momentum
-from twofold.models.norm import BatchNorm, fuse, may_go_together, share_statistics, together
+from twofold.models.norm import BatchNorm, fuse, may_go_together, one_by_one, share_statistics, together
 from twofold.models.predictors import DirectPredictor
 from twofold.models.sample_head.head import BatchRows, SampleHead
 from twofold.models.sample_head.multistep import LazyAdamW, LazySGD, multistep_adamw, multistep_sgd
@@ -32,6 +32,7 @@ __all__ = [
     "multistep_adamw",
     "multistep_sgd",
     "name_of",
+    "one_by_one",
     "rising_momentum",
     "share_statistics",
     "small_weights",

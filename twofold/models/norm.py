@@ -74,7 +74,7 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
             self.num_batches_tracked += self.views
         if self.training and self.shared:
             y = shared_norm(self, x, self.views)
-        elif self.training:
+        elif self.training and self.views > 1:
             y = torch.cat([self._norm(view) for view in x.chunk(self.views)])
         else:
             y = self._norm(x)
@@ -104,6 +104,11 @@ def together(network: nn.Module, x_VN: Tensor) -> Tensor:
     """The outputs [V, N, ...] of all views x[V, N, ...] in one forward pass, if `may_go_together(network)`."""
     with views_in_batch(len(x_VN)):
         return network(x_VN.flatten(0, 1)).unflatten(0, x_VN.shape[:2])
+
+
+def one_by_one(network: nn.Module, x_VN: Tensor) -> Tensor:
+    """The outputs [V, N, ...] of all views x[V, N, ...], each view in a forward pass of its own."""
+    return torch.stack([network(x_N) for x_N in x_VN])
 
 
 def fuse(network: nn.Module) -> None:

@@ -15,13 +15,13 @@ from twofold.cuda.step_graph import StepGraph, keep_compiled_code, worth_compili
 from twofold.cuda.streams import Streams
 from twofold.data.source import Data
 from twofold.data.store import ImageStore
-from twofold.device import autocast_of, choose_device
+from twofold.device import autocast_of, choose_device, kept_memory
 from twofold.display import Display, Stage, status_line
 from twofold.errors import Diverged, Interrupted, TwofoldError, how_to_resume
 from twofold.evaluate.encoder import Encoder
 from twofold.evaluate.features import Subset
 from twofold.methods.relations import file_fingerprint
-from twofold.models import feature_dimension, share_statistics
+from twofold.models import feature_dimension, one_by_one, share_statistics
 from twofold.models.blocks import constant_modules
 from twofold.models.encoders import choose_memory_format
 from twofold.randomness import own_randomness, seed_all
@@ -115,6 +115,8 @@ class Trainer:
         self.method = method.to(self.device, memory_format=self.memory_format)  # type: ignore[call-overload]
         if dist.count() > 1:
             share_statistics(self.method)
+        elif self.device.type == "cpu":  # its caches hold one view better than all; processes exchange statistics once
+            self.method.pass_views = one_by_one
         if config.freeze is not None or config.freeze_batchnorm != "none":
             self.method.keep_constant(lambda each: constant_modules(each, config.freeze, config.freeze_batchnorm))
 
@@ -166,6 +168,7 @@ class Trainer:
         with (
             torch.enable_grad(),
             own_randomness(),
+            kept_memory(when=self.device.type == "cpu"),
             guards.memory_errors(),
             guards.lost_processes(folder.path),
             guards.stop_signals() as signals,
