@@ -107,7 +107,7 @@ def directly(
 
 def status_of(table: Table, lines: Sequence[Line]) -> str:
     """Whether the rows of a table were run, and at the size of the paper."""
-    done = sum(line.has_results for line in lines)
+    done = sum(line.has_results or bool(line.seeds) for line in lines)  # a run that failed has seeds, but no results
     reduced = "reduced scale" in f"{table.number} {table.title}"
     missing = "not run yet" if reduced else "needs a GPU"
     if not done:

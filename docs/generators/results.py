@@ -6,7 +6,7 @@ from generators import paths
 from generators.markdown import table, toctree
 from generators.papers import INTRODUCTIONS
 from generators.records import Record, RunTable, records, rows_of
-from twofold_papers.reproduce.conclusions import conclusion, judged
+from twofold_papers.reproduce.conclusions import conclusion, judged, seeds_of_rows
 from twofold_papers.reproduce.measured import lines_of_measurements
 from twofold_papers.reproduce.record import read_records
 from twofold_papers.reproduce.show import Line, figures_of, lines_of_records, markdown
@@ -83,6 +83,8 @@ def results_page() -> str:
     lines += [*table(methods.titles, methods.rows), "", paragraph(catalog, lines_of(catalog, everything)), ""]
     found = lines_of(longer, everything)
     lines += [f"## {longer.number}", "", *markdown(longer, found)[2:], "", paragraph(longer, found)]
+    decayed = TABLES["decay-all-small"]
+    lines += ["", *section(decayed, lines_of(decayed, everything))]
     lines += ["", "## Papers", "", *(f"- [{title}](results/{paper}.md)" for paper, title in PAPERS.items()), ""]
     lines += toctree(f"results/{paper}" for paper in PAPERS)
     for each in TABLES.values():
@@ -99,7 +101,11 @@ def results_page() -> str:
 
 
 def paragraph(each: Table, found: list[Line]) -> str:
-    return "**What we conclude.** " + " ".join(conclusion(each, found))
+    """Return what we conclude from a table, and from how many seeds."""
+    if not any(line.has_results for line in found):
+        return "**What we conclude.** We have not run it yet."
+    seeds = seeds_of_rows(found)
+    return " ".join([f"**What we conclude{f' ({seeds})' if seeds else ''}.**", *conclusion(each, found)])
 
 
 def method_table(
@@ -150,9 +156,9 @@ def paper_page(paper: str, title: str, everything: dict[str, Record]) -> str:
 
 def row_of(each: Judged, usual: str) -> list[str]:
     """Return the cells of a statement: each has few words, so that the summary of a paper fits a screen."""
-    seeds = "" if each.seeds == "—" else ", 1 seed" if each.seeds == "1" else f", {each.seeds} seeds"
     size = each.size.removeprefix(f"{usual}, ")
-    return [text_of(each), each.brief_published, each.brief_ours, each.status, f"{size}{seeds}"]
+    runs = ", ".join(filter(None, [size, each.seeds]))
+    return [text_of(each), each.brief_published, each.brief_ours, each.status, runs]
 
 
 def text_of(each: Judged) -> str:
@@ -173,8 +179,7 @@ def section(each: Table, found: list[Line]) -> list[str]:
     """Return a table, how it differs from the paper, and what we conclude."""
     title, *rest = markdown(each, found)
     below = [line.replace("](figures/", "](../figures/") for line in rest]
-    sentences = conclusion(each, found) if any(line.has_results for line in found) else ["We have not run it yet."]
-    return [title.removeprefix("#"), *below, "", "**What we conclude.** " + " ".join(sentences)]
+    return [title.removeprefix("#"), *below, "", paragraph(each, found)]
 
 
 def figures() -> dict[str, str]:

@@ -1,12 +1,15 @@
 """Every item of the papers is on the page of coverage with a command that exists."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from generators import coverage as page
-from twofold_papers.coverage import MISSING, Covered, coverage, covers, references
+from twofold_papers.coverage import MISSING, Covered, coverage, covers, references, status_of
 from twofold_papers.items import ITEMS
+from twofold_papers.reproduce.show import Cell, Line
+from twofold_papers.reproduce.table import own_conditions
 from twofold_papers.reproduce.tables import TABLES
 from twofold_papers.verify.claim import PAPERS
 from twofold_papers.verify.figure import figures
@@ -62,6 +65,17 @@ def test_items_are_named_once_and_refer_to_items_and_tables(paper: str) -> None:
     for item in ITEMS[paper]:
         assert set(item.within) <= set(names), item.name
         assert set(item.tables) <= TABLES.keys()
+
+
+def test_a_run_that_failed_needs_no_gpu() -> None:
+    table = TABLES["s-diet-3"]
+    own = [own_conditions(table, row) for row in table.rows]
+    found = [
+        Line(row.name, run.epochs, seeds, [Cell("", "", values=values)], "", {}, (run.data, run.encoder, ""))
+        for row, run, seeds, values in zip(table.rows, own, [(0,), (0,)], [(1.0,), ()], strict=True)
+    ]
+    assert status_of(table, found) == "run at reduced scale (s-diet-3: 2 of 2 rows)"
+    assert status_of(table, [found[0], replace(found[1], seeds=())]).endswith("1 of 2 rows; the rest needs a GPU)")
 
 
 def test_an_item_without_a_command_is_named_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 from twofold_papers.reproduce.readings import Column
 from twofold_papers.reproduce.show import Line
-from twofold_papers.reproduce.statement import Judged, Status, judge, line_named
+from twofold_papers.reproduce.statement import Judged, Status, judge, line_named, uncertainty_of
 from twofold_papers.reproduce.table import Table
 
 OPENINGS: dict[Status, str] = {
@@ -62,17 +62,18 @@ class Numbers:
         gap = self.mean(first, column, epochs) - self.mean(second, column, epochs)
         return f"{abs(gap):{form}} points {'above' if gap >= 0 else 'below'}"
 
-    def best(self, column: Column) -> str:
-        """The row with the largest number."""
-        found = {}
-        for line in self.lines:
-            try:
-                found[line.name] = self.mean(line.name, column, line.epochs)
-            except Missing:
-                continue
-        if not found:
-            raise Missing(column.title)
-        return max(found, key=lambda name: found[name])
+    def change(self, first: str, second: str, column: Column, form: str = ".1f", least: float = 0.5) -> str:
+        """How the first row differs from the second: "1.3 ± 0.4 points higher", or that this is not clear.
+
+        ± are two standard errors over seeds. Without them, a row has one seed, and a difference of at most `least` is
+        not clear.
+        """
+        rows = [self.values(name, column) for name in (first, second)]
+        gap, noise = mean(rows[0]) - mean(rows[1]), uncertainty_of(rows, least)
+        error = f" ± {noise:{form}}" if all(len(values) > 1 for values in rows) else ""
+        if abs(gap) <= noise:
+            return f"not clearly different ({gap:+z{form}}{error} points)".replace("-", "−")
+        return f"{abs(gap):{form}}{error} points {'higher' if gap > 0 else 'lower'}"
 
 
 def judged(table: Table, lines: Sequence[Line]) -> list[Judged]:
@@ -85,23 +86,37 @@ def conclusion(table: Table, lines: Sequence[Line]) -> list[str]:
     known = {line.name for line in lines}
     asked = [each for each in table.statements if {each.first, each.second or each.first} <= known]
     decided = [judge(table, each, lines) for each in asked]
+    seeds_differ = len(numbers_of_seeds(lines)) > 1
     by_status = {status: [each for each in decided if each.status == status] for status in OPENINGS}
-    return [*(sentence(status, each) for status, each in by_status.items() if each), *findings(table, lines)]
+    sentences = [
+        f"**{OPENINGS[status]}:** {'; '.join(item(each, seeds_differ) for each in own)}."
+        for status, own in by_status.items()
+        if own
+    ]
+    return [*sentences, *findings(table, lines)]
 
 
-def sentence(status: Status, found: Sequence[Judged]) -> str:
-    """One sentence with all statements of a status."""
-    return f"**{OPENINGS[status]}:** {'; '.join(map(item, found))}."
+def item(each: Judged, with_seeds: bool) -> str:
+    if each.status == "not run yet":
+        return each.statement.text
+    return f"{each.statement.text} (ours: {'; '.join([each.ours] + [each.seeds] * with_seeds)})"
 
 
-def item(each: Judged) -> str:
-    return each.statement.text if each.status == "not run yet" else f"{each.statement.text} (ours: {each.ours})"
+def numbers_of_seeds(lines: Sequence[Line]) -> list[int]:
+    return sorted({len(line.seeds) for line in lines if line.seeds})
+
+
+def seeds_of_rows(lines: Sequence[Line]) -> str:
+    """How many seeds the rows of a table have: "1 seed for each row", "1 to 3 seeds for each row"."""
+    counts = numbers_of_seeds(lines)
+    if not counts:
+        return ""
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{number} seed{'' if number == '1' else 's'} for each row"
 
 
 def findings(table: Table, lines: Sequence[Line]) -> list[str]:
     """The further sentences about a table, without those whose numbers are missing."""
-    if isinstance(table.findings, str):
-        return [table.findings] if table.findings else []
     numbers, found = Numbers(table, lines), []
     for each in table.findings:
         try:

@@ -1,5 +1,6 @@
 """A table as one self-contained HTML page: published numbers and ours, curves of the runs, and their settings."""
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -31,8 +32,8 @@ def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "")
         ],
         rows=[row_of(each, shared_conditions(table, lines)) for each in lines],
         settings=[(setting.key, shown(setting.value), setting.source) for setting in table.settings],
-        differs=[with_code(each) for each in table.differs],
-        findings=with_code("\n\n".join(conclusion(table, lines))),
+        differs=[with_markup(each) for each in table.differs],
+        findings=with_markup("\n\n".join(conclusion(table, lines))),
         figures=list(figures_of(table, lines).values()),
         charts=charts,
         blob={each["id"]: each for each in charts},
@@ -42,10 +43,11 @@ def write_page(path: Path, table: Table, lines: Sequence[Line], asked: str = "")
     return path
 
 
-def with_code(text: str) -> str:
-    """The text as HTML. As in Markdown, text between backticks is code."""
+def with_markup(text: str) -> str:
+    """The text as HTML. As in Markdown, text between backticks is code, and text between two asterisks is bold."""
     parts = escape(text).split("`")
-    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
+    html = "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
+    return re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html)
 
 
 def row_of(each: Line, shared: Sequence[str]) -> dict[str, Any]:

@@ -126,10 +126,14 @@ def difference(cells: Sequence[Cell]) -> float:
 
 
 def uncertainty(statement: Statement, cells: Sequence[Cell]) -> float:
-    """Two standard errors of the difference, and at least `statement.least` if a row has a single seed."""
-    spread = [stdev(cell.values) / math.sqrt(len(cell.values)) for cell in cells if len(cell.values) > 1]
+    return uncertainty_of([cell.values for cell in cells], statement.least)
+
+
+def uncertainty_of(rows: Sequence[Sequence[float]], least: float) -> float:
+    """Two standard errors of the difference of means, and at least `least` if a row has a single seed."""
+    spread = [stdev(values) / math.sqrt(len(values)) for values in rows if len(values) > 1]
     error = 2 * math.sqrt(sum(each**2 for each in spread))
-    return error if len(spread) == len(cells) else max(error, statement.least)
+    return error if len(spread) == len(rows) else max(error, least)
 
 
 def published_texts(column: Column, cells: Sequence[Cell]) -> list[str]:
@@ -165,6 +169,8 @@ def size_text(table: Table, lines: Sequence[Line]) -> str:
 
 
 def seeds_text(table: Table, cells: Sequence[Cell]) -> str:
+    """How many seeds the rows have: "1 seed", "1 and 3 seeds"; empty if they are not runs."""
     if table.benchmark or not all(cell.values for cell in cells):
-        return "—"
-    return " and ".join(dict.fromkeys(str(len(cell.values)) for cell in cells))
+        return ""
+    counts = list(dict.fromkeys(str(len(cell.values)) for cell in cells))
+    return f"{' and '.join(counts)} seed{'' if counts == ['1'] else 's'}"

@@ -111,7 +111,7 @@ class Table:
     settings: Sequence[Setting] = ()
     differs: Sequence[str] = ()
     statements: Sequence[Statement] = ()
-    findings: str | Sequence[Finding] = ""
+    findings: Sequence[Finding] = ()
     data: str = "cifar10"
     benchmark: str = ""  # the benchmark that has the results, if the rows are not runs
     command: str = ""  # the command that runs the benchmark

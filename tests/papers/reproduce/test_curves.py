@@ -132,8 +132,9 @@ def test_a_figure_shows_the_runs_that_have_its_data() -> None:
     assert f"![{table.title}](figures/frossl-spectrum-eigenvalues.svg)" in markdown(table, lines)
 
 
-def test_a_page_shows_text_in_backticks_as_code(tmp_path: Path) -> None:
-    table = replace(TABLES["frossl-spectrum"], findings="a < b, see `x=<y>` & `z`", differs=("no `code` here",))
+def test_a_page_shows_code_and_bold_text(tmp_path: Path) -> None:
+    table = replace(TABLES["frossl-spectrum"], differs=("no `code` here",), statements=())
+    table = replace(table, findings=("**a:** a < b, see `x=<y>` & `z`",))
     page = write_page(tmp_path / "page.html", table, lines_of_records(table, {})).read_text()
-    assert "a &lt; b, see <code>x=&lt;y&gt;</code> &amp; <code>z</code>" in page
+    assert "<b>a:</b> a &lt; b, see <code>x=&lt;y&gt;</code> &amp; <code>z</code>" in page
     assert "<li>no <code>code</code> here</li>" in page

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from generators import paths
-from twofold_papers.reproduce.conclusions import OPENINGS, conclusion, findings
+from generators.results import paragraph
+from twofold_papers.reproduce.conclusions import OPENINGS, Numbers, conclusion, findings, seeds_of_rows
 from twofold_papers.reproduce.measured import lines_of_measurements
 from twofold_papers.reproduce.published import published
 from twofold_papers.reproduce.readings import KNN, LINEAR
 from twofold_papers.reproduce.record import read_records
-from twofold_papers.reproduce.show import Line, lines_of_records
+from twofold_papers.reproduce.show import Line, cell_of, lines_of_records
 from twofold_papers.reproduce.statement import judge
-from twofold_papers.reproduce.table import Row, Statement, Table, job_of
+from twofold_papers.reproduce.table import Row, Statement, Table, job_of, own_conditions
 from twofold_papers.reproduce.tables import TABLES
 
 ROWS = [
@@ -92,7 +93,7 @@ def test_texts_state_both_numbers_their_difference_size_and_seeds() -> None:
     judged = judge(TABLE, ABOVE, lines(a=[85, 85.2, 85.4], b=[84.0]))
     assert judged.published == "84 and 82: +2.00"
     assert judged.ours == "85.20 ± 0.20 and 84.00: +1.20"
-    assert (judged.size, judged.seeds) == ("CIFAR-10, ResNet-18, 100 epochs", "3 and 1")
+    assert (judged.size, judged.seeds) == ("CIFAR-10, ResNet-18, 100 epochs", "3 and 1 seeds")
     columns = Statement("linear is better than kNN", "Table 0", LINEAR, "a", "above", other_column=KNN)
     assert judge(TABLE, columns, lines(a=[84.0])).ours == "84.00 and 42.00: +42.00"
 
@@ -111,7 +112,35 @@ def test_a_sentence_with_numbers_follows_the_records_and_is_left_out_without_the
     assert findings(table, lines(c=[80, 82])) == ["Always.", "c has 81.0 ± 1.4 %."]
     first, *rest = conclusion(table, lines(a=[85], b=[84]))
     assert first == "**Consistent with the paper:** a is better than b (ours: 85.00 and 84.00: +1.00)."
+    first = conclusion(table, lines(a=[85, 85.2], b=[84]))[0]
+    assert first.endswith("(ours: 85.10 ± 0.14 and 84.00: +1.10; 2 and 1 seeds).")
     assert len(rest) == 2
+
+
+def test_a_change_is_clear_only_beyond_its_uncertainty() -> None:
+    def change(**accuracies: list[float]) -> str:
+        return Numbers(TABLE, lines(**accuracies)).change("a", "b", LINEAR)
+
+    assert change(a=[85, 85.2, 85.4], b=[84, 84.2, 84.4]) == "1.0 ± 0.3 points higher"  # 2·√(2·0.2²/3)
+    assert change(a=[80, 82], b=[84, 84.2]) == "3.1 ± 2.0 points lower"
+    assert change(a=[84, 85, 86], b=[84.2, 85.5, 86.1]) == "not clearly different (−0.3 ± 1.6 points)"
+    assert change(a=[85], b=[84]) == "1.0 points higher"  # one seed has no standard deviation
+    assert change(a=[84.4], b=[84]) == "not clearly different (+0.4 points)"
+
+
+@pytest.mark.parametrize(
+    "a, b, text",
+    [
+        ([85], [84], "1 seed for each row"),
+        ([85, 86], [84, 85], "2 seeds for each row"),
+        ([85], [84, 85, 86], "1 to 3 seeds for each row"),
+        ([], [], ""),
+    ],
+)
+def test_conclusions_say_how_many_seeds_they_rest_on(a: list[float], b: list[float], text: str) -> None:
+    found = lines(a=a, b=b)
+    assert seeds_of_rows(found) == text
+    assert paragraph(TABLE, found).startswith(f"**What we conclude{f' ({text})' if text else ''}.**")
 
 
 @cache
@@ -123,6 +152,28 @@ def all_lines(table: Table) -> list[Line]:
     if table.benchmark:
         return lines_of_measurements(table, paths.BENCHMARKS)
     return lines_of_records(table, all_records())
+
+
+def invented_lines(table: Table) -> list[Line]:
+    """The lines of a table if each of its rows has results with three seeds."""
+    baselines = [{"name": name, "linear_accuracy": 0.5} for name in ("untrained", "raw pixels")]
+    found = []
+    for number, row in enumerate(table.rows):
+        values = [50.0 + number + 0.1 * seed for seed in range(3)]
+        run = own_conditions(table, row)
+        cells = [cell_of(table, row, column, run, "a number", values) for column in table.columns]
+        records = {f"{row.name}, {seed}": {"results": {"table": baselines}} for seed in range(3)}
+        found.append(Line(row.name, run.epochs, (0, 1, 2), cells, "", records, (run.data, run.encoder, "some epochs")))
+    return found
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_a_table_with_results_has_conclusions_and_none_of_its_findings_is_left_out(table: Table) -> None:
+    """A finding that names a row which does not exist would be left out, as if the row had not been run."""
+    texts = findings(table, invented_lines(table))
+    assert len(texts) == len(table.findings)
+    assert conclusion(table, invented_lines(table))
+    assert not any("  " in text or ".." in text for text in texts)
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)

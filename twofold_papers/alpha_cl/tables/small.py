@@ -1,13 +1,14 @@
 """α-CL at reduced scale: interpretations of the authors' code, and the exponent of the heuristic inverse rule."""
 
-from twofold_papers.alpha_cl.tables.table_1 import DIRECT, INFONCE, SECTION, UNDECAYED
+from twofold_papers.alpha_cl.tables.table_1 import DIRECT, INFONCE, RESULT_1, RESULT_3, SECTION, UNDECAYED
 from twofold_papers.reproduce import small
 from twofold_papers.reproduce.readings import EFFECTIVE_RANK, KNN, LINEAR
-from twofold_papers.reproduce.table import Row, Setting, Table
+from twofold_papers.reproduce.table import Row, Setting, Statement, Table
 
 CODE = "the authors' code (facebookresearch/luckmatters, ssl/real-dataset/loss/nt_xent.py)"
 ENTROPY = {"rule": "entropy", "temperature": 0.5}
 PAIRS = {"rule": "direct", "temperature": 0.5, "exponent": 2.0, "normalized": False}  # exp(−D/τ), not normalised
+EXPONENTS = (0.5, 1, 2)
 LONG = {"schedule_epochs": 120.0}  # as 400 to 100 epochs
 
 TABLE = Table(
@@ -47,15 +48,39 @@ TABLE = Table(
         Row("dual_backprop, detached", "alpha-cl", PAIRS, note="the same weights, without gradient"),
         *(
             Row(
-                f"(D + τ)^−{exponent:g}",
+                f"(D + τ)^−{exponent}",
                 "alpha-cl",
-                {"rule": "heuristic_inverse", "temperature": 0.5, "exponent": exponent},
+                {"rule": "heuristic_inverse", "temperature": 0.5, "exponent": float(exponent)},
             )
-            for exponent in (0.5, 1.0, 2.0)
+            for exponent in EXPONENTS
         ),
         Row("InfoNCE, schedule of 4 times the length", "contrastive", INFONCE | LONG),
         Row("α-CL-direct, schedule of 4 times the length", "alpha-cl", DIRECT | LONG),
     ],
+    statements=(
+        Statement("α-CL-direct is better than InfoNCE", "Table 1", LINEAR, "α-CL-direct", "above", "InfoNCE"),
+        Statement(
+            "the entropy rule r_H is as good as InfoNCE", RESULT_3, LINEAR, "α-CL-r_H", "equal", "InfoNCE", by=0.5
+        ),
+        Statement("a gradient through the weights is worse", RESULT_1, LINEAR, "backprop α(θ)", "below", "InfoNCE"),
+    ),
+    findings=(
+        lambda our: (
+            "Compared with InfoNCE, linear accuracy with the heuristic weights (D + τ)^−e is "
+            + ", ".join(f"{our.change(f'(D + τ)^−{e}', 'InfoNCE', LINEAR)} for e = {e}" for e in EXPONENTS)
+            + "."
+        ),
+        lambda our: (
+            "With τ = 10 instead of 5, which is the authors' code, that of r_s is "
+            f"{our.change('α-CL-r_s, τ = 10', 'α-CL-r_s, τ = 5', LINEAR)}; with a gradient through unnormalised "
+            f"weights, it is {our.change('dual_backprop', 'dual_backprop, detached', LINEAR)}."
+        ),
+        lambda our: (
+            "With a schedule of four times the length, InfoNCE is "
+            f"{our.change('InfoNCE, schedule of 4 times the length', 'InfoNCE', LINEAR)} and the direct rule "
+            f"{our.change('α-CL-direct, schedule of 4 times the length', 'α-CL-direct', LINEAR)}."
+        ),
+    ),
     differs=(
         *small.DIFFERS,
         "In the authors' code (simclr_trainer.py), the cosine schedule starts after 10 epochs and ends at epoch 400. "

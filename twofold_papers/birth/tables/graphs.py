@@ -42,7 +42,6 @@ TABLE = Table(
             f"{our.text('ridge-graph, labels', LINEAR)} %, with those of a tenth "
             f"{our.text('ridge-graph, labels of a tenth', LINEAR)} %."
         ),
-        "Each row has one seed.",
     ),
     differs=(
         "The paper has no such table.",

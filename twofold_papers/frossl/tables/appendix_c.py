@@ -42,7 +42,6 @@ TABLE = Table(
             f"Large batches take fewer steps: a batch of 1024 is {our.apart('batch 1024', 'D = 1024', LINEAR)} "
             "that of 256."
         ),
-        "Each row has one seed.",
     ),
     differs=(
         "The appendix has graphs without numbers, so there are no published numbers to compare with. The values of "

@@ -2,7 +2,7 @@
 
 from twofold_papers.reproduce.published import published
 from twofold_papers.reproduce.readings import LINEAR, online_at, probed
-from twofold_papers.reproduce.table import Probe, Row, Setting, Table
+from twofold_papers.reproduce.table import Probe, Row, Setting, Statement, Table
 
 SECTION = "section 6.2"
 ADAM = probed("adam", "linear accuracy, Adam, %")
@@ -43,6 +43,18 @@ TABLE = Table(
             probes=PROBES,
         ),
     ],
+    statements=(
+        Statement(
+            "after one epoch, FroSSL is far ahead of Barlow Twins",
+            SECTION,
+            online_at(1),
+            "FroSSL",
+            "above",
+            "Barlow Twins",
+            published="+12.2",
+        ),
+        Statement("after 100 epochs, both are similar", SECTION, ADAM, "FroSSL", "equal", "Barlow Twins", by=1.5),
+    ),
     differs=(
         "Figure 4 shows the accuracy of linear probes after each of the first 30 epochs as curves, without numbers. "
         "The columns of online accuracy are those of a classifier that is trained during the run.",

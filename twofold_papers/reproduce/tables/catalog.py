@@ -13,8 +13,8 @@ TABLE = Table(
     epochs=30,
     rows=[Row(method, method) for method in CATALOG],
     findings=(
-        "The recipes are for 100 epochs or many more, so this table shows how fast a method learns at first, with one "
-        "seed. DIET, S-DIET and `supervised` use one view of each image, the other methods two.",
+        "The recipes are for 100 epochs or many more, so this table shows how fast a method learns at first. "
+        "DIET, S-DIET and `supervised` use one view of each image, the other methods two.",
         lambda our: (
             "Three methods are low here: DINO, whose teacher of momentum 0.9995 is an average over ten of the 30 "
             f"epochs ({our.text('dino', LINEAR)} %), Barlow Twins ({our.text('barlow-twins', LINEAR)} %) and spectral "

@@ -41,6 +41,6 @@ TABLE = Table(
             f"Spectral contrastive still improves: {our.text('spectral-contrastive', LINEAR)} % after 100 epochs "
             f"and {our.text('spectral-contrastive, 200 epochs', LINEAR)} % after 200; its authors train for 800."
         ),
-        "Each row has one seed, and all runs except those of SimSiam for 30 epochs shared the GPU.",
+        "All runs except those of SimSiam for 30 epochs shared the GPU.",
     ),
 )

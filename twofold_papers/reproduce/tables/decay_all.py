@@ -38,6 +38,13 @@ TABLE = Table(
         for name, (method, settings) in METHODS.items()
         for decayed in (False, True)
     ],
+    findings=(
+        lambda our: (
+            "If weight decay also applies to norms and biases, linear accuracy is "
+            + "; ".join(f"{our.change(f'{name}, all decayed', name, LINEAR)} for {name}" for name in METHODS)
+            + "."
+        ),
+    ),
     differs=(
         *small.DIFFERS,
         "MoCo's queue has 4,096 embeddings, because 65,536 would be 13 times the number of images.",

@@ -2,7 +2,7 @@
 
 from twofold_papers.reproduce import small
 from twofold_papers.reproduce.readings import EFFECTIVE_RANK, KNN, LINEAR, UNCENTRED
-from twofold_papers.reproduce.table import Probe, Row, Setting, Table
+from twofold_papers.reproduce.table import Probe, Row, Setting, Statement, Table
 from twofold_papers.s_diet.tables.table_1 import MASKED, SETTINGS, accuracies
 
 PROBES = (Probe("masked", data="mnist-on-cifar-5k-masked"),)
@@ -30,6 +30,43 @@ TABLE = Table(
         Row("S-DIET, normalised", "s-diet", WIDTHS | {"normalize": True}, probes=PROBES),
         Row("S-DIET, not normalised", "s-diet", WIDTHS | {"normalize": False}, probes=PROBES),
     ],
+    statements=(
+        Statement(
+            "with full cross entropy and a masked digit, normalisation is far better",
+            "Table 1",
+            MASKED,
+            "DIET, normalised",
+            "above",
+            "DIET",
+            by=10.0,
+        ),
+        Statement(
+            "with full cross entropy and a visible digit, normalisation is far better",
+            "Table 1",
+            LINEAR,
+            "DIET, normalised",
+            "above",
+            "DIET",
+            by=10.0,
+        ),
+        Statement(
+            "with full cross entropy, there are fewer distinct features without normalisation",
+            "section 6.1.1, Figure 1c",
+            UNCENTRED,
+            "DIET",
+            "below",
+            "DIET, normalised",
+            least=24.0,
+            published="under 100 and over 200 (CIFAR-100)",
+        ),
+    ),
+    findings=(
+        lambda our: (
+            "With a masked digit, linear accuracy after training with normalisation is "
+            f"{our.change('DIET, no projector, normalised', 'DIET, no projector', MASKED)} for DIET without a "
+            f"projector and {our.change('MSE-DIET, normalised', 'MSE-DIET', MASKED)} for MSE-DIET."
+        ),
+    ),
     differs=(
         "The network is a small convolutional network of four layers, and images have 16 pixels. We train on the first "
         "500 training images of each class of CIFAR-10 with digits, and test on all test images.",
@@ -54,5 +91,11 @@ UPDATES = Table(
             "multistep", "s-diet", {"head.update": "multistep"}, note="the paper: by the steps of a whole epoch at once"
         ),
     ],
+    findings=(
+        lambda our: (
+            "With the paper's update instead of the exact one, linear accuracy is "
+            f"{our.change('multistep', 'exact', LINEAR)} and kNN accuracy {our.change('multistep', 'exact', KNN)}."
+        ),
+    ),
     differs=small.DIFFERS,
 )

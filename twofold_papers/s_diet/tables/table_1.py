@@ -67,7 +67,7 @@ TABLE = Table(
             f"reaches {our.baseline('normalised', 'untrained')} % and raw pixels reach "
             f"{our.baseline('normalised', 'raw pixels')} %."
         ),
-        "So the published 13.8 % need another explanation, for which we have no run.",
+        "So the published 13.8 % need another explanation; the rows of `s-diet-1-small` have the paper's own loss.",
     ),
     differs=(
         "We train for 50 epochs, which is enough to show the effect. The paper trains for 500.",
