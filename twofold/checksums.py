@@ -29,8 +29,8 @@ def seal(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**record, KEY: _json_checksum(record)}
 
 
-def unseal(record: Any, path: Path) -> Any:
-    """Return a record of the file `path` without its checksum, or raise `Damaged` if they do not agree.
+def unseal(record: Any, name: object, remedy: str = "restore the file from a copy") -> Any:
+    """Return a record of the file `name` without its checksum, or raise `Damaged` if they do not agree.
 
     Records of earlier versions have no checksum. They are returned unchanged.
     """
@@ -39,8 +39,7 @@ def unseal(record: Any, path: Path) -> Any:
     content = {key: value for key, value in record.items() if key != KEY}
     if record[KEY] != _json_checksum(content):
         raise Damaged(
-            f"{path} is damaged, or was edited: its content does not have the checksum that Twofold wrote; restore the "
-            "file from a copy"
+            f"{name} is damaged, or was edited: its content does not have the checksum that Twofold wrote; {remedy}"
         )
     return content
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold import keys
+from twofold.checksums import seal, unseal
 from twofold.config import RUN_KEYS, dump, flat, load, resolve
 from twofold.errors import TwofoldError
 from twofold.keys import Bounds, coerce, parse_overrides
@@ -142,6 +143,34 @@ def test_scaled_learning_rate_follows_lr_scaling(batch: int, lr: float, rule: st
     resolved = resolve(RUN_KEYS, {"user": {"batch_size": batch, "lr": lr, "lr_scaling": rule}})
     expected = {"linear": lr * batch / 256, "sqrt": lr * (batch / 256) ** 0.5, "none": lr}[rule]
     assert resolved.scaled_lr == pytest.approx(expected, rel=1e-12)
+
+
+def saved(**changes: object) -> dict[str, Any]:
+    """The content of config.json with other values, as a version of Twofold that knows them would write it."""
+    record = unseal(json.loads(dump(resolve(schema("frossl"), {"user": {"epochs": 7}}))), "")
+    return {**record, **changes}
+
+
+def test_a_newer_format_is_refused_with_the_version_that_reads_it() -> None:
+    with pytest.raises(TwofoldError, match=r"format 99 and was written by Twofold 7\.5.*use Twofold 7\.5 or newer"):
+        load(json.dumps(seal(saved(format=99, twofold="7.5"))), schema_of_run)
+
+
+def test_a_configuration_without_checksum_can_be_read() -> None:
+    """Format 1 had none."""
+    assert load(json.dumps(saved(format=1)), schema_of_run).epochs == 7
+
+
+def test_an_unknown_key_of_a_newer_version_is_named() -> None:
+    values = saved()["values"] | {"newer": 1}
+    with pytest.raises(TwofoldError, match=r"does not know \(newer\): Twofold 7\.5 wrote this run; open it with"):
+        load(json.dumps(seal(saved(values=values, twofold="7.5"))), schema_of_run)
+
+
+def test_a_damaged_configuration_is_refused() -> None:
+    text = json.dumps(seal(saved()))
+    with pytest.raises(TwofoldError, match=r"does not have the checksum that Twofold wrote; restore it from a copy"):
+        load(text.replace('"epochs": 7', '"epochs": 5'), schema_of_run)
 
 
 @pytest.mark.parametrize(

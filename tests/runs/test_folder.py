@@ -1,6 +1,7 @@
 """The run folder: existing files are never overwritten, records can be rewound, and errors say what to do."""
 
 import errno
+import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from twofold.checksums import seal
 from twofold.errors import Interrupted, Stopped, TwofoldError
 from twofold.runs import checkpoint
 from twofold.runs import folder as folder_module
@@ -67,6 +69,24 @@ def test_records_are_never_invented(tmp_path: Path, content: str) -> None:
         (folder.path / "metrics.jsonl").unlink()
         with pytest.raises(TwofoldError, match=r"metrics\.jsonl is missing"):
             folder.rewind(checksums)
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_a_damaged_record_is_refused_by_name(tmp_path: Path, is_finished: bool) -> None:
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        folder.append(name, {"step": 1, "value": 0.25})
+    if is_finished:
+        folder.write("results.json", json.dumps(seal({"records": folder.record_checksums()})))
+    else:
+        checkpoint.save(folder.path, 1, {"records": folder.record_checksums(), "rows": None}, keep=2)
+    folder.append("metrics.jsonl", {"step": 2})
+    assert [record["step"] for record in folder.read("metrics.jsonl")] == [1, 2]
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        path = folder.path / name
+        path.write_text(path.read_text().replace("0.25", "0.35"))
+        with pytest.raises(TwofoldError, match=rf"{name} is damaged.*restore the file from a copy"):
+            folder.read(name)
 
 
 def test_checksums_continue_after_rewinding(tmp_path: Path) -> None:

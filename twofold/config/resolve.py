@@ -9,13 +9,16 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from twofold.checksums import seal, unseal
 from twofold.config.sections import RUN_KEYS, SECTIONS, Config, Graph, flat
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, other_format
 from twofold.keys import Schema, checked, nearest_key, shown
 from twofold.text import plural
+from twofold.version import __version__
 
 SIZES = (64, 96, 128, 160, 224)  # images larger than the first size are resized to one of these
-FORMAT = 1  # of config.json
+FORMAT = 2  # of config.json, and so of the run folder
+READABLE = (1, FORMAT)  # format 1 has no checksums
 MOST_NAMED = 5  # unknown keys in a message
 
 
@@ -130,8 +133,9 @@ def dump(config: Config) -> str:
         "values": flat(config),
         "origin": dict(config.origin),
         "derived": {"scaled_lr": config.scaled_lr},
+        "twofold": __version__,
     }
-    return json.dumps(record, indent=2) + "\n"
+    return json.dumps(seal(record), indent=2) + "\n"
 
 
 def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Config:
@@ -144,16 +148,18 @@ def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Co
             raise TypeError("method is text, and origin a table")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise TwofoldError(f"this is not a configuration that Twofold wrote ({str(error)[:200]!r})") from None
-    if version != FORMAT:
-        raise TwofoldError(f"this run has format {version}, but this version of Twofold reads format {FORMAT}")
+    unseal(record, "config.json", remedy="restore it from a copy, such as the one in checkpoints/step-N")
+    if version not in READABLE:
+        raise other_format("this run", version, record.get("twofold"), READABLE)
     keys = schema_of(method, values)
     if keys is RUN_KEYS:  # the method is not registered
         values = {name: value for name, value in values.items() if name in keys}
     unknown = sorted(values.keys() - keys.keys())
     if unknown:
+        writer = f"Twofold {record['twofold']}" if "twofold" in record else "another version"
         raise TwofoldError(
-            f"it has keys that this version of Twofold does not know ({', '.join(unknown[:MOST_NAMED])}"
-            f"{', …' if len(unknown) > MOST_NAMED else ''}): another version wrote this run; open it with that version"
+            f"it has keys that Twofold {__version__} does not know ({', '.join(unknown[:MOST_NAMED])}"
+            f"{', …' if len(unknown) > MOST_NAMED else ''}): {writer} wrote this run; open it with that version"
         )
     config = resolve(keys, {"saved": values})
     return dataclasses.replace(config, origin=origin)

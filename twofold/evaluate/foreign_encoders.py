@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from twofold.config.resolve import default_encoder_keys, default_image_size
@@ -20,6 +19,7 @@ from twofold.models.encoders import EFFICIENTNET, TIMM, ResNet
 from twofold.runs.initial_weights import load_into, read_lite0
 from twofold.runs.own_input import EFFICIENTNET_LITE0, TORCHVISION, OwnInput, own_input
 from twofold.runs.preprocess import Preprocess, preprocess_of
+from twofold.runs.tensor_files import load_tensors
 from twofold.runs.weights import METADATA_KEY
 
 
@@ -63,7 +63,7 @@ def load_foreign_weights(path: Path, name: str | nn.Module | None, image_size: i
     """Build an encoder by its name, or copy the given module, and load the weights of the file."""
     if name is None:
         raise TwofoldError(f"{path} does not name its network; add --encoder resnet50, --encoder timm:NAME or similar")
-    tensors = load_file(path)
+    tensors = load_tensors(path)
     size = image_size or default_image_size(source.train.side)
     first = tensors.get("conv1.weight")
     # The first weights show the stem of a ResNet, except for the pooling after a small stem.

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from twofold.checksums import seal, unseal
 from twofold.errors import TwofoldError
 from twofold.runs.folder import RunFolder
 
@@ -24,7 +25,7 @@ def read_pictures(folder: RunFolder) -> dict[str, Any]:
     """Return the contents of pictures.json, or {} if it is missing or has the format of another version."""
     path = folder.path / FILE
     try:
-        kept = json.loads(path.read_text()) if path.exists() else {}
+        kept = unseal(json.loads(path.read_text()), path, REMEDY) if path.exists() else {}
     except ValueError as error:
         raise TwofoldError(f"{path} is not JSON ({error}); {REMEDY}") from None
     if not isinstance(kept, dict) or kept.get("format") != FORMAT:
@@ -36,7 +37,7 @@ def read_pictures(folder: RunFolder) -> dict[str, Any]:
 
 
 def write_pictures(folder: RunFolder, pictures: dict[str, Any]) -> None:
-    folder.write(FILE, json.dumps(pictures, separators=(",", ":"), allow_nan=False) + "\n")
+    folder.write(FILE, json.dumps(seal(pictures), separators=(",", ":"), allow_nan=False) + "\n")
 
 
 def is_sheet(record: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from twofold.checksums import unseal
 from twofold.data.registry import NAMED_SETS
 from twofold.display import Display
 from twofold.errors import TwofoldError, how_to_resume
@@ -163,7 +164,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise TwofoldError(f"{path} is not JSON ({error}); restore the file or train again") from None
     if not isinstance(record, dict) or (path.name == "config.json" and "method" not in record.get("values", {})):
         raise TwofoldError(f"{path} does not have the contents that Twofold writes; restore the file or train again")
-    return record
+    return unseal(record, path)
 
 
 def read_results(folder: RunFolder) -> dict[str, Any]:

@@ -14,8 +14,6 @@ their checksums, and if the records of the run begin as they did when it was wri
 """
 
 import json
-import math
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,21 +24,24 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from twofold.checksums import Damaged, file_checksum, find_damage, seal, unseal
 from twofold.errors import TwofoldError, how_to_resume, other_format
-from twofold.files import make_folder, sync, write_atomically
+from twofold.files import make_folder, sync
+from twofold.runs.checkpoint_folder import (
+    FORMAT,
+    MANIFEST,
+    WITHOUT_CHECKSUMS,
+    DamagedCheckpoint,
+    latest_and_older,
+    latest_name,
+    list_checkpoints,
+    set_latest,
+    step_of,
+    verify_files,
+    write_manifest,
+)
 from twofold.runs.records import find_record_damage
-from twofold.version import __version__
-
-FORMAT = 3
-WITHOUT_CHECKSUMS = 2  # the format before, which can still be read
-MANIFEST = "checksums.json"
 
 Checkpoint = tuple[int, dict[str, Any]]  # the step and the state after it
-
-
-class DamagedCheckpoint(TwofoldError):
-    """A checkpoint cannot be read, or its content is incomplete."""
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
@@ -139,39 +140,6 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
     return final
 
 
-def write_manifest(aside: Path, step: int) -> None:
-    """Write the checksums of all files of a checkpoint, and flush everything to the disk."""
-    files = {path.name: file_checksum(path) for path in sorted(aside.iterdir())}
-    manifest = {"format": FORMAT, "twofold": __version__, "step": step, "files": files}
-    (aside / MANIFEST).write_text(json.dumps(seal(manifest)) + "\n")
-    for name in (*files, MANIFEST):
-        sync(aside / name)
-    sync(aside)
-
-
-def latest_name(root: Path) -> str | None:
-    """Return the name of the newest complete checkpoint, or None if the file `latest` does not exist."""
-    pointer = root / "latest"
-    return Path(pointer.read_text(errors="replace").strip()).name if pointer.exists() else None
-
-
-def set_latest(root: Path, step: int) -> None:
-    """Write the checkpoint's name to the file `latest`, unless the file has this name already."""
-    if latest_name(root) != f"step-{step}":
-        write_atomically(root / "latest", f"step-{step}\n")
-
-
-def step_of(name: str) -> float:
-    """Return the step of a checkpoint's folder by its name, or infinity if the name has another form."""
-    found = re.fullmatch(r"step-(\d+)", name)
-    return int(found[1]) if found else math.inf
-
-
-def list_checkpoints(root: Path) -> list[Path]:
-    """Return the folders of all checkpoints, oldest first."""
-    return sorted((path for path in root.iterdir() if step_of(path.name) < math.inf), key=lambda p: step_of(p.name))
-
-
 def prune(root: Path, keep: int, newest: str) -> None:
     """Remove temporary folders, and all checkpoints except `newest` and the `keep - 1` checkpoints before it."""
     for leftover in root.glob(".*.part"):
@@ -219,19 +187,6 @@ def load_newest_readable(folder: Path, warn: Callable[[str], None]) -> Checkpoin
     return None
 
 
-def latest_and_older(root: Path) -> list[Path]:
-    """Return the folders of the latest checkpoint and of all older ones, newest first.
-
-    Checkpoints of later steps are left out: either the run was resumed from an earlier step, or a process was killed
-    before it wrote `latest`. If the file `latest` does not exist or names no checkpoint, all checkpoints are returned:
-    the file was lost in a copy, is damaged, or is not written yet.
-    """
-    name = latest_name(root)
-    if name is None or not (root / name).is_dir():
-        return list_checkpoints(root)[::-1] if root.is_dir() else []
-    return [root / name, *(path for path in reversed(list_checkpoints(root)) if step_of(path.name) < step_of(name))]
-
-
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read the checkpoint in a folder.
 
@@ -249,41 +204,12 @@ def read_checkpoint(path: Path) -> Checkpoint:
         if packed["format"] == FORMAT and not (path / MANIFEST).exists():
             raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {MANIFEST} is missing")
         step, state = int(packed["step"]), unpack(packed["state"], tensors)
-        records = state.get("records", {})
+        problem = find_record_damage(path.parents[1], state.get("records", {}))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {error!r}") from None
-    problem = find_record_damage(path.parents[1], records)
     if problem:
         raise DamagedCheckpoint(f"the checkpoint {path} does not fit the records: {problem}")
     return step, state
-
-
-def verify_files(path: Path) -> None:
-    """Raise `DamagedCheckpoint` if a file of a checkpoint does not have its checksum."""
-    if not (path / MANIFEST).exists():  # format 2 had none
-        return
-    try:
-        manifest = unseal(json.loads((path / MANIFEST).read_text()), path / MANIFEST)
-        written, files = manifest["format"], manifest.get("files", {})
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError, Damaged) as error:
-        raise DamagedCheckpoint(f"the checkpoint {path} cannot be read: {error}") from None
-    if written != FORMAT:
-        raise other_format(f"the checkpoint {path}", written, manifest.get("twofold"), (WITHOUT_CHECKSUMS, FORMAT))
-    problems = [find_damage(path / name, checksum) for name, checksum in files.items()]
-    if any(problems):
-        raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {'; '.join(filter(None, problems))}")
-
-
-def read_recorded_checksums(root: Path) -> dict[str, Any]:
-    """Return the checksums of the records in the latest checkpoint, without its tensors; empty if there are none."""
-    for path in latest_and_older(root)[:1]:
-        try:
-            verify_files(path)
-            packed = json.loads((path / "state.json").read_text())
-            return next((unpack(value, {}) for key, value in packed["state"]["dict"] if key == "records"), {})
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, TwofoldError):
-            break  # `resume` and `check` report a damaged checkpoint
-    return {}
 
 
 def to_device(tree: Any, device: torch.device) -> Any:

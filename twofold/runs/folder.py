@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from twofold.checksums import Damaged, unseal
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume, path_close_to
 from twofold.files import (
     FULL,
@@ -43,6 +44,7 @@ from twofold.files import (
     try_lock,
     write_atomically,
 )
+from twofold.runs.checkpoint_folder import read_recorded_checksums, set_latest
 from twofold.runs.records import LOG, LOGS, RECORDS, Checksums, GrowingFiles, find_record_damage, size_of
 
 if TYPE_CHECKING:
@@ -209,8 +211,11 @@ class RunFolder:
             raise self._write_error(name, error) from None
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """Return all records of a file, or an empty list if the file does not exist."""
+        """Return all records of a file, or an empty list if the file does not exist. A damaged file is refused."""
         path = self.path / name
+        problem = find_record_damage(self.path, self.recorded_checksums(), (name,))
+        if problem:
+            raise Damaged(f"{problem}; restore the file from a copy of the run folder")
         if not path.exists():
             return []
         lines = path.read_text().splitlines(keepends=True)
@@ -222,6 +227,17 @@ class RunFolder:
             raise TwofoldError(
                 f"{path} is damaged: it has a line that is not JSON; restore the file, or remove that line"
             ) from None
+
+    def recorded_checksums(self) -> dict[str, Any]:
+        """Return the checksums of the records at the end of the run, or else at its latest checkpoint."""
+        path = self.path / "results.json"
+        try:
+            found = unseal(json.loads(path.read_text()), path)["records"]
+        except FileNotFoundError:
+            found = read_recorded_checksums(self.path / "checkpoints")
+        except (OSError, ValueError, KeyError, TypeError):  # an earlier version wrote it, or it is damaged
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def record_checksums(self) -> dict[str, Any]:
         """Flush the records and the log to the disk. Each checkpoint contains the sizes and checksums returned."""
@@ -261,8 +277,6 @@ class RunFolder:
         if problem:  # records are never invented: `truncate` would fill a shorter file with zeros
             raise TwofoldError(f"{problem}; restore the file from a copy of the run folder, or start a new run")
         if step is not None:
-            from twofold.runs.checkpoint import set_latest
-
             set_latest(self.path / "checkpoints", step)
         for name in RECORDS:
             path = self.path / name

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from twofold.config import Config
@@ -26,7 +25,8 @@ from twofold.models import ENCODERS, build_encoder, has_name
 from twofold.models.efficientnet import timm_name
 from twofold.models.encoders import EFFICIENTNET, TIMM, from_timm, timm_settings
 from twofold.runs.own_input import EFFICIENTNET_LITE0, IMAGENET_MEAN, TORCHVISION, OwnInput, of_timm
-from twofold.runs.weights import METADATA_KEY, encoder_file, fingerprint, save_tensors
+from twofold.runs.tensor_files import load_tensors, refuse_damaged, save_tensors
+from twofold.runs.weights import METADATA_KEY, encoder_file, fingerprint
 from twofold.text import plural
 
 INITIAL_FILE = "initial.safetensors"  # in the run folder: the copy of the weights from `init`
@@ -83,6 +83,7 @@ def encoder_settings(init: str) -> tuple[dict[str, Any], OwnInput | None]:
         return settings, of_timm(timm_settings(source.removeprefix(TIMM)))
     path = weights_file(source)
     try:
+        refuse_damaged(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -180,7 +181,7 @@ def read_weights(init: str, *, channels: int, image_size: int) -> tuple[str, dic
         tensors = from_timm(source.removeprefix(TIMM), channels, image_size, pretrained=True).state_dict()
     else:
         try:
-            tensors = load_file(weights_file(source))
+            tensors = load_tensors(weights_file(source))
         except (SafetensorError, OSError) as error:
             raise _unreadable(source, error) from None
     found = fingerprint(tensors)
@@ -213,7 +214,7 @@ def save_initial_weights(folder: Path, tensors: Mapping[str, Tensor] | None, own
 def load_initial_weights(folder: Path) -> dict[str, Tensor]:
     """Return the run folder's copy of the weights from `init`."""
     try:
-        return load_file(folder / INITIAL_FILE)
+        return load_tensors(folder / INITIAL_FILE)
     except (SafetensorError, OSError) as error:
         raise _damaged_copy(folder / INITIAL_FILE, error) from None
 
@@ -226,7 +227,7 @@ def restore_untrained(folder: Path, own: nn.Module) -> nn.Module:
     if not (folder / UNTRAINED_FILE).exists():
         return own
     try:
-        own.load_state_dict(load_file(folder / UNTRAINED_FILE))
+        own.load_state_dict(load_tensors(folder / UNTRAINED_FILE))
     except (SafetensorError, OSError) as error:
         raise _damaged_copy(folder / UNTRAINED_FILE, error) from None
     except RuntimeError as error:

@@ -60,15 +60,17 @@ def find_record_damage(folder: Path, checksums: Checksums, names: tuple[str, ...
 
 
 def _find_damage(path: Path, recorded: Any) -> str:
-    expected = size_of(recorded)
     try:
+        expected = size_of(recorded)
         size, checksum = extend(path, 0, 0, end=expected) if expected else (0, 0)
     except FileNotFoundError:
         return f"{path} is missing"
     except OSError as error:
         return f"{path} cannot be read ({error.strerror or error})"
+    except (KeyError, TypeError, ValueError):
+        return f"the recorded checksum of {path} is not one that Twofold wrote"
     if size < expected:
         return f"{path} has {size:,} bytes, but had {expected:,}"
-    if isinstance(recorded, dict) and checksum != recorded[KEY]:
+    if isinstance(recorded, dict) and checksum != recorded.get(KEY):
         return f"{path} is damaged: its first {expected:,} bytes have another checksum than when they were written"
     return ""

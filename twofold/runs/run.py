@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from twofold.checksums import unseal
 from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.errors import TwofoldError
@@ -73,7 +74,7 @@ class Run:
         """The verdict, accuracies and other results, or None while the run is not finished."""
         path = self.path / "results.json"
         try:
-            return json.loads(path.read_text()) if path.exists() else None
+            return unseal(json.loads(path.read_text()), path) if path.exists() else None
         except ValueError:
             raise TwofoldError(
                 f"{path} is damaged: it is not JSON; restore the file from a copy of the run folder"

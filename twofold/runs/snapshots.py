@@ -5,14 +5,14 @@ has the files of all steps before the checkpoint and writes the later ones again
 run removes them.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError, how_to_resume
-from twofold.runs.weights import save_tensors
+from twofold.runs.tensor_files import load_tensors, save_tensors
 
 PARTS = 4  # the encoder is kept after each of these parts of the run, except the last
 
@@ -34,14 +34,15 @@ def save_snapshot(run: Path, step: int, encoder: nn.Module) -> None:
     save_tensors(path, encoder.state_dict(), {})
 
 
-def load_snapshots(run: Path, total: int) -> dict[int, dict[str, Tensor]]:
-    """Return the weights of the encoder by step. A file that is missing or damaged is left out."""
+def load_snapshots(run: Path, total: int, warn: Callable[[str], None]) -> dict[int, dict[str, Tensor]]:
+    """Return the weights of the encoder by step. A file that is missing or damaged is left out, and `warn` says so."""
     found = {}
     for step in steps_of(total):
         try:
-            found[step] = load_file(snapshot_path(run, step))
-        except (OSError, SafetensorError):
-            continue
+            found[step] = load_tensors(snapshot_path(run, step))
+        except (OSError, SafetensorError, TwofoldError) as error:
+            reason = f"{snapshot_path(run, step)} cannot be read: {error}" if isinstance(error, OSError) else str(error)
+            warn(f"the encoder of step {step} cannot be chosen: {reason}")
     return found
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError, how_to_resume
@@ -23,6 +22,7 @@ from twofold.models import build_encoder, has_name, name_of
 from twofold.models.adapter import AdaptedEncoder, Adapter
 from twofold.randomness import seeded
 from twofold.runs.preprocess import Chain, Preprocess
+from twofold.runs.tensor_files import load_tensors, save_tensors
 
 ENCODER_FILE = "encoder.safetensors"
 METADATA_KEY = "twofold"  # the key of the description in the metadata of a file
@@ -37,31 +37,6 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
         state.update(repr((name, str(content.dtype), tuple(content.shape))).encode())
         state.update(content.flatten().view(torch.uint8).numpy().data)
     return state.hexdigest()
-
-
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors to a safetensors file. Equal tensors and metadata give equal bytes."""
-    # Cloned, because safetensors refuses tensors that share memory, such as tied weights.
-    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    try:
-        write_atomically(path, with_sorted_header(save(copies, metadata={"format": "pt", **metadata})))
-    except (OSError, SafetensorError) as error:
-        raise TwofoldError(
-            f"{path} could not be written: {error}; free some disk space, or make {path.parent} writable"
-        ) from None
-
-
-def with_sorted_header(content: bytes) -> bytes:
-    """Return the content of a safetensors file with its metadata sorted by key.
-
-    safetensors writes the keys in random order, but equal runs must write equal bytes.
-    """
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # so that the tensors start at a multiple of 8 bytes
-    return len(text).to_bytes(8, "little") + text + content[start:]
 
 
 def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) -> None:
@@ -86,7 +61,7 @@ def read_encoder(run: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             description = json.loads((file.metadata() or {})[METADATA_KEY])
-        return load_file(path), description
+        return load_tensors(path), description
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise TwofoldError(
             f"{path} is not an encoder that Twofold wrote ({error!r}): pass a run folder or its encoder.safetensors"
@@ -204,7 +179,7 @@ def read_adapter(encoder: Path, weights: Mapping[str, Tensor]) -> tuple[Adapter,
     try:
         with safe_open(path, framework="pt") as file:
             description = json.loads((file.metadata() or {})[METADATA_KEY])
-        tensors = load_file(path)
+        tensors = load_tensors(path)
         adapter, made_for = Adapter(tensors["mean"], tensors["matrix"]), description[WEIGHTS_KEY]
         name = in_words(description["variant"], description["settings"])
     except (SafetensorError, OSError, ValueError, KeyError) as error:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError, how_to_install
 from twofold.models.encoders import STEMS, TIMM
+from twofold.runs.tensor_files import load_tensors
 from twofold.runs.weights import save_encoder
 
 Encode = Callable[[Tensor], Tensor]
@@ -47,7 +47,7 @@ def write_safetensors(exported: Exported, path: Path) -> None:
 
 def read_safetensors(exported: Exported, path: Path) -> Encode:
     network = copy.deepcopy(exported.encoder)
-    network.load_state_dict(load_file(path))
+    network.load_state_dict(load_tensors(path))
     return network
 
 

@@ -70,7 +70,7 @@ def choose(trainer: Trainer, folder: RunFolder, copies: float, display: Display)
         encoders[BEFORE] = trainer.before
     steps = {TRAINED: step, (UNTRAINED if trainer.before is None else BEFORE): 0}
     if is_selecting:
-        for earlier, weights in load_snapshots(folder.path, trainer.total_steps).items():
+        for earlier, weights in load_snapshots(folder.path, trainer.total_steps, display.say).items():
             encoders[f"step {earlier}"], steps[f"step {earlier}"] = loaded(last, weights), earlier
     with display.stage("comparing encoders", len(encoders)) as stage:
         scores = {}

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import torch
 
 from twofold import dist
+from twofold.checksums import seal
 from twofold.config import Config
 from twofold.data.source import ARRAY, DATASET
 from twofold.device import device_name, peak_memory, process_memory
@@ -134,8 +135,9 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
         "device": device_name(trainer.device),
         "processes": dist.count(),
         "versions": {"twofold": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "records": folder.record_checksums(),
     }
-    folder.write("results.json", json.dumps(results, indent=2) + "\n")
+    folder.write("results.json", json.dumps(seal(results), indent=2) + "\n")
     if dist.is_first():
         remove_snapshots(folder.path, trainer.total_steps)
         record_trainer(folder, trainer, kept.encoder, display)

@@ -1,0 +1,98 @@
+"""The folder `checkpoints`: which checkpoints there are, which is the latest, and whether their files are intact.
+
+`checkpoint.py` writes and reads their content. This module does not import torch, so reports are written quickly.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from twofold.checksums import Damaged, file_checksum, find_damage, seal, unseal
+from twofold.errors import TwofoldError, other_format
+from twofold.files import sync, write_atomically
+from twofold.version import __version__
+
+FORMAT = 3
+WITHOUT_CHECKSUMS = 2  # the format before, which can still be read
+MANIFEST = "checksums.json"
+
+
+class DamagedCheckpoint(TwofoldError):
+    """A checkpoint cannot be read, or its content is incomplete."""
+
+
+def latest_name(root: Path) -> str | None:
+    """Return the name of the newest complete checkpoint, or None if the file `latest` does not exist."""
+    pointer = root / "latest"
+    return Path(pointer.read_text(errors="replace").strip()).name if pointer.exists() else None
+
+
+def set_latest(root: Path, step: int) -> None:
+    """Write the checkpoint's name to the file `latest`, unless the file has this name already."""
+    if latest_name(root) != f"step-{step}":
+        write_atomically(root / "latest", f"step-{step}\n")
+
+
+def step_of(name: str) -> float:
+    """Return the step of a checkpoint's folder by its name, or infinity if the name has another form."""
+    found = re.fullmatch(r"step-(\d+)", name)
+    return int(found[1]) if found else math.inf
+
+
+def list_checkpoints(root: Path) -> list[Path]:
+    """Return the folders of all checkpoints, oldest first."""
+    return sorted((path for path in root.iterdir() if step_of(path.name) < math.inf), key=lambda p: step_of(p.name))
+
+
+def latest_and_older(root: Path) -> list[Path]:
+    """Return the folders of the latest checkpoint and of all older ones, newest first.
+
+    Checkpoints of later steps are left out: either the run was resumed from an earlier step, or a process was killed
+    before it wrote `latest`. If the file `latest` does not exist or names no checkpoint, all checkpoints are returned:
+    the file was lost in a copy, is damaged, or is not written yet.
+    """
+    name = latest_name(root)
+    if name is None or not (root / name).is_dir():
+        return list_checkpoints(root)[::-1] if root.is_dir() else []
+    return [root / name, *(path for path in reversed(list_checkpoints(root)) if step_of(path.name) < step_of(name))]
+
+
+def write_manifest(aside: Path, step: int) -> None:
+    """Write the checksums of all files of a checkpoint, and flush everything to the disk."""
+    files = {path.name: file_checksum(path) for path in sorted(aside.iterdir())}
+    manifest = {"format": FORMAT, "twofold": __version__, "step": step, "files": files}
+    (aside / MANIFEST).write_text(json.dumps(seal(manifest)) + "\n")
+    for name in (*files, MANIFEST):
+        sync(aside / name)
+    sync(aside)
+
+
+def verify_files(path: Path, *names: str) -> None:
+    """Raise `DamagedCheckpoint` if a file of a checkpoint, or one of these files, does not have its checksum."""
+    if not (path / MANIFEST).exists():  # format 2 had none
+        return
+    try:
+        manifest = unseal(json.loads((path / MANIFEST).read_text()), path / MANIFEST)
+        written, files = manifest["format"], manifest.get("files", {})
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError, Damaged) as error:
+        raise DamagedCheckpoint(f"the checkpoint {path} cannot be read: {error}") from None
+    if written != FORMAT:
+        raise other_format(f"the checkpoint {path}", written, manifest.get("twofold"), (WITHOUT_CHECKSUMS, FORMAT))
+    problems = [find_damage(path / name, checksum) for name, checksum in files.items() if name in (names or files)]
+    if any(problems):
+        raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {'; '.join(filter(None, problems))}")
+
+
+def read_recorded_checksums(root: Path) -> dict[str, Any]:
+    """Return the checksums of the records in the latest checkpoint, without its tensors; empty if there are none."""
+    for path in latest_and_older(root)[:1]:
+        try:
+            verify_files(path, "state.json")
+            packed = json.loads((path / "state.json").read_text())
+            records = dict(packed["state"]["dict"])["records"]["dict"]
+            return {name: value if isinstance(value, int) else dict(value["dict"]) for name, value in records}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, TwofoldError):
+            break  # `resume` and `check` report a damaged checkpoint
+    return {}
