@@ -157,10 +157,11 @@ def test_commands_on_a_missing_run_print_an_error(error_of: Callable[..., str], 
     assert "run" in error_of(*words)
 
 
-def test_resume_accepts_no_settings(error_of: Callable[..., str]) -> None:
+def test_resume_accepts_no_settings_except_epochs(error_of: Callable[..., str]) -> None:
     line = error_of("resume", "runs/x", "epochs=50", "lr=1")
-    assert "resume takes no settings such as epochs=50: a run keeps the settings it started with" in line
+    assert "resume takes no settings such as lr=1, only epochs: a run keeps the settings it started with" in line
     assert "twofold pretrain DATA --init runs/x epochs=50 lr=1" in line
+    assert "epochs=many is not a whole number" in error_of("resume", "runs/x", "epochs=many")
 
 
 def test_settings_are_separated_from_data() -> None:

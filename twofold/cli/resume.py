@@ -11,7 +11,7 @@ from twofold.errors import TwofoldError
 
 EXAMPLES = """
 twofold resume runs/frossl-photos-1
-twofold resume runs/frossl-photos-1 /new/path/photos
+twofold resume runs/frossl-photos-1 epochs=200
 """
 
 
@@ -32,18 +32,30 @@ def resume(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Resume a run from its last checkpoint."""
+    """Resume a run from its last checkpoint.
+
+    With epochs=N, extend it, also after its end: all schedules are then those of a run with N epochs.
+    """
+    from twofold.keys import checked, parse_overrides
     from twofold.methods import name_of_method
     from twofold.verbs import resume as verb
 
     data, settings = split_words([word for word in (data, *context.args) if word is not None])
-    if settings:
+    given = parse_overrides(settings)
+    epochs = given.pop("epochs", None)
+    if given:
+        name, value = next(iter(given.items()))
         raise TwofoldError(
-            f"resume takes no settings such as {settings[0]}: a run keeps the settings it started with. To train "
-            f"further with other settings, wait until it is finished, then start a new run from its weights: "
+            f"resume takes no settings such as {name}={value}, only epochs: a run keeps the settings it started with. "
+            "To train further with other settings, wait until it is finished, then start a new run from its weights: "
             f"twofold pretrain DATA --init {quote(str(run))} {' '.join(settings)}"
         )
     if method is not None:
         name_of_method(method)  # registers it
     with handle_interrupts(data), processes(quiet) as display:
-        conclude(verb.resume(run, data=data, display=display), display)
+        conclude(
+            verb.resume(
+                run, data=data, epochs=None if epochs is None else checked("epochs", epochs, int), display=display
+            ),
+            display,
+        )

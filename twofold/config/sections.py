@@ -114,7 +114,9 @@ class Checkpoint:
     """When the trainer writes a checkpoint, and how many it keeps."""
 
     seconds: Annotated[NonNegative, "seconds between checkpoints; 0: after every step"] = 60.0
-    keep: Annotated[Count, "number of newest checkpoints to keep"] = 2
+    keep: Annotated[
+        Count, "number of newest checkpoints to keep; unless you set it, a finished run keeps only the last one"
+    ] = 2
 
 
 @dataclass(frozen=True)

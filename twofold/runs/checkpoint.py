@@ -153,6 +153,14 @@ def prune(root: Path, keep: int, newest: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def keep_latest(folder: Path) -> None:
+    """Remove all checkpoints of a finished run except the latest, which `resume` needs to extend the run."""
+    root = folder / "checkpoints"
+    newest = latest_name(root)
+    if newest is not None and (root / newest).is_dir():
+        prune(root, 1, newest)
+
+
 def load_latest(folder: Path) -> Checkpoint | None:
     """Load the latest checkpoint of a run folder, or return None if there is none yet.
 

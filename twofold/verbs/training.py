@@ -20,7 +20,7 @@ from twofold.models import has_name
 from twofold.models.encoders import EFFICIENTNET
 from twofold.report.page import write_report
 from twofold.report.pictures import record_trainer
-from twofold.runs import provenance
+from twofold.runs import checkpoint, provenance
 from twofold.runs.folder import RunFolder
 from twofold.runs.run import Run
 from twofold.runs.snapshots import remove_snapshots
@@ -140,6 +140,8 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
     folder.write("results.json", json.dumps(seal(results), indent=2) + "\n")
     if dist.is_first():
         remove_snapshots(folder.path, trainer.total_steps)
+        if trainer.config.origin.get("checkpoint.keep") != "user":
+            checkpoint.keep_latest(folder.path)
         record_trainer(folder, trainer, kept.encoder, display)
         write_report(folder)
     return Run(folder.path)
