@@ -83,6 +83,7 @@ def test_few_dimensions_from_a_graph_of_few_labels_are_not_reported_as_collapse(
         projector="512,64",
         map_points=0,
         graph__source="labels",
+        weight=0.004,  # so small that the graph, which has rank 5, decides
     )
     verdict = run.results["verdict"]
     assert verdict["kind"] == "few dimensions", verdict
