@@ -101,7 +101,8 @@ def close_to(word: str, choices: Iterable[str], cutoff: float = 0.5) -> str | No
 def path_close_to(path: Path) -> str | None:
     """Return the path in the same folder whose name resembles that of a missing path most, or None."""
     try:
-        names = [entry.name for entry in islice(os.scandir(path.parent), MOST_COMPARED)]
+        entries = islice(os.scandir(path.parent), MOST_COMPARED)
+        names = [entry.name for entry in entries if not entry.name.startswith(".")]
     except OSError:
         return None
     close = close_to(path.name, names, cutoff=0.6)

@@ -108,7 +108,7 @@ def test_the_table_compares_with_new_weights_and_with_the_initial_weights(
 
     monkeypatch.setattr(evaluation, "measure_accuracies", measure_accuracies)
     pixels = np.rint(DIGITS.images[:100] * 15).astype(np.uint8)
-    values = small("frossl", batch_size=32, test_fraction=0.2)
+    values = small("frossl", batch_size=32, test_fraction=0.2, adapter=False)
     run = twofold.pretrain((pixels, DIGITS.target[:100]), init=first.path, out=tmp_path / "run", **values)
     assert list(compared) == ["trained", "untrained", "before training", "HOG + colour", "raw pixels"]
     preprocess = twofold.load_encoder(run).preprocess

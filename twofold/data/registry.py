@@ -187,7 +187,7 @@ def _why_unrecognised(path: Path) -> str:
         return f"{path} is neither a folder of images nor a file that ends in {FILE_SUFFIXES}"
     if str(path) in (ARRAY, DATASET):
         return f"'{path}' in a configuration stands for objects of a program; pass these objects as data"
-    close = path_close_to(path) or close_to(str(path), NAMED_SETS)
+    close = close_to(str(path), NAMED_SETS, cutoff=0.8) or path_close_to(path) or close_to(str(path), NAMED_SETS)
     hint = (
         f"did you mean '{close}'?"
         if close
