@@ -198,7 +198,5 @@ def test_files_that_are_not_encoders_raise_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     for what in ("nowhere", tmp_path / "notes.txt", tmp_path / "nowhere.safetensors"):
         assert not is_encoder(what)
-        with pytest.raises(
-            TwofoldError, match=r"is not an encoder; give a run folder, a \.safetensors file or timm:NAME"
-        ):
+        with pytest.raises(TwofoldError, match=r"is not an encoder: give a run folder, a \.safetensors or \.onnx file"):
             open_encoder(what, no_images)

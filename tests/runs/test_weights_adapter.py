@@ -12,7 +12,8 @@ import twofold
 from twofold.errors import TwofoldError
 from twofold.models import build_encoder
 from twofold.models.adapter import AdaptedEncoder, Adapter
-from twofold.runs.weights import adapter_file, save_adapter, save_encoder
+from twofold.runs.folder import adapter_file
+from twofold.runs.weights import save_adapter, save_encoder
 
 DESCRIPTION = {"encoder": "resnet18", "stem": "small", "channels": 3, "image_size": 16, "mean": [0.5] * 3} | {
     "std": [0.2] * 3

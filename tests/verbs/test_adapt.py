@@ -20,7 +20,7 @@ from twofold.cli import main
 from twofold.errors import TwofoldError
 from twofold.models import build_encoder
 from twofold.models.adapter import AdaptedEncoder
-from twofold.runs.weights import adapter_file
+from twofold.runs.folder import adapter_file
 from twofold.verbs.diagnose import diagnose
 from twofold.verbs.duplicates import find_duplicates
 

@@ -102,7 +102,7 @@ def test_other_images_need_no_graph_of_the_training_images(images: Path, tmp_pat
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["probe", "nowhere"], "there is no run folder nowhere"),
+        (["probe", "nowhere"], "nowhere is not an encoder: give a run folder"),
         (["probe", "RUN", "--solver", "lbfg"], "did you mean 'lbfgs'?"),
         (["probe", "RUN", "--layer", "middle"], "unknown layer 'middle': give pre (the encoder's features) or post"),
         (["probe", "RUN", "--labels-per-class", "1,0"], "whole numbers of at least 1"),

@@ -1,18 +1,19 @@
 """search: matches compared with all similarities, and the cache of features."""
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import twofold
 from running import run, small
-from twofold.display import Display
-from twofold.evaluate.encoder import Encoder, open_run_encoder
-from twofold.verbs import search as searching
-from twofold.verbs.all_images import AllImages, read_all_images
+from twofold.evaluate.encoder import Encoder
+from twofold.verbs.all_images import AllImages
 
 
 def similarities(workspace: Path, tmp_path: Path) -> tuple[np.ndarray, list[str]]:
@@ -124,18 +125,62 @@ def test_features_of_other_images_are_cached_separately(
         assert best.similarity == pytest.approx(1, abs=1e-6)
 
 
-def test_features_with_other_normalization_are_cached_separately(
+def test_features_of_modules_with_other_normalization_are_cached_separately(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
     pixels = np.random.default_rng(1).integers(0, 255, (9, 12, 12, 3), dtype=np.uint8)
-    config = twofold.Run(workspace / "run").config
-    encoder = open_run_encoder(workspace / "run", config)
-    images = AllImages(read_all_images(workspace / "run", config, pixels, Display(quiet=True)))
+    module = twofold.load_encoder(workspace / "run")
+    first = twofold.search(module, pixels, Image.fromarray(pixels[4]))
+    assert twofold.search(module, pixels, Image.fromarray(pixels[4])) == first
+    module.preprocess.mean.add_(0.5)
+    assert twofold.search(module, pixels, Image.fromarray(pixels[4])) != first
+    assert len(list(tmp_path.glob("features-*.u8"))) == 2
 
-    def features() -> torch.Tensor:
-        return searching._features_from_cache(encoder, images, "the images", Display(quiet=True)).clone()
 
-    first = features()
-    encoder.network.preprocess.mean.add_(0.5)
-    assert not torch.equal(features(), first)
+def test_features_of_queries_are_kept(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file among the images nothing is computed; of other files only once."""
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path))
+    encoded: list[object] = []
+    encode = Encoder.encode
+    monkeypatch.setattr(Encoder, "encode", lambda self, images: encoded.append(images) or encode(self, images))
+    inside, copy = workspace / "photos" / "bees" / "00.png", tmp_path / "copy.png"
+    copy.write_bytes(inside.read_bytes())
+    of_inside = twofold.search(workspace / "run", workspace / "photos", inside)
+    assert encoded == []
+    first = twofold.search(workspace / "run", workspace / "photos", copy)
+    assert len(encoded) == 1
+    assert [match.index for match in first[0]] == [match.index for match in of_inside[0]]
+    assert [match.similarity for match in first[0]] == pytest.approx([m.similarity for m in of_inside[0]], abs=1e-5)
+    assert twofold.search(workspace / "run", workspace / "photos", copy) == first
+    copy.write_bytes((workspace / "photos" / "ants" / "07.png").read_bytes())
+    assert twofold.search(workspace / "run", workspace / "photos", copy)[0][0].file == "ants/07.png"
+    assert len(encoded) == 2
+
+
+def test_second_search_imports_no_torch(workspace: Path) -> None:
+    query = workspace / "photos" / "bees" / "00.png"
+    twofold.search(workspace / "run", workspace / "photos", query)
+    program = (
+        "import sys; from twofold.__main__ import main\ntry: main()\nexcept SystemExit: print('torch' in sys.modules)"
+    )
+    words = ["search", str(workspace / "run"), str(workspace / "photos"), str(query), "--quiet"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"
+    assert "1.0000" in done.stdout.splitlines()[1]
+    assert "00.png" in done.stdout.splitlines()[1]
+
+
+def test_unreadable_images_have_no_features(workspace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workspace / "photos", tmp_path / "photos")
+    (tmp_path / "photos" / "ants" / "03.png").write_bytes(b"no image")
+    (tmp_path / "photos" / "bees" / "14.png").write_bytes(b"no image")
+    for _ in range(2):  # computed, then read
+        (found,) = twofold.search(workspace / "run", tmp_path / "photos", tmp_path / "photos" / "bees" / "13.png", k=50)
+        assert len(found) == 28
+        assert (found[0].file, found[0].name, found[0].index) == ("bees/13.png", "bees", 28)
+        assert found[0].similarity == pytest.approx(1, abs=1e-6)
+        assert {match.file for match in found}.isdisjoint({"ants/03.png", "bees/14.png"})

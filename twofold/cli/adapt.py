@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from twofold.cli.common import USE, Quiet, ViewsOption, command, display_of, handle_interrupts
+from twofold.cli.common import (
+    USE,
+    ArchitectureOption,
+    Quiet,
+    SizeOption,
+    ViewsOption,
+    command,
+    display_of,
+    handle_interrupts,
+)
 from twofold.cli.probing import percent
 
 if TYPE_CHECKING:
@@ -26,8 +35,8 @@ def adapt_command(
         str,
         typer.Argument(
             metavar="ENCODER",
-            help="The encoder: a run folder, a .safetensors file, efficientnet-lite0, or a timm model with its "
-            "pretrained weights (timm:NAME).",
+            help="The encoder: a run folder, a .safetensors or .onnx file, efficientnet-lite0, or a timm model with "
+            "its pretrained weights (timm:NAME).",
             show_default=False,
         ),
     ],
@@ -78,24 +87,8 @@ def adapt_command(
         ),
     ] = None,
     views: ViewsOption = 1,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            "--encoder",
-            metavar="NAME",
-            help="The architecture of a .safetensors file that Twofold did not write: resnet18, resnet34, resnet50, "
-            "conv or timm:NAME.",
-        ),
-    ] = None,
-    image_size: Annotated[
-        int | None,
-        typer.Option(
-            "--image-size",
-            metavar="PIXELS",
-            help="The image size for efficientnet-lite0, or for a .safetensors file that Twofold did not write.",
-            show_default="224, or chosen from the images",
-        ),
-    ] = None,
+    encoder: ArchitectureOption = None,
+    image_size: SizeOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an adapter that exists already.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -127,7 +120,8 @@ def adapt_command(
 
 def print_adapted(adapted: "Adapted", display: "Display") -> None:
     """Print the map, why it was chosen, the scores, the accuracies and the files."""
-    from twofold.runs.weights import adapter_file, in_words
+    from twofold.runs.folder import adapter_file
+    from twofold.runs.weights import in_words
 
     found = adapted.adaptation
     display.say(f"map      {in_words(found.variant, found.settings)}: {found.reason}")

@@ -75,6 +75,34 @@ def command(
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
+EncoderArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="The encoder: a run folder, a .safetensors or .onnx file, efficientnet-lite0, or a timm model with its "
+        "pretrained weights (timm:NAME). All but runs need DATA.",
+        show_default=False,
+    ),
+]
+ArchitectureOption = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        metavar="NAME",
+        help="The architecture of a .safetensors file that Twofold did not write: resnet18, resnet34, resnet50, conv "
+        "or timm:NAME.",
+    ),
+]
+SizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--image-size",
+        metavar="PIXELS",
+        min=1,
+        help="The size of the images for efficientnet-lite0, timm:NAME, or a file that does not state its own.",
+        show_default="the encoder's own",
+    ),
+]
 Images = Annotated[
     str,
     typer.Argument(

@@ -8,8 +8,10 @@ from rich.table import Table
 from twofold.cli.common import (
     EVALUATE,
     AdapterOption,
+    ArchitectureOption,
     OutOption,
     Quiet,
+    SizeOption,
     command,
     display_of,
     handle_interrupts,
@@ -32,8 +34,8 @@ def diagnose_command(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A file of embeddings (.npy, .npz, .csv, .parquet), a file of weights (.safetensors), a run folder, "
-            "or a timm model (timm:NAME).",
+            help="A file of embeddings (.npy, .npz, .csv, .parquet), or an encoder: a run folder, a .safetensors or "
+            ".onnx file, efficientnet-lite0, or a timm model (timm:NAME).",
             show_default=False,
         ),
     ],
@@ -46,24 +48,8 @@ def diagnose_command(
             show_default=False,
         ),
     ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            "--encoder",
-            metavar="NAME",
-            help="The architecture of a .safetensors file that Twofold did not write: resnet18, resnet34, "
-            "resnet50, conv or timm:NAME.",
-        ),
-    ] = None,
-    image_size: Annotated[
-        int | None,
-        typer.Option(
-            "--image-size",
-            metavar="PIXELS",
-            help="The image size for a .safetensors file that Twofold did not write.",
-            show_default="chosen from the images",
-        ),
-    ] = None,
+    encoder: ArchitectureOption = None,
+    image_size: SizeOption = None,
     adapter: AdapterOption = True,
     out: OutOption = None,
     quiet: Quiet = False,

@@ -5,14 +5,24 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import USE, AdapterOption, Quiet, RunArgument, command, display_of, handle_interrupts
+from twofold.cli.common import (
+    USE,
+    AdapterOption,
+    ArchitectureOption,
+    EncoderArgument,
+    Quiet,
+    SizeOption,
+    command,
+    display_of,
+    handle_interrupts,
+)
 
 SHOWN = 20  # groups; thousands would flood a terminal
 
 
 @command(USE, examples="twofold duplicates runs/frossl-photos-1 --out duplicates.csv")
 def duplicates(
-    run: RunArgument,
+    run: EncoderArgument,
     data: Annotated[
         str | None,
         typer.Argument(
@@ -35,6 +45,8 @@ def duplicates(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Also write all groups to this .json, .csv or .txt file."),
     ] = None,
+    encoder: ArchitectureOption = None,
+    image_size: SizeOption = None,
     adapter: AdapterOption = True,
     quiet: Quiet = False,
 ) -> None:
@@ -48,7 +60,9 @@ def duplicates(
         if out is not None:
             refuse_unwritable_groups(out)
         threshold = THRESHOLD if threshold is None else threshold
-        groups = find_duplicates(run, data, threshold=threshold, adapter=adapter, display=display)
+        groups = find_duplicates(
+            run, data, threshold=threshold, encoder=encoder, image_size=image_size, adapter=adapter, display=display
+        )
         if not groups:
             display.say(
                 f"no duplicates found: no two images have a similarity of {threshold:g} or more (whitened features)"

@@ -8,9 +8,11 @@ import typer
 from twofold.cli.common import (
     USE,
     AdapterOption,
+    ArchitectureOption,
+    EncoderArgument,
     Images,
     Quiet,
-    RunArgument,
+    SizeOption,
     ViewsOption,
     command,
     display_of,
@@ -25,7 +27,7 @@ twofold embed runs/frossl-photos-1 photos/ --out features.csv
 
 @command(USE, EXAMPLES, name="embed")
 def embed_command(
-    run: RunArgument,
+    run: EncoderArgument,
     data: Images,
     out: Annotated[
         Path,
@@ -37,6 +39,8 @@ def embed_command(
             "split (train or test), and the label and the file name if there are any. Required.",
         ),
     ],
+    encoder: ArchitectureOption = None,
+    image_size: SizeOption = None,
     adapter: AdapterOption = True,
     views: ViewsOption = 1,
     quiet: Quiet = False,
@@ -46,4 +50,7 @@ def embed_command(
 
     display = display_of(quiet)
     with handle_interrupts():
-        display.say(f"wrote {embed(run, data, out, adapter=adapter, views=views, display=display)}")
+        written = embed(
+            run, data, out, encoder=encoder, image_size=image_size, adapter=adapter, views=views, display=display
+        )
+        display.say(f"wrote {written}")

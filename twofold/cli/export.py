@@ -5,12 +5,22 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import USE, AdapterOption, Quiet, RunArgument, command, display_of, handle_interrupts
+from twofold.cli.common import (
+    USE,
+    AdapterOption,
+    ArchitectureOption,
+    EncoderArgument,
+    Quiet,
+    SizeOption,
+    command,
+    display_of,
+    handle_interrupts,
+)
 
 
 @command(USE, examples="twofold export runs/frossl-photos-1 --format onnx", name="export")
 def export_command(
-    run: RunArgument,
+    run: EncoderArgument,
     form: Annotated[
         str,
         typer.Option(
@@ -31,6 +41,16 @@ def export_command(
             show_default="RUN/encoder.safetensors, .pt or .onnx",
         ),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="Images whose mean and standard deviation become the preprocessing, if the encoder does not state it.",
+        ),
+    ] = None,
+    encoder: ArchitectureOption = None,
+    image_size: SizeOption = None,
     adapter: AdapterOption = True,
     quiet: Quiet = False,
 ) -> None:
@@ -39,5 +59,5 @@ def export_command(
 
     display = display_of(quiet)
     with handle_interrupts():
-        written = export(run, form, out, adapter=adapter)
+        written = export(run, form, out, data=data, encoder=encoder, image_size=image_size, adapter=adapter)
         display.say(f"wrote {written}\n  and {sidecar(written)}, which states how to load it and prepare images")

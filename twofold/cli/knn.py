@@ -7,9 +7,11 @@ import typer
 from twofold.cli.common import (
     EVALUATE,
     AdapterOption,
+    ArchitectureOption,
+    EncoderArgument,
     OutOption,
     Quiet,
-    RunArgument,
+    SizeOption,
     ViewsOption,
     command,
     display_of,
@@ -26,7 +28,7 @@ twofold knn runs/frossl-photos-1 labelled/ -k 5
 
 @command(EVALUATE, EXAMPLES)
 def knn(
-    run: RunArgument,
+    run: EncoderArgument,
     data: DataArgument = None,
     k: Annotated[
         int, typer.Option("--k", "-k", metavar="N", help="The number of neighbours that vote.", show_default=True)
@@ -41,6 +43,8 @@ def knn(
         ),
     ] = 0.07,
     layer: LayerOption = "pre",
+    encoder: ArchitectureOption = None,
+    image_size: SizeOption = None,
     adapter: AdapterOption = True,
     views: ViewsOption = 1,
     out: OutOption = None,
@@ -53,6 +57,15 @@ def knn(
     with handle_interrupts():
         refuse_unwritable_json(out)
         found = verb.knn(
-            run, data, k=k, temperature=temperature, layer=layer, adapter=adapter, views=views, display=display
+            run,
+            data,
+            k=k,
+            temperature=temperature,
+            layer=layer,
+            encoder=encoder,
+            image_size=image_size,
+            adapter=adapter,
+            views=views,
+            display=display,
         )
         print_accuracies(found, f"kNN (k={k})", out, display)

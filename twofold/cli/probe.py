@@ -7,9 +7,11 @@ import typer
 from twofold.cli.common import (
     EVALUATE,
     AdapterOption,
+    ArchitectureOption,
+    EncoderArgument,
     OutOption,
     Quiet,
-    RunArgument,
+    SizeOption,
     ViewsOption,
     command,
     display_of,
@@ -27,7 +29,7 @@ twofold probe runs/frossl-photos-1 labelled/ --labels-per-class 1,10
 
 @command(EVALUATE, EXAMPLES)
 def probe(
-    run: RunArgument,
+    run: EncoderArgument,
     data: DataArgument = None,
     solver: Annotated[
         str,
@@ -49,6 +51,8 @@ def probe(
         ),
     ] = "",
     layer: LayerOption = "pre",
+    encoder: ArchitectureOption = None,
+    image_size: SizeOption = None,
     adapter: AdapterOption = True,
     views: ViewsOption = 1,
     out: OutOption = None,
@@ -67,6 +71,8 @@ def probe(
             solver=solver,
             labels_per_class=few,
             layer=layer,
+            encoder=encoder,
+            image_size=image_size,
             adapter=adapter,
             views=views,
             display=display,

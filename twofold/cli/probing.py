@@ -17,7 +17,8 @@ DataArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[DATA]",
-        help="Labelled images, in any form that `twofold pretrain` accepts. Default: the run's own images.",
+        help="Labelled images, in any form that `twofold pretrain` accepts. Default: the run's own images. Other "
+        "encoders need them.",
         show_default=False,
     ),
 ]

@@ -9,8 +9,10 @@ from rich.console import Console
 from twofold.cli.common import (
     USE,
     AdapterOption,
+    ArchitectureOption,
+    EncoderArgument,
     Images,
-    RunArgument,
+    SizeOption,
     ViewsOption,
     command,
     display_of,
@@ -20,7 +22,7 @@ from twofold.cli.common import (
 
 @command(USE, examples="twofold search runs/frossl-photos-1 photos/ query.jpg", name="search")
 def search_command(
-    run: RunArgument,
+    run: EncoderArgument,
     data: Images,
     query: Annotated[
         list[Path],
@@ -30,6 +32,8 @@ def search_command(
         int,
         typer.Option("-k", metavar="N", min=1, help="The number of images to list for each query.", show_default=True),
     ] = 10,
+    encoder: ArchitectureOption = None,
+    image_size: SizeOption = None,
     adapter: AdapterOption = True,
     views: ViewsOption = 1,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the results.")] = False,
@@ -42,7 +46,17 @@ def search_command(
 
     console = Console()
     with handle_interrupts():
-        found = search(run, data, query, k=k, adapter=adapter, views=views, display=display_of(quiet))
+        found = search(
+            run,
+            data,
+            query,
+            k=k,
+            encoder=encoder,
+            image_size=image_size,
+            adapter=adapter,
+            views=views,
+            display=display_of(quiet),
+        )
         for file, matches in zip(query, found, strict=True):
             lines = [str(file)]
             for rank, match in enumerate(matches, start=1):

@@ -66,6 +66,24 @@ def open_source(
     return replace(without_single_class if to_train else found, fingerprint=fingerprint)
 
 
+def open_to_use(data: Any, of_run: Config | Mapping[str, Any] | None, progress: Progress | None = None) -> Source:
+    """Open images that an encoder is used on, not trained on.
+
+    `of_run` has the keys of the encoder's run, if there is one: named datasets are in its `data_dir`, and its
+    `class_list` applies to its own images.
+    """
+    named = isinstance(data, (str, Path))
+    values = {} if of_run is None else of_run if isinstance(of_run, Mapping) else vars(of_run)
+    own = named and values.get("data") in (str(data), str(Path(data).expanduser().resolve()))
+    return open_source(
+        str(data) if named else data,
+        data_dir=values.get("data_dir", "data"),
+        class_list=values.get("class_list") if own else None,
+        progress=progress,
+        to_train=False,
+    )
+
+
 def find_again(config: Config) -> Source:
     """Open the images that a run was trained on."""
     if config.data in (ARRAY, DATASET):

@@ -26,7 +26,8 @@ from twofold.evaluate.group_moments import GroupMoments
 from twofold.evaluate.neighbours import unit
 from twofold.evaluate.view_retrieval import Estimate, view_retrieval
 from twofold.models.adapter import Adapter
-from twofold.runs.weights import adapter_file, save_adapter
+from twofold.runs.folder import adapter_file
+from twofold.runs.weights import save_adapter
 
 VIEWS = 4  # random views of each image, in addition to the image as it is
 MILD = Augment(crop_scale=(0.4, 1.0), brightness=0.2, contrast=0.2, saturation=0.2, hue=0.05, grayscale=0.0)

@@ -21,13 +21,14 @@ from twofold.config import Config
 from twofold.data.augment import Augmenter
 from twofold.data.source import Source
 from twofold.device import autocast_of, choose_device
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, close_to
 from twofold.evaluate.features import BATCH_SIZE, ImageRows, batches, check_views, collect, fixed_views
 from twofold.evaluate.foreign_encoders import (
     input_of_resnet,
     is_written_by_twofold,
     load_foreign_weights,
     load_lite0,
+    load_onnx,
     load_timm,
     with_preprocess,
 )
@@ -39,6 +40,7 @@ from twofold.runs.run import Run, config_of
 from twofold.runs.weights import load_encoder
 
 VIEWED_AT_ONCE = 128  # images of which views are made at a time
+FILES = (".safetensors", ".onnx")  # files that hold an encoder
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 Progress = Callable[[int, int], None]  # called with the number of images done and of all images
@@ -195,17 +197,17 @@ def views_in_words(views: int) -> str:
     return f"views    {views}: mean features of each image and {views - 1} crops of it, at {views} times the cost"
 
 
-def is_pretrained(what: str | Path) -> bool:
+def is_pretrained(what: str | Path | Run) -> bool:
     """Return whether this names a pretrained network: efficientnet-lite0 or `timm:NAME`."""
     return str(what) == EFFICIENTNET or str(what).startswith(TIMM)
 
 
 def is_encoder(what: str | Path | Run | nn.Module) -> bool:
-    """Return whether `open_encoder` can open this: a module, a run, a name, a folder or a .safetensors file."""
+    """Return whether `open_encoder` can open this: a module, a run, a name, a folder or a file of one of `FILES`."""
     if isinstance(what, nn.Module | Run) or is_pretrained(what):
         return True
     path = Path(what).expanduser()
-    return path.is_dir() or (path.suffix == ".safetensors" and path.is_file())
+    return path.is_dir() or (path.suffix in FILES and path.is_file())
 
 
 def open_encoder(
@@ -215,6 +217,8 @@ def open_encoder(
     module: str | nn.Module | None = None,
     image_size: int | None = None,
     adapter: bool = True,
+    views: int = 1,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Encoder:
     """Open an encoder.
 
@@ -224,12 +228,12 @@ def open_encoder(
     Parameters
     ----------
     what : str, Path, Run or nn.Module
-        A run, a .safetensors file, a module, `efficientnet-lite0` with ImageNet weights, or `timm:NAME` for a timm
-        model with its pretrained weights.
+        A run, a .safetensors or .onnx file, a module, `efficientnet-lite0` with ImageNet weights, or `timm:NAME` for a
+        timm model with its pretrained weights.
     find_images : callable
-        Returns the images. It is called only for a module, and for a .safetensors file that Twofold did not write. If
-        such an encoder does not state its input, it gets images of a size that suits these, normalised by their mean
-        and standard deviation. Modules of timm and torchvision state theirs.
+        Returns the images. It is called only for a module or a .safetensors file that does not state its input. Such an
+        encoder gets images of a size that suits these, normalised by their mean and standard deviation. Modules of timm
+        and torchvision state their input, and files that Twofold wrote.
     module : str or nn.Module, optional
         For a .safetensors file that Twofold did not write: the architecture, by name or as a module. For a run that
         trained your own module: a module of the same class.
@@ -237,33 +241,60 @@ def open_encoder(
         The size of the input, for an encoder without preprocessing.
     adapter : bool
         Whether the adapter of a run or of a file that Twofold wrote is applied, if there is one.
+    views : int
+        1, or 5 to average the features of each image and of four crops of it.
+    say : callable
+        Called with a text if an adapter is applied or several views are averaged.
 
     Returns
     -------
     Encoder
         The encoder, on the best device available.
     """
-    if not is_encoder(what):
-        raise TwofoldError(f"{what} is not an encoder; give a run folder, a .safetensors file or {TIMM}NAME")
-    if isinstance(what, nn.Module):
-        source = find_images()
-        network, preprocess = with_preprocess(
-            copy.deepcopy(what), image_size, source
-        )  # the module of the caller keeps its mode
-    elif str(what) == EFFICIENTNET:
-        network, preprocess = load_lite0(image_size)
-    elif str(what).startswith(TIMM):
-        network, preprocess = load_timm(str(what).removeprefix(TIMM))
-    elif (path := Path(what).expanduser()).is_dir():
+    refuse_other(what)
+    path = None if isinstance(what, nn.Module) or is_pretrained(what) else Path(what).expanduser()
+    if path is not None and path.is_dir():
         config = config_of(path)
         if isinstance(module, str):
             raise TwofoldError(f"{path} is a run, which defines its encoder; leave out encoder={module}")
-        return open_run_encoder(path, config, module, adapter=adapter)
-    elif is_written_by_twofold(path):
+        if image_size is not None:
+            raise TwofoldError(f"{path} is a run, which defines the size of its images; leave out the image size")
+        return open_run_encoder(path, config, module, adapter=adapter, views=views, say=say)
+    network, preprocess = _load(what, path, find_images, module, image_size, adapter)
+    say_adapter(network, say)
+    if check_views(views) > 1:
+        say(views_in_words(views))
+    return replace(Encoder.on_device(network, preprocess, choose_device("auto")), views=views)
+
+
+def refuse_other(what: str | Path | Run | nn.Module) -> None:
+    """Raise an error for what is no encoder."""
+    if not is_encoder(what):
+        raise TwofoldError(
+            f"{what} is not an encoder: give a run folder, a {' or '.join(FILES)} file, {EFFICIENTNET} or {TIMM}NAME"
+            + (f", did you mean '{EFFICIENTNET}'?" if close_to(str(what), [EFFICIENTNET]) else "")
+        )
+
+
+def _load(
+    what: str | Path | Run | nn.Module,
+    path: Path | None,
+    find_images: Callable[[], Source],
+    module: str | nn.Module | None,
+    image_size: int | None,
+    adapter: bool,
+) -> tuple[nn.Module, Preprocess]:
+    """Load an encoder that is not in a run folder, and its preprocessing. `path` is that of its file, if it has one."""
+    if isinstance(what, nn.Module):
+        own = copy.deepcopy(what)  # the module of the caller keeps its mode
+        return with_preprocess(own, image_size, find_images)
+    if path is None:
+        name = str(what)
+        return load_lite0(image_size) if name == EFFICIENTNET else load_timm(name.removeprefix(TIMM), image_size)
+    if path.suffix == ".onnx":
+        return load_onnx(path, image_size)
+    if is_written_by_twofold(path):
         network = load_encoder(path, encoder=module if isinstance(module, nn.Module) else None, adapter=adapter)
-        preprocess = preprocess_of(network)
-    else:
-        source = find_images()
-        built = load_foreign_weights(path, module, image_size, source)
-        network, preprocess = with_preprocess(built, image_size, source, input_of_resnet(built))
-    return Encoder.on_device(network, preprocess, choose_device("auto"))
+        return network, preprocess_of(network)
+    built = load_foreign_weights(path, module, image_size, find_images)
+    return with_preprocess(built, image_size, find_images, input_of_resnet(built))

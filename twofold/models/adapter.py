@@ -58,6 +58,9 @@ class AdaptedEncoder(nn.Module):
         How the adapter was made, for messages.
     """
 
+    encoder: nn.Module
+    adapter: Adapter
+
     def __init__(self, encoder: nn.Module, adapter: Adapter, name: str):
         super().__init__()
         self.encoder, self.adapter, self.name = encoder, adapter, name

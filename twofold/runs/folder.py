@@ -343,6 +343,15 @@ def has_no_run_yet(folder: Path) -> bool:
     return all(map(is_left, folder.iterdir()))
 
 
+def adapter_file(encoder: Path) -> Path:
+    """Return the path of the adapter for a file of an encoder.
+
+    For `encoder.safetensors`, this is `adapter.safetensors`; for `NAME.safetensors`, it is `NAME.adapter.safetensors`.
+    """
+    name = "adapter" if encoder.stem == "encoder" else f"{encoder.stem}.adapter"
+    return encoder.with_name(f"{name}.safetensors")
+
+
 def has_recorded_images(run: Path) -> bool:
     """Whether the run folder has a record of its images."""
     return (run / IMAGES_FILE).exists()

@@ -20,7 +20,9 @@ from twofold.errors import TwofoldError, how_to_resume
 from twofold.files import write_atomically
 from twofold.models import build_encoder, has_name, name_of
 from twofold.models.adapter import AdaptedEncoder, Adapter
+from twofold.models.onnx_encoder import ONNX, OnnxEncoder
 from twofold.randomness import seeded
+from twofold.runs.folder import adapter_file
 from twofold.runs.preprocess import Chain, Preprocess
 from twofold.runs.tensor_files import load_tensors, save_tensors
 
@@ -113,6 +115,8 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None, adapter: bool = 
             f"encoder='{encoder}' is a name: pass the module that was trained, or leave encoder out if Twofold built it"
         )
     try:
+        if description["encoder"] == ONNX:
+            encoder = OnnxEncoder(tensors["content"], str(path))
         if encoder is None:
             if not has_name(description["encoder"]):
                 raise TwofoldError(
@@ -139,15 +143,6 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None, adapter: bool = 
         ) from error
     found = read_adapter(path, tensors) if adapter else None
     return (encoder if found is None else AdaptedEncoder(encoder, *found)).eval()
-
-
-def adapter_file(encoder: Path) -> Path:
-    """Return the path of the adapter for a file of an encoder.
-
-    For `encoder.safetensors`, this is `adapter.safetensors`; for `NAME.safetensors`, it is `NAME.adapter.safetensors`.
-    """
-    name = "adapter" if encoder.stem == "encoder" else f"{encoder.stem}.adapter"
-    return encoder.with_name(f"{name}.safetensors")
 
 
 def save_adapter(path: Path, adapter: Adapter, weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:

@@ -7,26 +7,24 @@ from typing import Any
 from torch import nn
 
 from twofold.config import Config, Graph
-from twofold.config.resolve import default_encoder_keys
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.data.source import Data, Source
 from twofold.display import Display
-from twofold.errors import TwofoldError, nearest
+from twofold.errors import TwofoldError
 from twofold.evaluate.adaptation import AUTO, MOST_IMAGES, Adaptation, fit_adapter, mild_views
-from twofold.evaluate.encoder import Encoder, is_encoder, is_pretrained, open_encoder
+from twofold.evaluate.encoder import Encoder, open_encoder, refuse_other
 from twofold.evaluate.features import check_views
+from twofold.evaluate.opened import TEST_FRACTION, describe_encoder, folder_of
 from twofold.evaluate.probes import Row, labelled_splits, measure_accuracies
 from twofold.keys import Count, checked
 from twofold.methods.relations import group_numbers
-from twofold.models import name_of
-from twofold.models.encoders import EFFICIENTNET, TIMM, ResNet
+from twofold.runs.folder import adapter_file
 from twofold.runs.preprocess import Preprocess
 from twofold.runs.provenance import open_run_source
 from twofold.runs.run import Run, config_of, refuse_unusable_folder, write_encoder_folder
-from twofold.runs.weights import ENCODER_FILE, adapter_file, encoder_file, read_encoder
+from twofold.runs.weights import ENCODER_FILE, encoder_file
 
-TEST_FRACTION = 0.2  # of labelled images: they measure the adapter and are not used to fit it
 NO_GRAPH = ("neighbours",)  # sources of a graph that is not a set of groups
 
 
@@ -76,8 +74,8 @@ def adapt(
     Parameters
     ----------
     what : str, Path, Run or nn.Module
-        The encoder: a run, a folder that `adapt` wrote, a .safetensors file, `efficientnet-lite0` or `timm:NAME` with
-        pretrained weights, or a module.
+        The encoder: a run, a folder that `adapt` wrote, a .safetensors or .onnx file, `efficientnet-lite0` or
+        `timm:NAME` with pretrained weights, or a module.
     data : optional
         The images, in any form that `pretrain` accepts. A run uses its own training images by default.
     out : str or Path, optional
@@ -115,11 +113,7 @@ def adapt(
     """
     display = display or Display(quiet=True)
     what = what.path if isinstance(what, Run) else what
-    if not is_encoder(what):
-        raise TwofoldError(
-            f"{what} is not an encoder: give a run folder, a .safetensors file, {EFFICIENTNET}, {TIMM}NAME or a module"
-            + nearest(str(what), [EFFICIENTNET, TIMM])
-        )
+    refuse_other(what)
     if graph in NO_GRAPH:
         raise TwofoldError(f"graph={graph} is not a set of groups: use views, labels, groups or a CSV file of groups")
     checked("images", images, Count)
@@ -143,7 +137,7 @@ def adapt(
         )
     if target is None:
         assert out is not None
-        description = _description(what, opened, encoder) | {
+        description = describe_encoder(what, opened, encoder) | {
             "data": source.location,
             "data_dir": "data" if config is None else config.data_dir,
             "test_fraction": TEST_FRACTION,
@@ -158,8 +152,8 @@ def _target(what: str | Path | nn.Module, out: Path | None, overwrite: bool) -> 
     if out is not None:
         refuse_unusable_folder(out)
         return None
-    folder = None if isinstance(what, nn.Module) or is_pretrained(what) else Path(what).expanduser()
-    if folder is None or not folder.is_dir():
+    folder = folder_of(what)
+    if folder is None:
         raise TwofoldError("this encoder is not in a run folder: pass --out FOLDER, the folder to write")
     path = adapter_file(encoder_file(folder))
     if path.exists() and not overwrite:
@@ -169,8 +163,8 @@ def _target(what: str | Path | nn.Module, out: Path | None, overwrite: bool) -> 
 
 def _open_images(what: str | Path | nn.Module, data: Any, display: Display) -> tuple[Source, Config | None]:
     """Return the images, and the configuration of a run or folder. A run's held-out images stay held out."""
-    path = None if isinstance(what, nn.Module) else Path(what).expanduser()
-    if path is not None and path.is_dir():
+    path = folder_of(what)
+    if path is not None:
         config = config_of(path)
         return open_run_source(path, config, display.say, data), config
     if data is None:
@@ -199,31 +193,6 @@ def _flips(flip: bool | None, source: Source, config: Config | None) -> bool:
     if config is not None and "augment.flip" in config.origin:
         chance = config.augment.flip
     return any(chance) if isinstance(chance, tuple) else chance > 0
-
-
-def _description(what: str | Path | nn.Module, opened: Encoder, module: str | nn.Module | None) -> dict[str, Any]:
-    """Return what `load_encoder` needs to build the encoder and to preprocess images."""
-    preprocess = opened.preprocess
-    assert isinstance(preprocess, Preprocess)
-    if isinstance(what, nn.Module):
-        name = name_of(what)
-    elif is_pretrained(what):
-        name = str(what).partition(".")[0]  # the tag after the point chooses pretrained weights
-    elif module is None:
-        return read_encoder(Path(what).expanduser())[1]
-    else:
-        name = name_of(module)
-    stem = default_encoder_keys(preprocess.image_size)["stem"]
-    if isinstance(opened.network, ResNet) and opened.network.conv1.kernel_size[0] == 7:
-        stem = "large"
-    return {
-        "encoder": name,
-        "stem": stem,
-        "channels": preprocess.channels,
-        "image_size": preprocess.image_size,
-        "mean": preprocess.mean.tolist(),
-        "std": preprocess.std.tolist(),
-    }
 
 
 def _accuracies(opened: Encoder, adaptation: Adaptation, read: Data, views: int, display: Display) -> list[Row]:

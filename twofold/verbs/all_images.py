@@ -9,33 +9,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from twofold.config import Config
 from twofold.data.load import read_data
-from twofold.data.open import open_source
-from twofold.data.source import Data
+from twofold.data.open import open_to_use
+from twofold.data.source import Data, Source
 from twofold.display import Display
+from twofold.errors import TwofoldError
+from twofold.evaluate.opened import Opened
 from twofold.runs.provenance import is_run_source, with_run_split
 from twofold.text import plural
 from twofold.verbs.feature_files import Catalogue
 
 
-def read_all_images(run: Path, config: Config, data: Any, display: Display) -> Data:
-    """Read all images of a source.
+def read_all_images(opened: Opened, data: Any, display: Display, source: Source | None = None) -> Data:
+    """Read all images of a source for an encoder. `source` is the opened `data`, if they are open already.
 
-    The run's own images are split as in the run, so that the images it decoded are found in the cache.
+    A run's own images are split as in the run, so that the images it decoded are found in the cache. For other
+    encoders, all images count as training images unless the source has a test set.
     """
-    named = isinstance(data, (str, Path))
-    own = named and config.data in (str(data), str(Path(data).expanduser().resolve()))
-    with display.stage("scanning images", 0) as stage:
-        source = open_source(
-            str(data) if named else data,
-            data_dir=config.data_dir,
-            class_list=config.class_list if own else None,
-            progress=stage,
-            to_train=False,
-        )
-    source = with_run_split(run, config, source, display.say)
-    own = own or is_run_source(run, source)
+    run, config = opened.run, opened.config
+    if data is None:
+        raise TwofoldError(f"{opened.name} needs images: give DATA")
+    if source is None:
+        with display.stage("scanning images", 0) as stage:
+            source = open_to_use(data, config if run is not None else None, stage)
+    own, is_named = False, isinstance(data, (str, Path))
+    if run is not None:
+        source = with_run_split(run, config, source, display.say)
+        own = (is_named and source.location == config.data) or is_run_source(run, source)
     read = read_data(
         config if own else dataclasses.replace(config, test_fraction=0.0, unlabelled_fraction=0.0),
         source,

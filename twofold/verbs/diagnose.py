@@ -15,7 +15,8 @@ from twofold.data.source import Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.duplicates import near_duplicates
-from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder, say_adapter
+from twofold.evaluate.encoder import FILES, Encoder, is_encoder, open_encoder
+from twofold.evaluate.opened import folder_of
 from twofold.evaluate.spectrum import measure_spectrum
 from twofold.runs.preprocess import Preprocess
 from twofold.runs.provenance import is_run_source
@@ -41,7 +42,8 @@ def diagnose(
     ----------
     what : str, Path, Run, ndarray, Tensor or nn.Module
         Embeddings as an array `[rows, dimensions]` or as a file: .npy, .npz, or a .csv or .parquet table that `embed`
-        wrote. Or an encoder: a run, a .safetensors file, `timm:NAME` with pretrained weights, or a module.
+        wrote. Or an encoder: a run, a .safetensors or .onnx file, `efficientnet-lite0` or `timm:NAME` with pretrained
+        weights, or a module.
     data : optional
         The images to encode, in any form that `pretrain` accepts. A run uses its own images by default. Other encoders
         need this argument.
@@ -126,8 +128,8 @@ def named_features(
         return read_features(path)
     if not is_encoder(what):
         problem = f"diagnose cannot read {what}" if path.is_file() else f"there is no file or run {what}"
-        files = ", ".join(READERS)
-        raise TwofoldError(f"{problem}: give a {files} or .safetensors file, a run folder, or timm:NAME")
+        files = ", ".join((*READERS, FILES[0]))
+        raise TwofoldError(f"{problem}: give a {files} or {FILES[1]} file, a run folder, or timm:NAME")
     return encoder_features(what, str(what), data, encoder, image_size, adapter, display)
 
 
@@ -142,8 +144,9 @@ def encoder_features(
 ) -> Tensor:
     """Return the features `[images, dimensions]` of an encoder. `name` is what errors call it."""
     find_images = cache(partial(images_for, what, name, data))
-    encoder = open_encoder(what, lambda: find_images()[0], module=module, image_size=image_size, adapter=adapter)
-    say_adapter(encoder.network, display.say)
+    encoder = open_encoder(
+        what, lambda: find_images()[0], module=module, image_size=image_size, adapter=adapter, say=display.say
+    )
     encoder = replace(encoder, autocast=nullcontext)  # the spectrum is computed from float32 features for every run
     images = read_images(encoder, *find_images(), display)
     with display.stage("computing features", len(images)) as stage:
@@ -152,8 +155,8 @@ def encoder_features(
 
 def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Source, dict[str, Any]]:
     """Return the images to encode, and the fractions of them that the run held out if they are its own."""
-    path = None if isinstance(what, nn.Module) else Path(what).expanduser()
-    if path is None or not path.is_dir():
+    path = folder_of(what)
+    if path is None:
         if data is None:
             raise TwofoldError(f"{name} is an encoder: give DATA, the images to encode")
         return open_source(data), {"test_fraction": 0.0}

@@ -1,4 +1,4 @@
-"""`duplicates`: find near-identical images with a trained encoder, and write the groups as JSON, CSV or text."""
+"""`duplicates`: find near-identical images with any encoder, and write the groups as JSON, CSV or text."""
 
 import csv
 import io
@@ -18,11 +18,9 @@ from twofold.data.store import ImageStore
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.duplicates import Levelled, near_duplicates
-from twofold.evaluate.encoder import open_run_encoder
+from twofold.evaluate.opened import What, open_any
 from twofold.files import write_atomically
-from twofold.runs.preprocess import preprocess_of
 from twofold.runs.provenance import open_run_source
-from twofold.runs.run import Run, config_of
 from twofold.verbs.all_images import read_all_images
 
 FORMATS = (".json", ".csv", ".txt")
@@ -45,11 +43,12 @@ Duplicates = list[tuple[GroupedImage, ...]]
 
 
 def find_duplicates(
-    run: str | Path | Run,
+    run: What,
     data: Any = None,
     *,
     threshold: float = THRESHOLD,
-    encoder: nn.Module | None = None,
+    encoder: str | nn.Module | None = None,
+    image_size: int | None = None,
     adapter: bool = True,
     display: Display | None = None,
 ) -> Duplicates:
@@ -57,15 +56,19 @@ def find_duplicates(
 
     Parameters
     ----------
-    run : str, Path or Run
-        The run whose encoder compares the images.
+    run : str, Path, Run or nn.Module
+        The encoder: a run, a folder that `adapt` wrote, a .safetensors or .onnx file, `efficientnet-lite0` or
+        `timm:NAME` with pretrained weights, or a module.
     data : optional
         The images to search, as for `pretrain`. By default the run's own images.
     threshold : float
         The similarity (at most 1) from which two images count as duplicates. 0.9 finds more duplicates than the default
         0.95, and more false ones.
-    encoder : nn.Module, optional
-        A module of the same class, if the run trained your own module.
+    encoder : str or nn.Module, optional
+        For a .safetensors file that Twofold did not write: the name of its architecture. For a run that trained your
+        own module: a module of the same class.
+    image_size : int, optional
+        The size of the images, for an encoder that does not state its own, and for `efficientnet-lite0` or `timm:NAME`.
     adapter : bool
         Apply the adapter that `adapt` wrote, if there is one.
     display : Display, optional
@@ -76,20 +79,20 @@ def find_duplicates(
     list of tuple of GroupedImage
         The groups, largest first.
     """
-    path, display = Path(run), display or Display(quiet=True)
+    display = display or Display(quiet=True)
     check_threshold(threshold)
-    config = config_of(path)
-    opened = open_run_encoder(path, config, encoder, adapter=adapter, say=display.say)
-    opened = replace(opened, preprocess=Levelled(preprocess_of(opened.network)))
-    if data is None:
-        everything = read_data(config, open_run_source(path, config, display.say), display)
+    opened = open_any(run, data, display, module=encoder, image_size=image_size, adapter=adapter)
+    levelling = replace(opened.encoder, preprocess=Levelled(opened.preprocess))
+    if data is None and opened.run is not None:
+        everything = read_data(opened.config, open_run_source(opened.run, opened.config, display.say), display)
     else:
-        everything = read_all_images(path, config, data, display)
+        everything = read_all_images(opened, data, display)
     stores = {name: store for name, store in (("train", everything.train), ("test", everything.test)) if store}
     features = []
     for name, store in stores.items():
         with display.stage(f"embedding {name}", len(store)) as stage:
-            features.append(opened.features(store.place(opened.device), progress=stage).to(opened.device))
+            rows = levelling.features(store.place(levelling.device), progress=stage)
+            features.append(rows.to(levelling.device))
     rows = torch.cat(features)
     with display.stage("comparing images", len(rows)) as stage:
         groups = near_duplicates(rows, threshold, progress=stage)

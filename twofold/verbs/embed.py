@@ -6,36 +6,40 @@ from typing import Any
 from torch import nn
 
 from twofold.display import Display
-from twofold.evaluate.encoder import open_run_encoder
+from twofold.evaluate.opened import What, open_any
 from twofold.files import atomic, writing
-from twofold.runs.run import Run, config_of
 from twofold.verbs.all_images import AllImages, read_all_images
 from twofold.verbs.feature_files import writer_for
 
 
 def embed(
-    run: str | Path | Run,
+    run: What,
     data: Any,
     out: str | Path,
     *,
-    encoder: nn.Module | None = None,
+    encoder: str | nn.Module | None = None,
+    image_size: int | None = None,
     adapter: bool = True,
     views: int = 1,
     quiet: bool = True,
     display: Display | None = None,
 ) -> Path:
-    """Compute the features of images with a trained encoder and write them to a file.
+    """Compute the features of images with any encoder and write them to a file.
 
     Parameters
     ----------
-    run : str, Path or Run
-        The run whose encoder is used.
+    run : str, Path, Run or nn.Module
+        The encoder: a run, a folder that `adapt` wrote, a .safetensors or .onnx file, `efficientnet-lite0` or
+        `timm:NAME` with pretrained weights, or a module.
     data
         The images, in any form that `pretrain` accepts.
     out : str or Path
         The .npz, .csv or .parquet file to write.
-    encoder : nn.Module, optional
-        A module of the same class, if the run trained your own module.
+    encoder : str or nn.Module, optional
+        For a .safetensors file that Twofold did not write: the name of its architecture. For a run that trained your
+        own module: a module of the same class.
+    image_size : int, optional
+        The size of the images, for an encoder that does not state its own, and for `efficientnet-lite0` or `timm:NAME`.
     adapter : bool
         Apply the adapter that `adapt` wrote, if there is one.
     views : int
@@ -61,9 +65,8 @@ def embed(
     out = Path(out)
     write = writer_for(out)
     display = display or Display(quiet=quiet)
-    path, config = Path(run), config_of(run)
-    opened = open_run_encoder(path, config, encoder, adapter=adapter, views=views, say=display.say)
-    images = AllImages(read_all_images(path, config, data, display))
+    opened = open_any(run, data, display, module=encoder, image_size=image_size, adapter=adapter, views=views)
+    images = AllImages(read_all_images(opened, data, display))
     with writing(out), atomic(out, durable=False) as aside, display.stage("embedding", len(images)) as stage:
-        write(aside, images.catalogue, opened.blocks(images, stage))
+        write(aside, images.catalogue, opened.encoder.blocks(images, stage))
     return out

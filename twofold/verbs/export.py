@@ -12,12 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from twofold.data.decode import REDUCING_GAP
+from twofold.display import Display
 from twofold.errors import TwofoldError, nearest
+from twofold.evaluate.encoder import is_pretrained
+from twofold.evaluate.opened import What, describe_encoder, open_any
 from twofold.files import atomic, refuse_unwritable, write_atomically, writing
 from twofold.models import feature_dimension
 from twofold.models.adapter import AdaptedEncoder
-from twofold.runs.run import Run, config_of, is_encoder_folder
-from twofold.runs.weights import adapter_file, copy_adapter, encoder_file, load_encoder, read_encoder
+from twofold.models.onnx_encoder import OnnxEncoder
+from twofold.runs.folder import adapter_file
+from twofold.runs.run import is_encoder_folder
+from twofold.runs.weights import copy_adapter, encoder_file
 from twofold.verbs.export_formats import FORMATS, Encode, Exported
 from twofold.version import __version__
 
@@ -25,28 +30,37 @@ TOLERANCE = 1e-4  # the largest allowed difference of features, relative to the 
 
 
 def export(
-    run: str | Path | Run,
+    run: What,
     format: str,
     out: str | Path | None = None,
     *,
-    encoder: nn.Module | None = None,
+    data: Any = None,
+    encoder: str | nn.Module | None = None,
+    image_size: int | None = None,
     adapter: bool = True,
 ) -> Path:
-    """Export the encoder of a run for use without Twofold.
+    """Export an encoder for use without Twofold.
 
     Twofold loads the file again and verifies that its features agree to 1e-4. It verifies ONNX files only if
     onnxruntime is installed.
 
     Parameters
     ----------
-    run : str, Path or Run
-        A finished run.
+    run : str, Path, Run or nn.Module
+        The encoder: a finished run, a folder that `adapt` wrote, a .safetensors or .onnx file, `efficientnet-lite0` or
+        `timm:NAME` with pretrained weights, or a module.
     format : {"safetensors", "torchscript", "onnx"}
         The file format.
     out : str or Path, optional
         The file to write, by default `encoder.safetensors`, `.pt` or `.onnx` in the run folder.
-    encoder : nn.Module, optional
-        A module of the same class, if the run trained your own module.
+    data : optional
+        Images, in any form that `pretrain` accepts, for an encoder that does not state its preprocessing. Their mean
+        and standard deviation become part of it.
+    encoder : str or nn.Module, optional
+        For a .safetensors file that Twofold did not write: the name of its architecture. For a run that trained your
+        own module: a module of the same class.
+    image_size : int, optional
+        The size of the images, for an encoder that does not state its own, and for `efficientnet-lite0` or `timm:NAME`.
     adapter : bool
         Include the adapter that `adapt` wrote, if there is one. A .safetensors file keeps the weights of the encoder
         alone; the adapter is written to a file next to it.
@@ -64,19 +78,25 @@ def export(
     if format not in FORMATS:
         raise TwofoldError(f"unknown format '{format}'{nearest(format, list(FORMATS))}")
     how = FORMATS[format]
-    path = Path(run)
-    config = config_of(path)
-    network = load_encoder(path, encoder=encoder, adapter=adapter)
+    opened = open_any(run, data, Display(quiet=True), module=encoder, image_size=image_size, adapter=adapter)
+    path, config, preprocess = opened.run, opened.config, opened.preprocess
+    if path is None and out is None:
+        raise TwofoldError(f"{opened.name} is not in a run folder: pass --out FILE, the file to write")
+    network = opened.encoder.network.cpu()
     is_adapted = isinstance(network, AdaptedEncoder)
     plain: Any = network.encoder if isinstance(network, AdaptedEncoder) else network
-    preprocess = plain.preprocess
-    del plain.preprocess  # the exported network takes tensors only
+    if isinstance(plain, OnnxEncoder) and format != "safetensors":
+        raise TwofoldError(
+            f"{opened.name} is an ONNX network, which cannot be exported as {format}: use the .onnx file"
+        )
+    if hasattr(plain, "preprocess"):
+        del plain.preprocess  # the exported network takes tensors only
     is_apart = format == "safetensors"  # such a file holds the weights of the encoder alone
     network = plain if is_apart else network
     size = (preprocess.channels, preprocess.image_size, preprocess.image_size)
     example = torch.randn(2, *size, generator=torch.Generator().manual_seed(0))
-    exported = Exported(network, read_encoder(path)[1], example)
-    out = path / f"encoder{how.ending}" if out is None else Path(out)
+    exported = Exported(network, describe_encoder(run, opened.encoder, encoder), example)
+    out = Path(out) if out is not None else (path or Path()) / f"encoder{how.ending}"
     if not out.resolve().parent.is_dir() or out.is_dir():
         raise TwofoldError(f"--out {out}: give the name of a file in a folder that exists")
     refuse_unwritable(out)
@@ -84,14 +104,18 @@ def export(
         how.write(exported, aside)
         difference = largest_difference(network, how.read(exported, aside), example)
         if is_apart:
-            copy_adapter(encoder_file(path), out, wanted=is_adapted)
+            if isinstance(run, nn.Module) or is_pretrained(run):
+                adapter_file(out).unlink(missing_ok=True)  # it may belong to other weights
+            else:
+                copy_adapter(encoder_file(run), out, wanted=is_adapted)
+    is_of_run = path is not None and not is_encoder_folder(path)
     facts = {
         "file": out.name,
         "format": format,
         "encoder": exported.description["encoder"],
         "stem": exported.description["stem"],
-        "method": None if is_encoder_folder(path) else config.method,
-        "epochs": None if is_encoder_folder(path) else config.epochs,
+        "method": config.method if is_of_run else None,
+        "epochs": config.epochs if is_of_run else None,
         "adapter": how_to_adapt(adapter_file(out).name if is_apart else None) if is_adapted else None,
         "input": {"name": "images", "type": "float32", "shape": ["batch", *size]},
         "output": {

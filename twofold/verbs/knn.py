@@ -1,26 +1,26 @@
 """`twofold knn` and `twofold.knn`: the accuracy of a kNN classifier on frozen features."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from twofold.display import Display
+from twofold.evaluate.opened import What
 from twofold.evaluate.probes import Scores, knn_ranked, scores
 from twofold.keys import Count, Positive, checked
-from twofold.runs.run import Run
 from twofold.verbs.probing import load_probe_data, measure_all, with_description
 
 
 def knn(
-    run: str | Path | Run,
+    run: What,
     data: Any = None,
     *,
     k: int = 20,
     temperature: float = 0.07,
     layer: str = "pre",
-    encoder: nn.Module | None = None,
+    encoder: str | nn.Module | None = None,
+    image_size: int | None = None,
     adapter: bool = True,
     views: int = 1,
     display: Display | None = None,
@@ -31,18 +31,23 @@ def knn(
 
     Parameters
     ----------
-    run : str, Path or Run
-        The run whose encoder is measured.
+    run : str, Path, Run or nn.Module
+        The encoder: a run, a folder that `adapt` wrote, a .safetensors or .onnx file, `efficientnet-lite0` or
+        `timm:NAME` with pretrained weights, or a module.
     data : optional
-        Labelled images, in any form that `pretrain` accepts. By default, the run's own images.
+        Labelled images, in any form that `pretrain` accepts. By default, the run's own images. Other encoders need
+        them; if there is no test set, Twofold holds out a fifth of each class.
     k : int
         The number of neighbours that vote.
     temperature : float
         The temperature of the votes.
     layer : {"pre", "post"}
         Measure the encoder's features (`pre`) or the projector's output (`post`).
-    encoder : nn.Module, optional
-        A module of the same class, if the run trained your own module.
+    encoder : str or nn.Module, optional
+        For a .safetensors file that Twofold did not write: the name of its architecture. For a run that trained your
+        own module: a module of the same class.
+    image_size : int, optional
+        The size of the images, for an encoder that does not state its own, and for `efficientnet-lite0` or `timm:NAME`.
     adapter : bool
         Apply the adapter that `adapt` wrote, if there is one. The row "trained + adapter" then comes first.
     views : int
@@ -64,7 +69,7 @@ def knn(
     """
     k, temperature = checked("k", k, Count), checked("temperature", temperature, Positive)
     display = display or Display(quiet=True)
-    probed = load_probe_data(run, data, layer, encoder, display, adapter=adapter, views=views)
+    probed = load_probe_data(run, data, layer, encoder, display, image_size=image_size, adapter=adapter, views=views)
     splits = probed.splits
 
     def measure(train: Tensor, test: Tensor) -> dict[str, Any]:

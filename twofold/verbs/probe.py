@@ -2,17 +2,16 @@
 
 import dataclasses
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from twofold.display import Display
 from twofold.errors import TwofoldError, nearest
+from twofold.evaluate.opened import What
 from twofold.evaluate.probes import few_label_accuracy, is_few, linear_scores
 from twofold.evaluate.protocols import SOLVERS
 from twofold.keys import Count, checked
-from twofold.runs.run import Run
 from twofold.text import plural
 from twofold.verbs.probing import load_probe_data, measure_all, with_description
 
@@ -20,13 +19,14 @@ SUBSETS = 5  # random subsets of labelled images over which the accuracy with fe
 
 
 def probe(
-    run: str | Path | Run,
+    run: What,
     data: Any = None,
     *,
     solver: str = "lbfgs",
     labels_per_class: int | Iterable[int] = (),
     layer: str = "pre",
-    encoder: nn.Module | None = None,
+    encoder: str | nn.Module | None = None,
+    image_size: int | None = None,
     adapter: bool = True,
     views: int = 1,
     display: Display | None = None,
@@ -38,10 +38,12 @@ def probe(
 
     Parameters
     ----------
-    run : str, Path or Run
-        The run whose encoder is measured.
+    run : str, Path, Run or nn.Module
+        The encoder: a run, a folder that `adapt` wrote, a .safetensors or .onnx file, `efficientnet-lite0` or
+        `timm:NAME` with pretrained weights, or a module.
     data : optional
-        Labelled images, in any form that `pretrain` accepts. By default, the run's own images.
+        Labelled images, in any form that `pretrain` accepts. By default, the run's own images. Other encoders need
+        them; if there is no test set, Twofold holds out a fifth of each class.
     solver : {"lbfgs", "sgd"}
         `lbfgs` converges fully and chooses the weight penalty on held-out training images. `sgd` follows solo-learn's
         protocol (100 epochs).
@@ -50,8 +52,11 @@ def probe(
         if no class has more labels than that, because the result would be the same as with all labels.
     layer : {"pre", "post"}
         Measure the encoder's features (`pre`) or the projector's output (`post`).
-    encoder : nn.Module, optional
-        A module of the same class, if the run trained your own module.
+    encoder : str or nn.Module, optional
+        For a .safetensors file that Twofold did not write: the name of its architecture. For a run that trained your
+        own module: a module of the same class.
+    image_size : int, optional
+        The size of the images, for an encoder that does not state its own, and for `efficientnet-lite0` or `timm:NAME`.
     adapter : bool
         Apply the adapter that `adapt` wrote, if there is one. The row "trained + adapter" then comes first.
     views : int
@@ -77,7 +82,7 @@ def probe(
     given: Iterable[Any] = [labels_per_class] if one else labels_per_class  # type: ignore[assignment]
     asked = [checked("labels_per_class", count, Count) for count in given]
     display = display or Display(quiet=True)
-    probed = load_probe_data(run, data, layer, encoder, display, adapter=adapter, views=views)
+    probed = load_probe_data(run, data, layer, encoder, display, image_size=image_size, adapter=adapter, views=views)
     splits, classes = probed.splits, len(probed.splits.classes)
     counts = [count for count in asked if is_few(splits.train_labels, count)]
     for count in sorted(set(asked) - set(counts)):

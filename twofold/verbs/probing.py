@@ -10,17 +10,20 @@ from torch import Tensor, nn
 
 from twofold.config import Config, Graph
 from twofold.data.load import read_data
-from twofold.data.source import Data
+from twofold.data.open import open_source
+from twofold.data.source import Data, Source
 from twofold.data.store import ImageStore
 from twofold.device import choose_device
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.evaluate.encoder import Encoder, views_in_words
+from twofold.evaluate.encoder import Encoder, refuse_other, views_in_words
 from twofold.evaluate.features import check_views
 from twofold.evaluate.handmade import features_without_training
+from twofold.evaluate.opened import What, folder_of, name_of_encoder, open_any
 from twofold.evaluate.probes import LabelledSplits, labelled_splits
 from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
+from twofold.models.adapter import AdaptedEncoder, Adapter
 from twofold.randomness import seeded
 from twofold.runs import checkpoint
 from twofold.runs.folder import RunFolder
@@ -56,10 +59,10 @@ def measure_all(
     return rows
 
 
-def with_description(run: Any, probed: ProbeData, layer: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def with_description(run: What, probed: ProbeData, layer: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the rows together with a description of the run and the images."""
     return {
-        "run": str(Path(run)),
+        "run": name_of_encoder(run),
         "data": probed.name,
         "layer": layer,
         "train_images": len(probed.splits.train),
@@ -71,27 +74,73 @@ def with_description(run: Any, probed: ProbeData, layer: str, rows: list[dict[st
 
 
 def load_probe_data(
-    run: str | Path | Run,
+    run: What,
     data: Any,
     layer: str,
-    encoder: nn.Module | None,
+    encoder: str | nn.Module | None,
     display: Display,
     *,
+    image_size: int | None = None,
     adapter: bool = True,
     views: int = 1,
 ) -> ProbeData:
     """Read the labelled images and compute their representations.
 
-    `encoder` is a module of the same class, if the run trained the user's own module.
+    `encoder` is a module of the same class, if the run trained the user's own module, or the architecture of a file.
     """
     if layer not in ("pre", "post"):
         raise TwofoldError(
             f"unknown layer '{layer}': give pre (the encoder's features) or post (the projector's output)"
         )
-    path = Path(run)
-    config = config_of(path)
-    if check_views(views) > 1:
+    check_views(views)
+    path = folder_of(run)
+    if path is None:
+        refuse_other(run)
+        read, measured = open_measured_encoder(run, data, layer, encoder, display, image_size, adapter=adapter)
+    else:
+        if isinstance(encoder, str) or image_size is not None:
+            raise TwofoldError(f"{path} is a run, which defines its encoder: leave out the encoder and the image size")
+        read, measured = open_measured_run(path, data, layer, encoder, display, adapter=adapter)
+    splits = labelled_splits(read)
+    assert splits is not None  # `refuse_unlabelled` has checked it
+    if views > 1:
         display.say(views_in_words(views))
+    reused = 0 if path is None else count_trained_on(path, splits.test)
+    if reused:
+        display.say(
+            f"{reused:,} of the {len(splits.test):,} test images were used for training, so the accuracies are too high"
+        )
+    device, images = choose_device("auto"), len(splits.train) + len(splits.test)
+    train, test = splits.train.place(device), splits.test.place(device)
+    found: dict[str, tuple[Tensor, Tensor]] = {}
+    for name, network in measured.networks.items():
+        on_device = Encoder.on_device(network, measured.preprocess, device, measured.precision)
+        opened = dataclasses.replace(on_device, views=views)
+        with display.stage(f"computing features ({name})", images) as stage:
+            features = features_of_both(opened, train, test, stage)
+        if name == "trained" and (adapted := measured.adapter) is not None:
+            found[ADAPTED] = adapted.to(device)(features[0].to(device)), adapted(features[1].to(device))
+        found[name] = features
+    with display.stage("computing features without training", 0):
+        found |= features_without_training(train, test)
+    return ProbeData(read.name, splits, found, reused)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MeasuredNetworks:
+    """The networks that are compared, by name, and what they need."""
+
+    networks: dict[str, nn.Module]  # trained and, if there is one, untrained
+    preprocess: Preprocess
+    precision: str
+    adapter: Adapter | None  # of the trained network
+
+
+def open_measured_run(
+    path: Path, data: Any, layer: str, encoder: nn.Module | None, display: Display, *, adapter: bool
+) -> tuple[Data, MeasuredNetworks]:
+    """Return the labelled images and the networks of a run, or of a folder that holds an encoder."""
+    config = config_of(path)
     finished = (path / "encoder.safetensors").exists()
     source = open_run_source(path, config, display.say, data)
     read = read_data(config, source, display)
@@ -99,35 +148,52 @@ def load_probe_data(
         raise TwofoldError(
             f"{path} is not finished: leave out DATA to measure it on its own images, or resume it first"
         )
-    splits = labelled_splits(read)
-    if splits is None:
-        raise TwofoldError(
-            f"{read.name} has no {missing_of(read)}: pass labelled images as DATA, such as a folder with one "
-            "sub-folder per class" + (f" ({source.remark})" if source.remark else "")
-        )
-    images = len(splits.train) + len(splits.test)
-    if reused := count_trained_on(path, splits.test):
-        display.say(
-            f"{reused:,} of the {len(splits.test):,} test images were used for training, so the accuracies are too high"
-        )
+    refuse_unlabelled(read, source)
     networks, preprocess = networks_of(path, config, read.train, layer, encoder)
     uses_adapter = adapter and layer == "pre" and finished
     adapted = read_adapter(encoder_file(path), networks["trained"].state_dict()) if uses_adapter else None
     if finished and layer == "pre" and (kept := kept_in_words(Run(path).results or {})):
         display.say(f"kept     {kept}")
-    device = choose_device("auto")
-    train, test = splits.train.place(device), splits.test.place(device)
-    found: dict[str, tuple[Tensor, Tensor]] = {}
-    for name, network in networks.items():
-        opened = dataclasses.replace(Encoder.on_device(network, preprocess, device, config.precision), views=views)
-        with display.stage(f"computing features ({name})", images) as stage:
-            features = features_of_both(opened, train, test, stage)
-        if name == "trained" and adapted is not None:
-            found[ADAPTED] = adapted[0].to(device)(features[0].to(device)), adapted[0](features[1].to(device))
-        found[name] = features
-    with display.stage("computing features without training", 0):
-        found |= features_without_training(train, test)
-    return ProbeData(read.name, splits, found, reused)
+    return read, MeasuredNetworks(networks, preprocess, config.precision, None if adapted is None else adapted[0])
+
+
+def open_measured_encoder(
+    what: What,
+    data: Any,
+    layer: str,
+    module: str | nn.Module | None,
+    display: Display,
+    image_size: int | None,
+    *,
+    adapter: bool,
+) -> tuple[Data, MeasuredNetworks]:
+    """Return the labelled images, and the networks of an encoder that is not in a run folder."""
+    if layer == "post":
+        raise TwofoldError(f"{name_of_encoder(what)} is an encoder without a projector: leave out --layer post")
+    opened = open_any(what, data, display, module=module, image_size=image_size, adapter=adapter)
+    if data is None:
+        raise TwofoldError(f"{opened.name} needs labelled images: give DATA")
+    source = open_source(data)
+    read = read_data(opened.config, source, display)
+    refuse_unlabelled(read, source)
+    network: nn.Module = opened.encoder.network
+    adapted: Adapter | None = None
+    if isinstance(network, AdaptedEncoder):
+        adapted = network.adapter
+        network = network.encoder
+    networks = {"trained": network}
+    if has_name(opened.config.encoder) and not isinstance(module, nn.Module):
+        networks["untrained"] = initial(opened.config, read.train, layer, None)
+    return read, MeasuredNetworks(networks, opened.preprocess, opened.config.precision, adapted)
+
+
+def refuse_unlabelled(read: Data, source: Source) -> None:
+    """Raise an error if the images cannot be used to train and to test a classifier."""
+    if labelled_splits(read) is None:
+        raise TwofoldError(
+            f"{read.name} has no {missing_of(read)}: pass labelled images as DATA, such as a folder with one "
+            "sub-folder per class" + (f" ({source.remark})" if source.remark else "")
+        )
 
 
 def kept_in_words(results: dict[str, Any]) -> str:

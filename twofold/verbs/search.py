@@ -1,33 +1,35 @@
-"""`search`: find the images that are most similar to a query, by the features of a trained encoder.
+"""`search`: find the images that are most similar to a query, by the features of any encoder.
 
-In shapes, n is the number of images and K the dimension of the features.
+torch is imported only if features must be computed, because that takes longer than the search.
 """
 
-import hashlib
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache as once
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 from PIL import Image
-from torch import Tensor, nn
 
-from twofold.data import cache
 from twofold.data.decode import Unreadable, crop_and_resize, decode_image
-from twofold.data.store import readonly_tensor
+from twofold.data.open import open_to_use
+from twofold.data.registry import NAMED_SETS
+from twofold.data.source import Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.evaluate.encoder import Encoder, open_run_encoder
-from twofold.evaluate.neighbours import nearest_rows, unit
 from twofold.keys import Count, checked
-from twofold.models import feature_dimension
-from twofold.runs.preprocess import preprocess_of
-from twofold.runs.run import Run, config_of
-from twofold.runs.weights import fingerprint
-from twofold.verbs.all_images import AllImages, read_all_images
+from twofold.runs.folder import RunFolder
+from twofold.verbs import feature_bank
+from twofold.verbs.feature_bank import Bank
 
-BLOCK = 2**14  # number of features that are compared at a time
+if TYPE_CHECKING:
+    from torch import nn
+
+    from twofold.evaluate.opened import Opened, What
 
 Query = str | Path | Image.Image
 
@@ -43,12 +45,13 @@ class Match:
 
 
 def search(
-    run: str | Path | Run,
+    run: What,
     data: Any,
     queries: Query | Sequence[Query],
     *,
     k: int = 10,
-    encoder: nn.Module | None = None,
+    encoder: str | nn.Module | None = None,
+    image_size: int | None = None,
     adapter: bool = True,
     views: int = 1,
     quiet: bool = True,
@@ -56,20 +59,25 @@ def search(
 ) -> list[list[Match]]:
     """Find the images in `data` that are most similar to each query.
 
-    Twofold keeps the features of `data` in its cache, so the next search is fast.
+    Twofold keeps the features of `data` and of query files in its cache. A search that finds them there takes less than
+    a second, and does not import torch.
 
     Parameters
     ----------
-    run : str, Path or Run
-        The run whose encoder compares the images.
+    run : str, Path, Run or nn.Module
+        The encoder: a run, a folder that `adapt` wrote, a .safetensors or .onnx file, `efficientnet-lite0` or
+        `timm:NAME` with pretrained weights, or a module.
     data
         The images to search, in any form that `pretrain` accepts.
     queries : str, Path, PIL.Image.Image, or a sequence of these
         Image files or Pillow images.
     k : int
         The number of images to return for each query.
-    encoder : nn.Module, optional
-        A module of the same class, if the run trained your own module.
+    encoder : str or nn.Module, optional
+        For a .safetensors file that Twofold did not write: the name of its architecture. For a run that trained your
+        own module: a module of the same class.
+    image_size : int, optional
+        The size of the images, for an encoder that does not state its own, and for `efficientnet-lite0` or `timm:NAME`.
     adapter : bool
         Apply the adapter that `adapt` wrote, if there is one.
     views : int
@@ -92,63 +100,139 @@ def search(
     """
     k = checked("k", k, Count)
     display = display or Display(quiet=quiet)
-    path, config = Path(run), config_of(run)
-    opened = open_run_encoder(path, config, encoder, adapter=adapter, views=views, say=display.say)
     asked = [queries] if isinstance(queries, (str, Path, Image.Image)) else list(queries)
-    if not asked:
-        raise TwofoldError("there is no query: give at least one image file or Pillow image")
-    query = torch.cat([_query_features(opened, one) for one in asked])
-    read = read_all_images(path, config, data, display)
-    images = AllImages(read)
-    bank = _features_from_cache(opened, images, read.fingerprint, display)
-    similarity, rows = nearest_rows(unit(query), bank, k, BLOCK)
+    refuse_queries(asked)
+    found = _Search(run, data, encoder, image_size, adapter=adapter, views=views, display=display)
+    bank = found.bank()
+    features = np.concatenate([found.query(one, bank) for one in asked])
+    similarity, rows = feature_bank.most_similar(features, bank, k)
     return [
-        [_match(images, *found) for found in zip(values, numbers, strict=True)]
-        for values, numbers in zip(similarity.clamp(-1, 1).tolist(), rows.tolist(), strict=True)
+        [found.match(value, int(bank.index[row])) for value, row in zip(values, numbers, strict=True)]
+        for values, numbers in zip(similarity.clip(-1, 1).tolist(), rows.tolist(), strict=True)
     ]
 
 
-def _query_features(encoder: Encoder, query: Query) -> Tensor:
-    """Return the features `[1, K]` of a query.
-
-    A file is decoded like the files of a source, so that a search for one of them finds it with similarity 1.
-    """
-    preprocess = preprocess_of(encoder.network)
-    pixels: Any = query
-    if not isinstance(query, (Image.Image, str, Path)):
-        raise TwofoldError(f"a query must be an image file or a Pillow image, not a {type(query).__name__}")
-    try:
-        if not isinstance(query, Image.Image):
-            pixels = decode_image(Path(query).expanduser(), preprocess.image_size, preprocess.channels)
-        elif encoder.views > 1:  # views are crops of pixels
-            pixels = crop_and_resize(query, preprocess.image_size, preprocess.channels)
-    except Unreadable as error:
-        raise TwofoldError(f"the query {query} cannot be read: {error}; pass the path of an image file") from None
-    return encoder.encode(pixels)
+def refuse_queries(queries: Sequence[Any]) -> None:
+    """Raise an error if there is no query, or one of another type."""
+    if not queries:
+        raise TwofoldError("there is no query: give at least one image file or Pillow image")
+    for query in queries:
+        if not isinstance(query, (Image.Image, str, Path)):
+            raise TwofoldError(f"a query must be an image file or a Pillow image, not a {type(query).__name__}")
 
 
-def _features_from_cache(encoder: Encoder, images: AllImages, fingerprint_of_images: str, display: Display) -> Tensor:
-    """Return the features `[n, K]` of all images, memory-mapped from the cache. The first call computes them."""
-    preprocess = preprocess_of(encoder.network)
-    width = feature_dimension(encoder.network, preprocess.channels, preprocess.image_size)
-    weights = fingerprint(encoder.network.state_dict())
-    ingredients = (
-        weights,
-        fingerprint_of_images,
-        repr(preprocess),
-        str(encoder.device),
-        *([] if encoder.views == 1 else [str(encoder.views)]),
-    )
-    key = "features-" + hashlib.blake2b("|".join(ingredients).encode(), digest_size=16).hexdigest()
-    row = (4 * width,)  # bytes of float32
-    known = cache.read_set(key, row)
-    if known is None or len(known.images) != len(images):
-        with display.stage("embedding", len(images)) as stage:
-            rows = (features.view("uint8") for block in encoder.blocks(images, stage) for features in block)
-            known = cache.write_set(key, row, rows)
-    return readonly_tensor(known.images).view(torch.float32)
+class _Search:
+    """The images of a search, and the encoder, which is opened only if features must be computed."""
 
+    def __init__(
+        self, what: What, data: Any, module: Any, image_size: int | None, *, adapter: bool, views: int, display: Display
+    ):
+        self.data, self.display = data, display
+        path = getattr(what, "path", what)
+        self.what: Any = what
 
-def _match(images: AllImages, similarity: float, row: int) -> Match:
-    known = images.catalogue.row(row)
-    return Match(similarity, known["index"], known.get("file") or None, known.get("class") or None)
+        @once
+        def opened() -> Opened:
+            from twofold.evaluate.opened import open_any
+
+            return open_any(what, data, display, module=module, image_size=image_size, adapter=adapter, views=views)
+
+        self.opened = opened
+        self.identity: str | None = None
+        if isinstance(path, (str, Path)):
+            self.identity = feature_bank.identity_of(path, module, image_size, adapter=adapter, views=views)
+        self.source = self._open(path)
+
+    def _open(self, path: Any) -> Source:
+        values: Any = None
+        if isinstance(path, (str, Path)) and (folder := Path(path).expanduser()).is_dir():
+            if (folder / "config.json").exists():
+                values = RunFolder(folder).config_values()
+            elif str(self.data) in NAMED_SETS:
+                values = self.opened().config
+        with self.display.stage("scanning images", 0) as stage:
+            return open_to_use(self.data, values, stage)
+
+    def bank(self) -> Bank:
+        """Return the features of all images, from the cache if they are there."""
+        identity = self.identity
+        if identity is None:
+            from twofold.runs.weights import fingerprint
+
+            opened = self.opened()
+            weights = fingerprint(opened.encoder.network.state_dict())
+            identity = f"{weights}|{opened.encoder.network}|{opened.preprocess}|{opened.encoder.views}"
+        key = feature_bank.key_of(identity, self.source)
+        return feature_bank.read_bank(key, self.source) or self._compute(key)
+
+    def _compute(self, key: str) -> Bank:
+        from twofold.verbs.all_images import AllImages, read_all_images
+
+        opened = self.opened()
+        images = AllImages(read_all_images(opened, self.data, self.display, self.source))
+        with self.display.stage("embedding", len(images)) as stage:
+            blocks = opened.encoder.blocks(images, stage)
+            return feature_bank.write_bank(key, self.source, images.index.numpy(), blocks)
+
+    def query(self, query: Query, bank: Bank) -> np.ndarray:
+        """Return the features [1, K] of a query, of unit length: from the bank, from the cache, or computed."""
+        if isinstance(query, Image.Image):
+            return self._encode(query)
+        path = Path(query).expanduser()
+        if (row := self._row_of(path, bank)) is not None:
+            return bank.rows[row : row + 1]
+        try:
+            key = feature_bank.query_key(bank, path.read_bytes())
+        except OSError:
+            return self._encode(path)  # which raises the error
+        known = feature_bank.read_rows(key)
+        if known is not None and known.images.shape[1] == 4 * bank.rows.shape[1]:
+            return known.images.view(np.float32)
+        features = self._encode(path)
+        feature_bank.write_row(key, features[0])
+        return features
+
+    def _row_of(self, path: Path, bank: Bank) -> int | None:
+        """Return the row of a file that is one of the images, otherwise None."""
+        location = Path(self.source.location)
+        folder = location if location.is_dir() else location.parent
+        try:
+            name = str((path.parent.resolve() / path.name).relative_to(folder))
+            number = self.names.index(name)
+        except ValueError:  # a file elsewhere, or one that is not among the images
+            return None
+        (row,) = np.searchsorted(bank.index, [number]).tolist()
+        return row if row < len(bank.index) and bank.index[row] == number else None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Return the file names of all images by their number; empty if they have none."""
+        splits = [split for split in (self.source.train, self.source.test) if split is not None]
+        return tuple(name for split in splits for name in split.names(np.arange(len(split))) or ())
+
+    def _encode(self, query: Path | Image.Image) -> np.ndarray:
+        """Compute the features [1, K] of a query, of unit length.
+
+        A file is decoded like the files of a source, so that a search for a copy of one finds it with similarity 1.
+        """
+        opened = self.opened()
+        size, channels = opened.preprocess.image_size, opened.preprocess.channels
+        pixels: Any = query
+        try:
+            if not isinstance(query, Image.Image):
+                pixels = decode_image(query, size, channels)
+            elif opened.encoder.views > 1:  # views are crops of pixels
+                pixels = crop_and_resize(query, size, channels)
+        except Unreadable as error:
+            raise TwofoldError(f"the query {query} cannot be read: {error}; pass the path of an image file") from None
+        return feature_bank.unit_rows(opened.encoder.encode(pixels).numpy())
+
+    def match(self, similarity: float, number: int) -> Match:
+        """Describe the image of this number."""
+        names, split, row = self.names, self.source.train, number
+        if number >= len(split) and self.source.test is not None:
+            split, row = self.source.test, number - len(split)
+        label = -1 if split.labels is None else int(split.labels[row])
+        classes = self.source.classes
+        name = classes[label] if classes is not None and label >= 0 else None
+        return Match(similarity, number, names[number] if names else None, name)
