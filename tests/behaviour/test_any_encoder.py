@@ -19,9 +19,11 @@ from typer.testing import CliRunner
 import twofold
 from running import small
 from twofold.cli import app
+from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.verbs.diagnose import diagnose
 from twofold.verbs.duplicates import find_duplicates
+from twofold.verbs.encoder_report import report_encoder
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +199,36 @@ def test_commands_accept_a_pretrained_model(images: Path, tmp_path: Path, monkey
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
     with pytest.raises(TwofoldError, match="did you mean 'efficientnet-lite0'"):
         CliRunner().invoke(app, ["embed", "efficientnet", str(images), "--out", "x.npz"], catch_exceptions=False)
+
+
+def test_reports_and_comparisons_of_encoders_without_a_run(run: twofold.Run, foreign: Path, tmp_path: Path) -> None:
+    digits = load_digits()
+    few = tmp_path / "few.npz"
+    np.savez(few, x=(digits.images[:120] * 15).astype(np.uint8), y=digits.target[:120] % 2)
+    page = tmp_path / "page.html"
+    words = ["report", str(foreign), str(few), "--encoder", "conv", "--map", "10", "--out", str(page)]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    html = page.read_text()
+    for shown in ("linear accuracy", "untrained", "HOG + colour", "raw pixels", "final_spectrum", "Nearest neighbours"):
+        assert shown in html
+    for missing in ("Reproduce this run", "This run is not finished", "Augmented views", "twofold resume", "Loss"):
+        assert missing not in html
+    exported = twofold.export(foreign, "safetensors", tmp_path / "stock.safetensors", encoder="conv", data=few)
+    words = ["compare", str(run.path), str(exported), "--data", str(few), "--out", str(tmp_path / "compare.html")]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    compared = (tmp_path / "compare.html").read_text()
+    assert "2 runs compared" in compared
+    assert "stock.safetensors" in compared
+    with pytest.raises(TwofoldError, match="is not in a run folder: pass --out FILE"):
+        CliRunner().invoke(app, ["report", str(foreign), str(few)], catch_exceptions=False)
+    with pytest.raises(TwofoldError, match="there is no run folder"):
+        CliRunner().invoke(app, ["compare", str(run.path), "nowhere"], catch_exceptions=False)
+
+
+def test_reports_without_labels_show_the_spectrum(run: twofold.Run, tmp_path: Path) -> None:
+    few = tmp_path / "few.npy"
+    np.save(few, (load_digits().images[:40] * 15).astype(np.uint8))
+    page = report_encoder(twofold.load_encoder(run), few, tmp_path / "page.html", Display(quiet=True), points=5)
+    html = page.read_text()
+    assert "there are no labels or no held-out images" in html
+    assert "effective rank of features" in html

@@ -1,9 +1,11 @@
 """Covariances within and between groups, block by block, against NumPy on all features at once."""
 
 import numpy as np
+import pytest
 import torch
 
-from twofold.evaluate.group_moments import GroupMoments
+from twofold.evaluate import group_moments
+from twofold.evaluate.group_moments import GraphMoments, GroupMoments
 
 V, N, K = 3, 40, 5
 
@@ -53,3 +55,21 @@ def test_one_image_has_no_covariance_between_images():
     moments.add(features)
     torch.testing.assert_close(moments.between, torch.zeros(K, K).double(), atol=1e-12, rtol=0)
     torch.testing.assert_close(moments.within, moments.total, atol=1e-12, rtol=0)
+
+
+def test_moments_of_a_graph_of_groups_are_those_of_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_moments, "BLOCK", 7)  # several blocks
+    numbers = torch.tensor([0, 1, 0, 2, -1, 1, 0, 2, -1, 1] * 2)
+    features = torch.randn(3, 20, 4, generator=torch.Generator().manual_seed(0)) + 5
+
+    def related(index: torch.Tensor) -> torch.Tensor:
+        here = numbers[index]
+        same = (here[:, None] == here) & (here >= 0)
+        return (same | (index[:, None] == index)).float()
+
+    by_groups, by_graph = GroupMoments(3), GraphMoments(related)
+    for rows in torch.arange(20).split(6):
+        by_groups.add(features[:, rows], numbers[rows])
+        by_graph.add(features[:, rows], rows)
+    torch.testing.assert_close(by_graph.between, by_groups.between)
+    torch.testing.assert_close(by_graph.within, by_groups.within)

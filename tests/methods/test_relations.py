@@ -1,5 +1,6 @@
 """Graphs of a batch from views, labels, groups and neighbours, compared with loops over pairs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,15 @@ import torch
 from twofold.config import Graph
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
-from twofold.methods.relations import FEW_GROUPS, classes_of, few_groups, file_coverage, graph_of, group_numbers
+from twofold.methods.relations import (
+    FEW_GROUPS,
+    classes_of,
+    few_groups,
+    file_coverage,
+    graph_fingerprint,
+    graph_of,
+    group_numbers,
+)
 
 INDEX = torch.tensor([2, 3, 5, 7, 11, 13])  # indices with gaps, because some images were held out or skipped
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0])
@@ -160,3 +169,54 @@ def test_few_dimensions_are_expected_if_all_images_are_in_few_groups() -> None:
     images = torch.zeros((len(many), 1, 4, 4), dtype=torch.uint8)
     assert few_groups(everything, ImageStore(images, many, many, None)) == ""
     assert few_groups(everything, ImageStore(images, many.clamp(max=FEW_GROUPS - 1), many, None)) != ""
+
+
+def test_weighted_pairs_are_the_graph(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text(
+        "first,second,weight\na.png,e.png,0.5\nf.png,e.png,2\ne.png,f.png,2\nb.png,zzz.png,3\nd.png,d.png,7\n"
+    )
+    graph = graph_of(Graph(source=str(path)), store())(BATCH, 2)  # the batch has e, a, f and d
+    weights = {(0, 4): 0.5, (4, 5): 2.0}
+    weight_of = lambda i, j: 1 if i == j else weights.get((min(i, j), max(i, j)), 0)  # noqa: E731
+    assert torch.equal(graph, expected(weight_of, 2))
+    assert file_coverage(Graph(source=str(path)), store(), None) == (
+        f"5 of 6 images in 5 pairs; no image found for 1 row: {path}"
+    )
+    path.write_text("first,second,weight\na.png,e.png,0.5\ne.png,a.png,1\n")
+    with pytest.raises(TwofoldError, match="with two weights: keep one"):
+        graph_of(Graph(source=str(path)), store())
+    path.write_text("first,second\na.png,e.png\n")
+    with pytest.raises(TwofoldError, match="needs classes"):
+        classes_of(Graph(source=str(path)), store())
+
+
+def test_function_gives_the_weights(tmp_path: Path) -> None:
+    path = tmp_path / "graphs.py"
+    path.write_text(
+        "def near(index):\n    return 1 / (1 + (index[:, None] - index).abs())\ndef wrong(index):\n    return 3\n"
+    )
+    graph = graph_of(Graph(source=f"{path}:near"), store())(BATCH, 1)
+    assert graph[0, 1] == pytest.approx(1 / (1 + 11 - 2))
+    with pytest.raises(TwofoldError, match=r"wrong returned int for 4 images: return weights \[N, N\]"):
+        graph_of(Graph(source=f"{path}:wrong"), store())(BATCH, 1)
+
+
+def test_teacher_relates_images_by_the_cosine_of_their_features() -> None:
+    features = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+    graph = graph_of(Graph(source="teacher", encoder="x"), replace(store(), features=features))(BATCH, 2)
+    centred = (features - features.mean(0))[ROWS]
+    cosine = torch.nn.functional.cosine_similarity(centred[:, None], centred[None], dim=2)
+    torch.testing.assert_close(graph, cosine.repeat(2, 2))
+    with pytest.raises(TwofoldError, match=r"set graph\.encoder, or pass --teacher"):
+        graph_of(Graph(source="teacher"), store())
+
+
+def test_fingerprint_changes_with_what_the_graph_takes_from_elsewhere(tmp_path: Path) -> None:
+    assert graph_fingerprint(Graph(source="labels"), store()) == ""
+    found = {graph_fingerprint(Graph(source="teacher"), replace(store(), features=torch.eye(6) * k)) for k in (1, 2)}
+    path = tmp_path / "graphs.py"
+    for text in ("first = 1", "first = 2"):
+        path.write_text(text)
+        found.add(graph_fingerprint(Graph(source=f"{path}:near"), store()))
+    assert len(found) == 4

@@ -193,7 +193,7 @@ def test_diagnose_measures_models_of_timm(monkeypatch: pytest.MonkeyPatch) -> No
         (["plain.npy"], "embeddings must be floats"),
         (
             ["notes.txt"],
-            "diagnose cannot read notes.txt: give a .npy, .npz, .csv, .parquet or .safetensors",
+            "diagnose cannot read notes.txt: give a .npy, .npz, .csv, .parquet, .safetensors or",
         ),
         (["people.csv"], "people.csv cannot be read: there are no columns f0, f1, …"),
         (["cut.csv"], "cut.csv cannot be read: line 3 has 2 cells, but the header has 3"),

@@ -63,9 +63,19 @@ def adapt_command(
         typer.Option(
             "--graph",
             metavar="SOURCE",
-            help="Which images are related: views (none), labels, groups, or a CSV file of groups.",
+            help="Which images are related: views (none), labels, groups, neighbours, duplicates, a file of groups or "
+            "of weighted pairs, or a function (FILE.py:FUNCTION).",
         ),
     ] = "views",
+    graph_encoder: Annotated[
+        str | None,
+        typer.Option(
+            "--graph-encoder",
+            metavar="ENCODER",
+            help="The encoder by whose features neighbours are found.",
+            show_default="by pixels",
+        ),
+    ] = None,
     variant: Annotated[
         str,
         typer.Option(
@@ -106,6 +116,7 @@ def adapt_command(
             data,
             out=out,
             graph=graph,
+            graph_encoder=graph_encoder,
             variant=variant,
             images=images,
             flip=flip,

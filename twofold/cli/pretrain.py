@@ -51,7 +51,7 @@ MethodOption = Annotated[
         "-m",
         metavar="NAME",
         help="The method. List all with `twofold methods`. FILE.py:FUNCTION or MODULE:FUNCTION is one of your own.",
-        show_default="frossl; simclr with --init",
+        show_default="frossl; simclr with --init; ridge-graph with --teacher",
     ),
 ]
 RunOption = Annotated[
@@ -69,8 +69,18 @@ GraphOption = Annotated[
     typer.Option(
         "--graph",
         metavar="SOURCE",
-        help="Graph for relational methods: views, labels, groups, neighbours, duplicates, or a CSV file of groups.",
+        help="Graph for relational methods: views, labels, groups, neighbours, duplicates, a CSV file of groups or of "
+        "weighted pairs, the output of `twofold duplicates`, or a function (FILE.py:FUNCTION).",
         show_default="views",
+    ),
+]
+TeacherOption = Annotated[
+    str | None,
+    typer.Option(
+        "--teacher",
+        metavar="ENCODER",
+        help="Learn to predict the features of this encoder (distillation): a run, a .safetensors or .onnx file, "
+        "efficientnet-lite0, or timm:NAME.",
     ),
 ]
 InitOption = Annotated[
@@ -116,6 +126,7 @@ def pretrain(
     method: MethodOption = None,
     out: RunOption = None,
     graph: GraphOption = None,
+    teacher: TeacherOption = None,
     init: InitOption = None,
     log: LogOption = None,
     minutes: MinutesOption = None,
@@ -133,8 +144,13 @@ def pretrain(
     refuse_unknown_options(context, words or [])
     data, overrides = split_words(words or [])
     refuse_options_as_settings(overrides)
+    if graph is not None and teacher is not None:
+        raise TwofoldError(f"--graph {graph} and --teacher {teacher} are two graphs: leave one out")
     if graph is not None:
         overrides.append(f"graph.source={graph}")
+    if teacher is not None:
+        overrides += ["graph.source=teacher", f"graph.encoder={teacher}"]
+        method = method or "ridge-graph"
     if init is not None:
         overrides.append(f"init={init}")
     if log:

@@ -81,13 +81,16 @@ class Graph:
     source: Annotated[
         str,
         "which images are related: views (views of one image only), labels, groups (column 'group' of an image list), "
-        "neighbours, duplicates (near-identical images, found by their pixels), or a CSV file (each row has the name "
-        "or the index of an image, a comma, and its group)",
+        "neighbours, duplicates (near-identical images, found by their pixels), teacher (the features of encoder), a "
+        "file of groups or of weighted pairs, or a function, FILE.py:FUNCTION, from indices [N] to weights [N, N]",
     ] = "views"
+    encoder: Annotated[
+        str | None,
+        "encoder whose features define neighbours or the teacher: a run, a .safetensors or .onnx file, "
+        "efficientnet-lite0 or timm:NAME; none: neighbours by pixels",
+    ] = None
     labelled_fraction: Annotated[Probability, "fraction of the labels to use, with source=labels"] = 1.0
-    neighbours: Annotated[
-        Count, "number of nearest images, by pixels, to which an image is related, with source=neighbours"
-    ] = 5
+    neighbours: Annotated[Count, "number of nearest images to which an image is related, with source=neighbours"] = 5
     balance: Annotated[
         bool, "give small classes or groups more weight, with source=labels, groups, duplicates or a file"
     ] = False

@@ -33,6 +33,8 @@ class ImageStore:
     groups: Tensor | None = None  # int64 [n], −1 for an image without a group; on the host
     device: torch.device = CPU  # the device on which `take` returns images
     pictures: Pictures | None = None  # of the same n images
+    features: Tensor | None = None  # float32 [n, K] by another encoder, for graphs
+    neighbours: Tensor | None = None  # int64 [n, k], the rows of the nearest images by these features
 
     def __len__(self) -> int:
         return len(self.images)
@@ -61,6 +63,8 @@ class ImageStore:
             files=None if self.files is None else tuple(self.files[row] for row in rows.tolist()),
             groups=None if self.groups is None else self.groups[rows.cpu()],
             pictures=None,  # probes do not take crops
+            features=None,
+            neighbours=None,
         )
 
     def place(self, device: torch.device | str) -> "ImageStore":

@@ -22,7 +22,7 @@ from twofold.errors import TwofoldError, nearest
 from twofold.evaluate import closed_form
 from twofold.evaluate.encoder import Encoder, Progress
 from twofold.evaluate.features import ImageRows, Subset
-from twofold.evaluate.group_moments import GroupMoments
+from twofold.evaluate.group_moments import GraphMoments, GroupMoments
 from twofold.evaluate.neighbours import unit
 from twofold.evaluate.view_retrieval import Estimate, view_retrieval
 from twofold.models.adapter import Adapter
@@ -179,6 +179,7 @@ def fit_adapter(
     variant: str = AUTO,
     groups: Tensor | None = None,
     whole_groups: bool = False,
+    related: Callable[[Tensor], Tensor] | None = None,
     most_images: int = MOST_IMAGES,
     progress: Progress | None = None,
 ) -> Adaptation:
@@ -200,6 +201,8 @@ def fit_adapter(
         of the same image are related.
     whole_groups : bool
         Whether all images of a group are held out together, because the adapter is meant for new groups.
+    related : callable, optional
+        A graph instead of groups: row numbers [N] → weights of at least 0 between these images [N, N].
     most_images : int
         With more images, a regular selection of so many is used.
     progress : callable, optional
@@ -215,26 +218,28 @@ def fit_adapter(
         raise TwofoldError(f"an adapter needs at least two images, not {len(rows)}: pass more images")
     numbers = torch.full((len(rows),), -1) if groups is None else groups.cpu()[rows]
     held_out = _held_out(numbers, whole_groups)
-    moments = GroupMoments(int(numbers.max()) + 1)
+    moments = GroupMoments(int(numbers.max()) + 1) if related is None else GraphMoments(related)
+    members = numbers if related is None else rows  # what the moments need of each image
     kept: list[Tensor] = []
     for here, features in encoder.view_blocks(Subset(images, rows), augment or mild_views(encoder), progress):
         _refuse_unusable(features)
         held = held_out[here]
-        moments.add(features[:, ~held.to(features.device)], numbers[here][~held])
+        moments.add(features[:, ~held.to(features.device)], members[here][~held])
         kept.append(features[:, held.to(features.device)])
-    test, test_numbers = torch.cat(kept, 1), numbers[held_out]
+    test, test_members = torch.cat(kept, 1), members[held_out]
+    graph = _same_group(test_members) if related is None else related(test_members).cpu() > 0
     name = "within" if variant == AUTO else variant
-    family = CAREFUL if variant == AUTO and groups is None else VARIANTS[name]
+    family = CAREFUL if variant == AUTO and groups is None and related is None else VARIANTS[name]
     before: Estimate | None = None
     tried: list[Scored] = []
-    if len(test_numbers):
-        before, tried = _scored(name, family, moments, test, test_numbers)
-        moments.add(test, test_numbers)
+    if len(test_members):
+        before, tried = _scored(name, family, moments, test, graph)
+        moments.add(test, test_members)
     settings, reason = _choose(family, tried, is_forced=variant != AUTO)
     adapter = None if settings is None else Adapter(moments.mean, family.fit(moments)(settings))
     chosen = (NONE, {}) if settings is None else (name, settings)
     seconds = time.monotonic() - started
-    return Adaptation(adapter, *chosen, before, tried, len(rows), len(test_numbers), seconds, reason)
+    return Adaptation(adapter, *chosen, before, tried, len(rows), len(test_members), seconds, reason)
 
 
 def _held_out(numbers: Tensor, whole_groups: bool) -> Tensor:
@@ -251,22 +256,29 @@ def _held_out(numbers: Tensor, whole_groups: bool) -> Tensor:
 
 
 def _scored(
-    name: str, family: Variant, moments: GroupMoments, features: Tensor, numbers: Tensor
+    name: str, family: Variant, moments: GroupMoments, features: Tensor, graph: Tensor
 ) -> tuple[Estimate, list[Scored]]:
     """Return the score of held-out features [1 + V, n, K] as they are, and with each map of a variant."""
-    before = _score(features, numbers)
+    before = _score(features, graph)
     tried, matrix = [], family.fit(moments)
     for settings in family.settings:
         adapter = Adapter(moments.mean, matrix(settings)).to(features.device)
-        values = _score(adapter(features), numbers)
+        values = _score(adapter(features), graph)
         tried.append(Scored(name, settings, Estimate.of(values), Estimate.of(values - before)))
     return Estimate.of(before), tried
 
 
-def _score(features: Tensor, numbers: Tensor) -> Tensor:
-    """Return the reciprocal rank of each image, [n]: whether it finds its other views, or others of its group."""
-    of_group = numbers[:, None] == numbers
-    of_group &= (numbers >= 0)[:, None] & ~torch.eye(len(numbers), dtype=torch.bool)
+def _same_group(numbers: Tensor) -> Tensor:
+    """Return which images are of the same group, bool [n, n]."""
+    return (numbers[:, None] == numbers) & (numbers >= 0)[:, None]
+
+
+def _score(features: Tensor, graph: Tensor) -> Tensor:
+    """Return the reciprocal rank of each image, [n]: whether it finds its other views, or related images.
+
+    `graph`, bool [n, n], says which images are related; its diagonal does not count.
+    """
+    of_group = graph & ~torch.eye(len(graph), dtype=torch.bool)
     if not of_group.any():
         return view_retrieval(features)
     return torch.stack([group_retrieval(view, of_group.to(features.device)) for view in features]).mean(0)

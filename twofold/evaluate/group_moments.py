@@ -1,7 +1,9 @@
-"""The covariances of features within and between groups, accumulated block by block.
+"""The covariances of features within and between groups, or neighbours in a graph, accumulated block by block.
 
-Shapes: V views, N images of a block, K features, G groups.
+Shapes: V views, N images of a block, n images in all, K features, G groups.
 """
+
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -76,3 +78,66 @@ class GroupMoments:
     def within(self) -> Tensor:
         """W = T − B, [K, K]."""
         return self.total - self.between
+
+
+BLOCK = 1024  # images between which the graph is computed at a time
+
+
+class GraphMoments(GroupMoments):
+    """The same for a graph with weights: B = Sᵀ D⁻¹ᐟ² G D⁻¹ᐟ² S/(V·rows) minus the product of the means.
+
+    S[n, K] are the sums over the views of each image, and D the degrees of G. For a graph of groups, this is the
+    covariance of the means of the groups. The memory is that of S in addition.
+
+    Parameters
+    ----------
+    related : callable
+        (index[N]) → G[N, N], the non-negative weights between images.
+    """
+
+    def __init__(self, related: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.related = related
+        self.indices: list[Tensor] = []
+        self.sums: list[Tensor] = []
+
+    @torch.no_grad()
+    def add(self, features: Tensor, numbers: Tensor | None = None) -> None:
+        """Add all views [V, N, K] of some images. `numbers` are their indices in the graph, int64 [N]."""
+        super().add(features)
+        if features.shape[1]:
+            assert numbers is not None
+            wide = (features.cpu() if features.device.type == "mps" else features).double()
+            self.views = len(features)
+            self.indices.append(numbers)
+            self.sums.append(wide.sum(0) - len(features) * self.origin)
+
+    @property
+    def between(self) -> Tensor:
+        """B, [K, K]."""
+        index, sums = torch.cat(self.indices), torch.cat(self.sums)
+        degree = sums.new_zeros(len(index))
+        for rows, columns, weights in self._blocks(index):
+            degree[rows] += weights.sum(1)
+            if rows is not columns:
+                degree[columns] += weights.sum(0)
+        scaled = sums / degree.clamp_min(torch.finfo(degree.dtype).tiny).sqrt()[:, None]
+        products = sums.new_zeros(sums.shape[1], sums.shape[1])
+        for rows, columns, weights in self._blocks(index):
+            part = scaled[rows].T @ weights @ scaled[columns]
+            products += part if rows is columns else part + part.T
+        mean = self.sum / self.rows
+        return products / (self.views * self.rows) - torch.outer(mean, mean)
+
+    def _blocks(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield rows, columns and the weights between them, for each pair of blocks once."""
+        blocks = torch.arange(len(index)).split(BLOCK)
+        for number, rows in enumerate(blocks):
+            yield rows, rows, self._weights(index[rows])
+            for columns in blocks[number + 1 :]:
+                both = self._weights(index[torch.cat([rows, columns])])
+                yield rows, columns, both[: len(rows), len(rows) :]
+
+    def _weights(self, index: Tensor) -> Tensor:
+        found = self.related(index).double().to(self.sums[0].device)
+        return (found + found.T) / 2

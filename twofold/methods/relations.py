@@ -1,9 +1,10 @@
 """Graphs of related images: G for one batch as a function of its sample indices, never for the whole data set."""
 
-import csv
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -12,9 +13,10 @@ from torch.nn.functional import adaptive_avg_pool2d
 from twofold import counter
 from twofold.config import Graph
 from twofold.data.duplicates import BLOCK, levelled, near_duplicates
-from twofold.data.readers.columns import read_rows
 from twofold.data.store import ImageStore
-from twofold.errors import TwofoldError, nearest, path_close_to
+from twofold.errors import TwofoldError, nearest
+from twofold.methods.graph_files import GraphFile, Pair, read_graph
+from twofold.methods.own_function import load_function
 from twofold.objectives import (
     across_views,
     balanced_weights,
@@ -24,7 +26,7 @@ from twofold.objectives import (
 )
 from twofold.text import plural
 
-SOURCES = ("views", "labels", "groups", "neighbours", "duplicates")  # any other source is a file
+SOURCES = ("views", "labels", "groups", "neighbours", "duplicates", "teacher")  # others are a file or a function
 THUMBNAIL = 16  # side of the images that are compared to find duplicates, in pixels
 Relation = Callable[[Tensor, int], Tensor]  # (index[N], views) → graph or classes of the V·N rows of a batch
 FEW_GROUPS = 9  # so many groups need at most eight dimensions, which verdicts call few
@@ -32,8 +34,9 @@ FEW_GROUPS = 9  # so many groups need at most eight dimensions, which verdicts c
 
 def graph_of(graph: Graph, images: ImageStore) -> Relation:
     """(index[N], views) → G[VN, VN], the graph of a batch from its samples' stable indices."""
-    if graph.source == "neighbours":
-        return _among_neighbours(graph, images)
+    pairs = sample_graph(graph, images)
+    if pairs is not None:
+        return lambda index, views: across_views(pairs(index), views)
     groups = group_numbers(graph, images)
     known = int(groups.max()) + 1
     weights = balanced_weights(groups, known).to(images.device) if graph.balance and known > 0 else None
@@ -45,12 +48,79 @@ def graph_of(graph: Graph, images: ImageStore) -> Relation:
     return of
 
 
+def sample_graph(graph: Graph, images: ImageStore) -> Callable[[Tensor], Tensor] | None:
+    """index[N] → G[N, N] of a source that relates pairs of images; None if the source has groups."""
+    own = images.index.to(images.device)
+
+    def rows(index: Tensor) -> Tensor:
+        return torch.searchsorted(own, index)
+
+    if graph.source == "neighbours":
+        neighbours = _neighbours(graph, images)
+        return lambda index: neighbour_graph(rows(index), neighbours)
+    if graph.source == "teacher":
+        labels = _teacher_labels(graph, images).to(images.device)
+        return lambda index: label_graph(labels.index_select(0, rows(index)))
+    if ":" in graph.source and graph.source.rpartition(":")[0] and not Path(graph.source).exists():
+        function = load_function(graph.source, "graph.source")
+        return lambda index: _checked_graph(graph, function(index), index)
+    if graph.source not in SOURCES and (pairs := _content_of(graph, images).pairs):
+        edges = EdgeList.of(Path(graph.source), pairs, images)
+        return lambda index: edges.between(rows(index))
+    return None
+
+
+def _checked_graph(graph: Graph, found: Tensor, index: Tensor) -> Tensor:
+    """Return what the user's function returned, as a graph; raise an error if it is none."""
+    if not isinstance(found, Tensor) or found.shape != (len(index), len(index)):
+        shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise TwofoldError(
+            f"graph.source={graph.source} returned {shape} for {len(index)} images: return weights [N, N]"
+        )
+    return found.to(index.device, torch.get_default_dtype())
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeList:
+    """Weighted pairs of the n images of a store. An image is related to itself with weight 1."""
+
+    keys: Tensor  # int64 [E], ascending: n·i + j of each pair in both directions
+    weights: Tensor  # float [E]
+    images: int  # n
+
+    @classmethod
+    def of(cls, path: Path, pairs: Sequence[Pair], images: ImageStore) -> Self:
+        """Collect the pairs of a file, without those of unknown images and of an image with itself."""
+        places, found = _places(images), dict[tuple[int, int], float]()
+        for first, second, weight in pairs:
+            i, j = places.get(first, -1), places.get(second, -1)
+            if min(i, j) < 0 or i == j:
+                continue
+            pair = (min(i, j), max(i, j))
+            if found.setdefault(pair, weight) != weight:
+                raise TwofoldError(f"{path} lists the images '{first}' and '{second}' with two weights: keep one")
+        if not found:
+            _refuse_unknown_images(path, images)
+        i, j = torch.tensor(list(found)).T
+        keys, weights = torch.cat([i * len(images) + j, j * len(images) + i]), torch.tensor([*found.values()] * 2)
+        order = keys.argsort()
+        device = images.device
+        return cls(keys[order].to(device), weights[order].to(device), len(images))
+
+    def between(self, rows: Tensor) -> Tensor:
+        """The graph [N, N] between rows [N]."""
+        keys = rows[:, None] * self.images + rows
+        at = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        weights = torch.where(self.keys[at] == keys, self.weights[at], 0)
+        return torch.where(rows[:, None] == rows, 1.0, weights).to(torch.get_default_dtype())
+
+
 def classes_of(graph: Graph, images: ImageStore) -> Relation:
     """(index[N], views) → class numbers [VN]: the group of a row's image; an image without one is its own class."""
-    if graph.source == "neighbours" or graph.balance:
+    if graph.balance or sample_graph(graph, images) is not None:
         raise TwofoldError(
-            "this method needs classes of images: set graph.source to labels, groups, duplicates, views or a file, "
-            "and graph.balance=false"
+            "this method needs classes of images: set graph.source to labels, groups, duplicates, views or a file of "
+            "groups, and graph.balance=false"
         )
     groups = group_numbers(graph, images)
     known = int(groups.max()) + 1
@@ -66,7 +136,7 @@ def classes_of(graph: Graph, images: ImageStore) -> Relation:
 
 def few_groups(graph: Graph, images: ImageStore) -> str:
     """Why the graph needs few dimensions, as a sentence; empty if it needs more."""
-    if graph.source in ("views", "neighbours", "duplicates"):
+    if graph.source in ("views", "duplicates") or sample_graph(graph, images) is not None:
         return ""
     groups = group_numbers(graph, images)
     known = int(groups.max()) + 1
@@ -100,27 +170,38 @@ def group_numbers(graph: Graph, images: ImageStore) -> Tensor:
         return images.groups.cpu().clone()
     if graph.source == "duplicates":
         return _groups_of_duplicates(images)
-    return _groups_of_file(Path(graph.source), images)
+    return _groups_of_file(Path(graph.source), _content_of(graph, images), images)
 
 
-def file_fingerprint(graph: Graph) -> str:
-    """A hash of the file of groups; empty if there is none."""
-    path = Path(graph.source)
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else ""
+def graph_fingerprint(graph: Graph, images: ImageStore) -> str:
+    """A hash of what the graph takes from elsewhere: a file, or features of another encoder; empty if nothing."""
+    state, path = hashlib.blake2b(digest_size=16), Path(graph.source)
+    of_file = path if path.is_file() else Path(graph.source.rpartition(":")[0])
+    contents = [of_file.read_bytes()] if of_file.is_file() else []
+    contents += [each.cpu().numpy().tobytes() for each in (images.features, images.neighbours) if each is not None]
+    for content in contents:
+        state.update(content)
+    return state.hexdigest() if contents else ""
 
 
 def file_coverage(graph: Graph, images: ImageStore, held_out: ImageStore | None) -> str:
-    """How many training images a file of groups covers, in words; empty if there is no file."""
-    if graph.source in SOURCES:
-        return ""
+    """How many training images a file covers, and how it was read, in words; empty if there is no file."""
     path = Path(graph.source)
-    groups = _groups_of_file(path, images)
-    grouped = groups[groups >= 0]
-    known = _places(images).keys() | ({} if held_out is None else _places(held_out)).keys()
-    strays = sum(name not in known for name, _ in _rows_of_file(path)[1:])  # the first row may be a heading
+    if graph.source in SOURCES or not path.is_file():
+        return ""
+    content, places = _content_of(graph, images, held_out), _places(images)
+    known = places.keys() | ({} if held_out is None else _places(held_out)).keys()
+    strays = sum(image not in known for image in content.images)
     unknown = f"; no image found for {plural(strays, 'row')}" if strays else ""
+    if content.pairs:
+        covered = {places[image] for image in content.images if image in places}
+        pairs = plural(len(content.pairs), "pair")
+        return f"{len(covered):,} of {plural(len(images), 'image')} in {pairs}{unknown}: {path}"
+    groups = _groups_of_file(path, content, images)
+    grouped = groups[groups >= 0]
+    by = f" by column '{content.column}'" if content.column else ""
     groups_found = plural(len(grouped.unique()), "group")
-    return f"{len(grouped):,} of {plural(len(images), 'image')} in {groups_found}{unknown}: {path}"
+    return f"{len(grouped):,} of {plural(len(images), 'image')} in {groups_found}{by}{unknown}: {path}"
 
 
 def _groups_of_duplicates(images: ImageStore) -> Tensor:
@@ -136,26 +217,39 @@ def _groups_of_duplicates(images: ImageStore) -> Tensor:
     return groups
 
 
-def _among_neighbours(graph: Graph, images: ImageStore) -> Relation:
+def _neighbours(graph: Graph, images: ImageStore) -> Tensor:
+    """int64 [n, k]: the rows of the nearest images by pixels, or by the features of `graph.encoder`."""
+    if images.neighbours is not None:
+        return images.neighbours.to(images.device)
     pixels = images.images.flatten(1).float() / 255
-    neighbours = nearest_neighbours(pixels.to(images.device), graph.neighbours)
-    own = images.index.to(images.device)
-
-    def of(index: Tensor, views: int) -> Tensor:
-        return across_views(neighbour_graph(torch.searchsorted(own, index), neighbours), views)
-
-    return of
+    return nearest_neighbours(pixels.to(images.device), graph.neighbours)
 
 
-def _groups_of_file(path: Path, images: ImageStore) -> Tensor:
-    """Group numbers from rows of `name or index, group`.
+def _teacher_labels(graph: Graph, images: ImageStore) -> Tensor:
+    """float [n, K]: the teacher's centred features, of unit length, so that all images have the same weight."""
+    if images.features is None:
+        raise TwofoldError("graph.source=teacher needs the teacher: set graph.encoder, or pass --teacher ENCODER")
+    if graph.balance:
+        raise TwofoldError("graph.balance weights classes, and a teacher has none: set graph.balance=false")
+    centred = images.features.float() - images.features.float().mean(0)
+    return centred / centred.norm(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
 
-    A first row that names no image counts as a heading. Images that are not listed have no group.
-    """
+
+def _content_of(graph: Graph, images: ImageStore, held_out: ImageStore | None = None) -> GraphFile:
+    """Read the file of a graph. The names of images tell its heading from its first row."""
+    path = Path(graph.source)
+    if not path.exists():
+        raise TwofoldError(f"graph.source={path} does not exist{nearest(str(path), list(SOURCES))}")
+    stores = [store for store in (images, held_out) if store is not None]
+    return read_graph(path, frozenset(name for store in stores for name in _places(store)))
+
+
+def _groups_of_file(path: Path, content: GraphFile, images: ImageStore) -> Tensor:
+    """Group numbers [n] of a file of groups. Images that are not listed have no group."""
     places = _places(images)
     numbers: dict[str, int] = {}
     groups = [-1] * len(images)
-    for name, group in _rows_of_file(path):
+    for name, group in content.groups:
         if name not in places or not group:  # an empty cell means no group, as in a list of images
             continue
         place, number = places[name], numbers.setdefault(group, len(numbers))
@@ -164,24 +258,13 @@ def _groups_of_file(path: Path, images: ImageStore) -> Tensor:
             raise TwofoldError(f"{path} lists the image '{name}' twice, in groups '{other}' and '{group}': keep one")
         groups[place] = number
     if not numbers:
-        example = next(iter(images.files or ())) if images.files else str(int(images.index[0]))
-        raise TwofoldError(f"{path} names none of the training images: use their names, such as '{example}'")
+        _refuse_unknown_images(path, images)
     return torch.tensor(groups)
 
 
-def _rows_of_file(path: Path) -> list[tuple[str, str]]:
-    try:
-        rows = [row for _, row in read_rows(path)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        if not path.exists():
-            close = path_close_to(path)
-            hint = nearest(str(path), list(SOURCES)) if close is None else f", did you mean '{close}'?"
-            raise TwofoldError(f"graph.source={path} does not exist{hint}") from None
-        raise TwofoldError(f"graph.source={path} cannot be read as a CSV file of groups: {error}") from None
-    for row in rows:
-        if len(row) < 2:
-            raise TwofoldError(f"{path}: each row must be a file name or index and a group, not '{','.join(row)}'")
-    return [(row[0], row[1].strip()) for row in rows]
+def _refuse_unknown_images(path: Path, images: ImageStore) -> None:
+    example = next(iter(images.files or ())) if images.files else str(int(images.index[0]))
+    raise TwofoldError(f"{path} names none of the training images: use their names, such as '{example}'")
 
 
 def _places(images: ImageStore) -> dict[str, int]:

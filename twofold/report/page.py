@@ -83,12 +83,13 @@ def render(folder: RunFolder) -> str:
     config, results = read_json(folder.path / "config.json"), read_results(folder)
     metrics, spectra, timing = (folder.read(f"{name}.jsonl") for name in ("metrics", "spectrum", "timing"))
     values, kept = config["values"], gallery.read_pictures(folder)
+    history = spectra if metrics else []  # an encoder without a run has its features' spectrum only
     drawn = {
         "Training": [charts.loss_chart(metrics), charts.accuracy_chart(metrics)],
         "Spectrum": [
-            charts.trajectory_chart(spectra, "embeddings"),
-            charts.trajectory_chart(spectra, "features"),
-            charts.trajectory_chart(spectra, "predictor"),
+            charts.trajectory_chart(history, "embeddings"),
+            charts.trajectory_chart(history, "features"),
+            charts.trajectory_chart(history, "predictor"),
             charts.rank_chart(metrics),
             charts.final_spectrum_chart(spectra),
         ],
@@ -104,12 +105,13 @@ def render(folder: RunFolder) -> str:
         verdict=headlines.verdict(results),
         glance=glance(results, metrics, spectra, timing),
         state=state(values, results, metrics),
+        is_run=results.get("of") != "encoder",
         table=accuracy_table(results.get("table") or [], tested(results)),
         sections={title: group for title, group in sections.items() if group},
         blob={chart["id"]: chart for group in [*sections.values(), alone] for chart in group},
         map=kept.get("map"),
         map_labelled=atlas is not None and any(label is not None for label in atlas["points"]["labels"]),
-        larger_map=larger_map(folder, results, kept),
+        larger_map=larger_map(folder, results, kept) if results.get("of") != "encoder" else None,
         neighbours=gallery.neighbour_rows(kept),
         views=gallery.view_groups(kept),
         sheets=Markup(gallery.style_of(gallery.sheets_of(kept))),
@@ -190,6 +192,7 @@ def facts(values: Record, results: Record, metrics: Sequence[Record], timing: Se
         words.append(str(device))
     seconds = total_seconds(timing, results.get("seconds"))
     of = "of training" if results.get("seconds") is None else "of training and evaluation"
+    of = "of evaluation" if results.get("of") == "encoder" else of
     return words + ([f"{duration(seconds)} {of}"] if seconds else [])
 
 
@@ -201,6 +204,8 @@ def state(values: Record, results: Record, metrics: Sequence[Record]) -> str:
     """Return why there are no accuracies: "unfinished", "unlabelled" or "unevaluated"; "" if there are some."""
     if results.get("table"):
         return ""
+    if results.get("of") == "encoder":
+        return "unlabelled"
     if not finished(values, metrics):
         return "unfinished"
     labelled = any("online_train_accuracy" in record for record in metrics)
@@ -233,6 +238,10 @@ def glance(
     if rank is not None and features:
         note = f"of {len(features)} dimensions of the encoder's output, measured on augmented images"
         tiles.append(_tile(f"{rank:.3g}", "effective rank of features", note))
+    used = (results.get("measures") or {}).get("effective_rank")
+    if used is not None:
+        note = f"of {len(features or [])} dimensions of the encoder's output, measured on the images"
+        tiles.append(_tile(f"{used:.3g}", "effective rank of features", note))
     speed = typical_speed(timing)
     if speed is not None:
         note = str(results.get("device") or "")

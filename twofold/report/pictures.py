@@ -132,7 +132,7 @@ def gather_pictures(
         "format": gallery.FORMAT,
         "classes": None if data.classes is None else list(data.classes),
         "channels": data.train.images.shape[1],
-        "views": views_of(config, data.train, augmenters),
+        "views": views_of(config, data.train, augmenters) if augmenters else None,
         "neighbours": neighbours_of(sample, features) if torch.isfinite(features).all() else None,
         "map": None,
     }

@@ -20,7 +20,7 @@ from twofold.display import Display, Stage, status_line
 from twofold.errors import Diverged, Interrupted, TwofoldError, how_to_resume
 from twofold.evaluate.encoder import Encoder
 from twofold.evaluate.features import Subset
-from twofold.methods.relations import file_fingerprint
+from twofold.methods.relations import graph_fingerprint
 from twofold.models import feature_dimension, one_by_one, share_statistics
 from twofold.models.blocks import constant_modules
 from twofold.models.encoders import choose_memory_format
@@ -271,9 +271,9 @@ class Trainer:
         }
 
     def fingerprint(self) -> str:
-        """A fingerprint of all files that a run reads: the images and the file of groups, if any."""
+        """A fingerprint of all that a run reads: the images, and what its graph takes from elsewhere."""
         graph = self.config.parameters.get("graph")
-        return self.data.fingerprint + ("" if graph is None else file_fingerprint(graph))
+        return self.data.fingerprint + ("" if graph is None else graph_fingerprint(graph, self.data.train))
 
     def is_time_to_save(self, stop: int | None) -> bool:
         """Whether to save now. With classifier rows in several processes, all save together; else the first decides."""

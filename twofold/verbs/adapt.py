@@ -1,31 +1,32 @@
 """`adapt`: fit a linear map of a pretrained encoder's features to images, without training."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from twofold.config import Config, Graph
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.data.source import Data, Source
+from twofold.data.store import ImageStore
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.adaptation import AUTO, MOST_IMAGES, Adaptation, fit_adapter, mild_views
 from twofold.evaluate.encoder import Encoder, open_encoder, refuse_other
 from twofold.evaluate.features import check_views
+from twofold.evaluate.graph_features import add_graph_features
 from twofold.evaluate.opened import TEST_FRACTION, describe_encoder, folder_of
 from twofold.evaluate.probes import Row, labelled_splits, measure_accuracies
 from twofold.keys import Count, checked
-from twofold.methods.relations import group_numbers
+from twofold.methods.relations import group_numbers, sample_graph
 from twofold.runs.folder import adapter_file
 from twofold.runs.preprocess import Preprocess
 from twofold.runs.provenance import open_run_source
 from twofold.runs.run import Run, config_of, refuse_unusable_folder, write_encoder_folder
 from twofold.runs.weights import ENCODER_FILE, encoder_file
-
-NO_GRAPH = ("neighbours",)  # sources of a graph that is not a set of groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,7 @@ def adapt(
     *,
     out: str | Path | None = None,
     graph: str = "views",
+    graph_encoder: str | None = None,
     variant: str = AUTO,
     images: int = MOST_IMAGES,
     flip: bool | None = None,
@@ -81,7 +83,10 @@ def adapt(
     out : str or Path, optional
         The folder to write, for an encoder that is not in a run folder.
     graph : str
-        Which images are related: `views` (only the views of one image), `labels`, `groups`, or a CSV file of groups.
+        Which images are related: `views` (only the views of one image), `labels`, `groups`, `neighbours`, `duplicates`,
+        a file of groups or of weighted pairs, or a function, as for the key `graph.source`.
+    graph_encoder : str, optional
+        The encoder by whose features `neighbours` are found, in any form that has a name; by default, by pixels.
     variant : str
         `auto`: whitening within images, or none. Or a map that is kept even if it is not better: `within`, `whitening`,
         `ridge` or `threshold`.
@@ -114,15 +119,20 @@ def adapt(
     display = display or Display(quiet=True)
     what = what.path if isinstance(what, Run) else what
     refuse_other(what)
-    if graph in NO_GRAPH:
-        raise TwofoldError(f"graph={graph} is not a set of groups: use views, labels, groups or a CSV file of groups")
+    if graph == "teacher":
+        raise TwofoldError("graph=teacher is for training: use graph=neighbours and the teacher as graph_encoder")
+    if graph_encoder is not None and graph != "neighbours":
+        raise TwofoldError(f"graph_encoder has no effect with graph={graph}: leave it out, or use graph=neighbours")
     checked("images", images, Count)
     check_views(views)
     target = _target(what, None if out is None else Path(out), overwrite)
     source, config = _open_images(what, data, display)
     opened = open_encoder(what, lambda: source, module=encoder, image_size=image_size, adapter=False)
     read = _read_images(opened, source, config, display)
-    groups = None if graph == "views" else group_numbers(Graph(source=graph), read.train)
+    fractions = (TEST_FRACTION if config is None else config.test_fraction, 0.0)
+    read = add_graph_features(Graph(source=graph, encoder=graph_encoder), source, read, fractions, display)
+    related = _pairs_of(Graph(source=graph, encoder=graph_encoder), read.train)
+    groups = None if graph == "views" or related else group_numbers(Graph(source=graph), read.train)
     augment = mild_views(opened, flip=0.5 if _flips(flip, source, config) else 0.0)
     with display.stage("features of views", len(read.train)) as stage:
         adaptation = fit_adapter(
@@ -132,6 +142,7 @@ def adapt(
             variant=variant,
             groups=groups,
             whole_groups=graph not in ("views", "labels"),
+            related=related,
             most_images=images,
             progress=stage,
         )
@@ -183,6 +194,12 @@ def _read_images(encoder: Encoder, source: Source, config: Config | None, displa
             test_fraction=TEST_FRACTION if config is None else config.test_fraction,
             progress=stage,
         )
+
+
+def _pairs_of(graph: Graph, train: ImageStore) -> Callable[[Tensor], Tensor] | None:
+    """Return a graph that is not a set of groups: row numbers [N] → weights [N, N]; None for a set of groups."""
+    related = sample_graph(graph, train)
+    return None if related is None else lambda rows: related(train.index[rows])
 
 
 def _flips(flip: bool | None, source: Source, config: Config | None) -> bool:

@@ -86,9 +86,7 @@ def export(
     is_adapted = isinstance(network, AdaptedEncoder)
     plain: Any = network.encoder if isinstance(network, AdaptedEncoder) else network
     if isinstance(plain, OnnxEncoder) and format != "safetensors":
-        raise TwofoldError(
-            f"{opened.name} is an ONNX network, which cannot be exported as {format}: use the .onnx file"
-        )
+        raise TwofoldError(f"{opened.name} is an ONNX network and cannot be exported as {format}: use the .onnx file")
     if hasattr(plain, "preprocess"):
         del plain.preprocess  # the exported network takes tensors only
     is_apart = format == "safetensors"  # such a file holds the weights of the encoder alone

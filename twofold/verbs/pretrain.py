@@ -19,6 +19,8 @@ from twofold.device import own_modes
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.gain import LEAST_IMAGES
+from twofold.evaluate.graph_features import with_graph_features
+from twofold.methods.relations import SOURCES
 from twofold.models import name_of
 from twofold.models.blocks import has_new_batchnorm
 from twofold.runs import initial_weights, provenance
@@ -90,8 +92,8 @@ def configure(
         )
     # Absolute paths, so that the run can be resumed from another working folder.
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
-    for name in ("graph.source", "class_list"):
-        if given.get(name) and Path(given[name]).is_file():
+    for name in ("graph.source", "graph.encoder", "class_list"):
+        if given.get(name) and Path(given[name]).exists() and given[name] not in SOURCES:
             located[name] = str(Path(given[name]).resolve())
     if asked.init is not None:
         located["init"] = initial_weights.with_absolute_path(asked.init)
@@ -229,7 +231,7 @@ def start(
             return continue_run(Path(earlier), config, source, display, encoder)
     if isinstance(place, Path):
         dist.from_first(lambda: RunFolder.refuse_existing(place))
-    data = read_data(config, source, display, pictures=True)
+    data = with_graph_features(config, source, read_data(config, source, display, pictures=True), display)
     trainer = Trainer(config, data, display, encoder, weights)
     trainer.rows.refuse_place()
     path = Path(dist.from_first(lambda: str(RunFolder.create(place, dump(config)).path)))

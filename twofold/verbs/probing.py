@@ -19,7 +19,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder, refuse_other, views_in_words
 from twofold.evaluate.features import check_views
 from twofold.evaluate.handmade import features_without_training
-from twofold.evaluate.opened import What, folder_of, name_of_encoder, open_any
+from twofold.evaluate.opened import Opened, What, folder_of, name_of_encoder, open_any
 from twofold.evaluate.probes import LabelledSplits, labelled_splits
 from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
@@ -176,15 +176,21 @@ def open_measured_encoder(
     source = open_source(data)
     read = read_data(opened.config, source, display)
     refuse_unlabelled(read, source)
-    network: nn.Module = opened.encoder.network
-    adapted: Adapter | None = None
-    if isinstance(network, AdaptedEncoder):
-        adapted = network.adapter
-        network = network.encoder
-    networks = {"trained": network}
-    if has_name(opened.config.encoder) and not isinstance(module, nn.Module):
-        networks["untrained"] = initial(opened.config, read.train, layer, None)
+    network, adapted = separate_adapter(opened.encoder.network)
+    networks = {"trained": network} | untrained_network(opened, module, read.train)
     return read, MeasuredNetworks(networks, opened.preprocess, opened.config.precision, adapted)
+
+
+def separate_adapter(network: nn.Module) -> tuple[nn.Module, Adapter | None]:
+    """Return the encoder and its adapter; None if it has none."""
+    return (network.encoder, network.adapter) if isinstance(network, AdaptedEncoder) else (network, None)
+
+
+def untrained_network(opened: Opened, module: str | nn.Module | None, images: ImageStore) -> dict[str, nn.Module]:
+    """Return `untrained`, an encoder of the same architecture with new weights, if it can be built from its name."""
+    if not has_name(opened.config.encoder) or isinstance(module, nn.Module):
+        return {}
+    return {"untrained": initial(opened.config, images, "pre", None)}
 
 
 def refuse_unlabelled(read: Data, source: Source) -> None:
@@ -227,12 +233,12 @@ def networks_of(
 
     `encoder` is a module of the same class, if the run trained the user's own module.
     """
+    if is_encoder_folder(path):
+        return networks_of_folder(path, config, images, layer, encoder)
     if encoder is None and not has_name(config.encoder):
         raise TwofoldError(
             f"{path} trained your own {config.encoder}: use the Python function and pass the module as encoder="
         )
-    if is_encoder_folder(path):
-        return networks_of_folder(path, config, images, layer, encoder)
     finished = (path / "encoder.safetensors").exists()
     saved = None if finished and layer == "pre" else checkpoint.load_latest(path)
     if saved is None and (not finished or layer == "post"):
@@ -267,7 +273,7 @@ def networks_of_folder(
         raise TwofoldError(f"{path} has an encoder but no projector: leave out --layer post")
     trained = load_encoder(path, encoder=copy.deepcopy(encoder), adapter=False)
     networks = {"trained": trained}
-    if encoder is None:
+    if encoder is None and has_name(config.encoder):
         networks["untrained"] = initial(config, images, layer, None)
     return networks, preprocess_of(trained)
 

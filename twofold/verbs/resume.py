@@ -15,6 +15,7 @@ from twofold.data.source import ARRAY, DATASET, Source
 from twofold.device import own_modes
 from twofold.display import Display
 from twofold.errors import TwofoldError
+from twofold.evaluate.graph_features import with_graph_features
 from twofold.keys import checked
 from twofold.methods import refuse_unregistered
 from twofold.models import has_name
@@ -118,7 +119,7 @@ def continue_run(
     with ExitStack() as stack:
         stack.enter_context(folder.locked())
         module = None if encoder is None else initial_weights.restore_untrained(path, encoder)
-        images = read_data(longer, source, display, pictures=True)
+        images = with_graph_features(longer, source, read_data(longer, source, display, pictures=True), display)
         trainer = Trainer(longer, images, display, module, weights)
         trainer.restore(folder)
         if dist.is_first() and not has_recorded_images(path):  # a kill prevented it

@@ -110,7 +110,7 @@ def graph_vicreg(
     def objective(e: Embeddings) -> LossTerms:
         rows, K = e.z.shape[0] * e.z.shape[1], e.z.shape[2]
         related = relation(e.index, len(e.z))
-        related = related * (2 * rows / related.sum())
+        related = related * (2 * rows / related.abs().sum())
         loss = objectives.graph_vicreg(e.z.flatten(0, 1) / rows**0.5, related, weight / rows)
         scale = rows / K
         return LossTerms(loss.total * scale, {name: term * scale for name, term in loss.terms.items()})
