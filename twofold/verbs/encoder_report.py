@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from twofold.checksums import seal
 from twofold.data.load import read_data
 from twofold.data.open import open_to_use
 from twofold.data.source import Data
@@ -118,7 +119,7 @@ def record_encoder(
     mean, std = opened.preprocess.mean.tolist(), opened.preprocess.std.tolist()
     values = {"method": opened.name, "seed": None} | {key: getattr(config, key) for key in SETTINGS}
     values |= {"data": source.location, "mean": mean, "std": std}
-    folder.write("config.json", json.dumps({"values": values, "origin": {}, "derived": {}}))
+    folder.write("config.json", json.dumps(seal({"values": values, "origin": {}, "derived": {}})))
     if measured["eigenvalues"]:
         record = {"step": 0, "epoch": 0, "of": "features", "eigenvalues": measured["eigenvalues"]}
         folder.append("spectrum.jsonl", record)
@@ -131,7 +132,7 @@ def record_encoder(
         "device": device_name(opened.encoder.device),
         "versions": {"twofold": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-    folder.write("results.json", json.dumps(results))
+    folder.write("results.json", json.dumps(seal(results)))
     gallery.write_pictures(folder, pictures.gather_pictures(config, read, opened.encoder, [], points, display))
     return folder
 
