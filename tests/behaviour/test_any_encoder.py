@@ -232,3 +232,17 @@ def test_reports_without_labels_show_the_spectrum(run: twofold.Run, tmp_path: Pa
     html = page.read_text()
     assert "there are no labels or no held-out images" in html
     assert "effective rank of features" in html
+
+
+@pytest.mark.full
+def test_onnxruntime_gives_the_features_of_the_exported_encoder(run: twofold.Run, images: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    exported = twofold.export(run, "onnx", tmp_path / "encoder.onnx")
+    expected = features(twofold.embed(run, images, tmp_path / "expected.npz"))
+    found = features(twofold.embed(exported, images, tmp_path / "found.npz"))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    (tmp_path / "damaged.onnx").write_bytes(b"nonsense")
+    (tmp_path / "damaged.onnx.json").write_text((tmp_path / "encoder.onnx.json").read_text())
+    with pytest.raises(TwofoldError, match="cannot be read as an ONNX network"):
+        twofold.embed(tmp_path / "damaged.onnx", images, tmp_path / "x.npz")
