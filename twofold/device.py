@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -134,8 +135,13 @@ def uses_bf16(precision: str, device: torch.device) -> bool:
 
 
 def computes_bf16(device: torch.device) -> bool:
-    """Whether a CPU supports bfloat16 matrix products in oneDNN, which says nothing about their speed."""
-    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Whether a CPU computes bfloat16 matrix products by instructions of its own; others emulate them slowly."""
+    if device.type != "cpu" or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return True
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # not in every version of torch
+    return any(getattr(torch.cpu, name, lambda: False)() for name in names)
 
 
 def autocast_of(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:

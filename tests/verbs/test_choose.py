@@ -11,10 +11,9 @@ from PIL import Image
 
 import running
 from twofold import text
-from twofold.config import RUN_KEYS, Config
+from twofold.config import RUN_KEYS
 from twofold.data.load import load_sample
 from twofold.data.open import open_source
-from twofold.data.source import Source
 from twofold.errors import TwofoldError
 from twofold.train import timing_run
 from twofold.train.timing_run import Memory, measure_memory, measure_step
@@ -173,32 +172,6 @@ def test_unreadable_images_are_counted_separately(photos: Path) -> None:
         text = explain.described(config, source, costs)["data"]
         assert message in text
         assert text.endswith(f"; {2 if folder == photos else 1} more could not be read")
-
-
-@pytest.mark.parametrize(
-    "seconds, asked, message",
-    [
-        ((3.0, 1.5), {}, "about 2.5 hours with precision=bf16 on this CPU"),
-        ((3.0, 2.9), {}, None),  # measured, but not much faster
-        ((3.0, 1.5), {"precision": "float32"}, None),
-        ((0.001, 0.0005), {}, None),  # a run of a few seconds
-    ],
-)
-def test_bf16_is_suggested_for_long_runs_on_a_cpu_if_it_is_faster(
-    seconds: tuple[float, float], asked: dict[str, str], message: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = []
-
-    def measure_step(config: Config, source: Source) -> float:  # noqa: ARG001
-        measured.append(config.precision)
-        return seconds[config.precision == "bf16"]
-
-    monkeypatch.setattr(explain, "measure_step", measure_step)
-    monkeypatch.setattr(explain, "computes_bf16", lambda device: device.type == "cpu")
-    config, source = pretrain.configure("digits", "frossl", {"device": "cpu", "epochs": 1200} | asked)
-    assert explain.described(config, source, explain.measure_cost(config, source)).get("faster") == message
-    long_and_free = seconds[0] > 1 and not asked
-    assert measured == [asked.get("precision", "auto"), *["bf16"] * long_and_free]
 
 
 def test_projector_is_adapted_to_few_images_unless_it_is_given(photos: Path) -> None:

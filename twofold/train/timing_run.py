@@ -17,7 +17,7 @@ from twofold.config import Config, Head
 from twofold.cuda.step_graph import LEAST_STEPS, WARM_UP
 from twofold.data.load import load_sample
 from twofold.data.source import Data, Source
-from twofold.device import DEVICE_SHARE, choose_device, free_memory, host_memory, uses_bf16
+from twofold.device import DEVICE_SHARE, choose_device, free_memory, host_memory, kept_memory, uses_bf16
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.randomness import own_randomness
@@ -94,7 +94,7 @@ def measure_step(config: Config, source: Source, budget: float | None = None, mo
 
 def _timed(trainer: Trainer, warm_up: int) -> float:
     wait: Callable[[], Any] = torch.cuda.synchronize if trainer.device.type == "cuda" else lambda: None
-    with own_randomness():
+    with own_randomness(), kept_memory(when=trainer.device.type == "cpu"):
         trainer.method.train()
         for _ in range(warm_up):
             trainer.take_step(0)

@@ -23,6 +23,7 @@ from twofold.train.micro_batches import refuse_uneven
 from twofold.train.timing_run import Memory, available_memory, measure_memory, measure_step
 from twofold.verbs.continued import nearest_size
 from twofold.verbs.picture_size import choose_picture_size, picture_bytes, square_bytes
+from twofold.verbs.precision import faster_precision
 
 MEMORY_SHARE = 0.8  # of the free memory; the rest is left for other programs
 # Upper bounds on the bytes that an encoder keeps for the backward pass, for each pixel of its input. Measured with a
@@ -45,14 +46,16 @@ def resolve_config(
     display: Display,
     module: nn.Module | None = None,
     may_shrink: bool = False,
+    may_use_bf16: bool = False,
 ) -> Config:
     """Resolve the layers after adding the values that follow from the images to the layer `chosen`.
 
     Values of the user take precedence over chosen values. `module` is the user's own encoder. `may_shrink` states that
-    a pretrained encoder, whose own image size is in `chosen`, also takes smaller images.
+    a pretrained encoder, whose own image size is in `chosen`, also takes smaller images. `may_use_bf16` states that a
+    long run on a CPU may compute in bfloat16.
     """
     if with_pictures := resolve(keys, layers).picture_size == "auto":
-        layers = {name: {k: v for k, v in layer.items() if k != "picture_size"} for name, layer in layers.items()}
+        layers = without(layers, "picture_size")
     chosen = dict(layers["chosen"])
     layers = {**layers, "chosen": chosen}
     if with_pictures:
@@ -75,6 +78,11 @@ def resolve_config(
             display.say(f"batch_size={fits}, because {config.batch_size} needs too much memory; set pieces to keep it")
     if minutes is not None and dist.count() > 1:
         raise TwofoldError("--minutes works with one process only, and this run has several: set epochs")
+    if may_use_bf16 and (config := resolve(keys, layers)).precision == "auto":
+        layers = without(layers, "precision")
+        chosen = layers["chosen"]
+        steps = config.epochs * steps_per_epoch(config, source)
+        chosen |= faster_precision(config, source, steps, minutes=minutes, module=module, display=display)
     if minutes is not None:
         display.say(f"timing a few steps, to choose the number of epochs for --minutes {minutes:g}")
         chosen.pop("warmup_epochs", None)
@@ -84,6 +92,11 @@ def resolve_config(
             chosen["epochs"] = min(chosen["epochs"], usual_epochs)
         chosen |= derived_defaults(resolve(keys, layers), source)
     return resolve(keys, layers)
+
+
+def without(layers: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, dict[str, Any]]:
+    """Return copies of the layers without a key whose value, auto, leaves the choice to Twofold."""
+    return {name: {k: v for k, v in layer.items() if k != key} for name, layer in layers.items()}
 
 
 def refuse(config: Config, source: Source) -> None:
