@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from twofold import dist
+from twofold.checksums import seal, unseal
 from twofold.config import Config
 from twofold.data.loader import BatchOrder
 from twofold.device import host_memory
@@ -257,8 +258,11 @@ def own_name(folder: Path) -> str:
     """The name of this run's rows, chosen before they exist, so that the rows of another run are never used."""
     path = folder / HEADER
     if not path.exists():
-        write_atomically(path, json.dumps({"run": secrets.token_hex(8)}) + "\n")
-    return json.loads(path.read_text())["run"]
+        write_atomically(path, json.dumps(seal({"run": secrets.token_hex(8)})) + "\n")
+    try:
+        return unseal(json.loads(path.read_text()), path)["run"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TwofoldError(f"{path} is damaged ({error!r}): restore it from a copy of the run folder") from None
 
 
 def memory_allowed() -> float:

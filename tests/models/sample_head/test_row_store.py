@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from twofold.checksums import seal
 from twofold.errors import TwofoldError
 from twofold.models import SampleHead
 from twofold.models.sample_head import row_store
@@ -323,9 +324,13 @@ def test_rows_with_other_settings_or_damage_raise_an_error(tmp_path: Path) -> No
         with pytest.raises(TwofoldError, match="choose another folder"):
             SampleHead(rows, dim, path=path, schedule=SCHEDULE, dtype=torch.float64)
     header = json.loads((path / "head.json").read_text())
-    (path / "head.json").write_text(json.dumps(header | {"format": 2}))
-    with pytest.raises(TwofoldError, match="format 1"):
+    (path / "head.json").write_text(json.dumps(header | {"seed": 3}))
+    with pytest.raises(TwofoldError, match=r"head\.json is damaged"):
         open_head(path)
+    for version, advice in ((1, "use the version that wrote it"), (99, "use a newer version")):
+        (path / "head.json").write_text(json.dumps(seal({"format": version})))
+        with pytest.raises(TwofoldError, match=f"format {version}, but Twofold .* reads format 2: {advice}"):
+            open_head(path)
     (path / "head.json").write_text("{")
     with pytest.raises(TwofoldError, match="cannot read the classifier rows"):
         open_head(path)
@@ -333,6 +338,49 @@ def test_rows_with_other_settings_or_damage_raise_an_error(tmp_path: Path) -> No
     os.truncate(path / "rows.bin", 100)
     with pytest.raises(TwofoldError, match="damaged"):
         open_head(path)
+
+
+@pytest.mark.parametrize("every", [307, pytest.param(1, marks=pytest.mark.full)])
+def test_a_flipped_bit_never_changes_rows_silently(every: int, tmp_path: Path) -> None:
+    """Either opening the rows raises an error, or they continue to the same result."""
+    path, copy = tmp_path / "head", tmp_path / "copy"
+    head = open_head(path)
+    train(head, 9, marks=(5,))
+    head.forget_older()  # rows of the steps 6 to 9 are in rows.bin or lost, and those of step 5 in the undo file
+    head.close()
+    expected, noticed, total = expected_rows(12), 0, 0
+    for file in sorted(path.iterdir()):
+        for bit in range(0, 8 * file.stat().st_size, every):
+            shutil.copytree(path, copy)
+            content = bytearray(file.read_bytes())
+            content[bit // 8] ^= 1 << bit % 8
+            (copy / file.name).write_bytes(content)
+            before = {entry.name: entry.read_bytes() for entry in copy.iterdir()}
+            total += 1
+            try:
+                again = open_head(copy, step=5)
+            except TwofoldError:
+                noticed += 1
+                if file.name != "schedule.bin":  # it is read when the rows have returned to the mark
+                    assert {entry.name: entry.read_bytes() for entry in copy.iterdir()} == before
+            else:
+                train(again, 12, ())
+                assert torch.equal(again.dense(), expected), (file.name, bit)
+                again.close()
+            shutil.rmtree(copy)
+    assert noticed > 0.5 * total  # other bits are in rows that are undone or were never used
+
+
+def test_a_row_that_is_damaged_during_training_raises_an_error(tmp_path: Path) -> None:
+    head = open_head(tmp_path / "head")
+    train(head, 30, marks=(30,))
+    with (tmp_path / "head" / "rows.bin").open("r+b") as file:
+        file.seek(3 * (8 + 3 * DIM * 8) + 20)
+        value = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([value[0] ^ 4]))
+    with pytest.raises(TwofoldError, match=r"rows\.bin is damaged in the rows 3 \(1 in all\): restore"):
+        head.take([2, 3])
 
 
 def test_folder_with_other_files_raises_an_error_and_is_unchanged(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from twofold import counter
 from twofold.config import Head
 from twofold.errors import TwofoldError
+from twofold.models.sample_head.row_checks import HEAD_BYTES, last_use
 from twofold.models.sample_head.row_optimizers import RowAdamW, RowOptimizer, RowSGD
 from twofold.models.sample_head.row_store import FORMAT, DiskRows, MemoryRows, edges
 
-STEP_BYTES = 8  # at the start of a record
 DENSE_ROWS = 2**14  # rows that `dense` reads at a time
 
 Update: TypeAlias = Literal["exact", "multistep"]
@@ -142,7 +142,7 @@ class SampleHead:
         self._kind: Any = RowAdamW if optimizer == "adamw" else RowSGD
         self._settings = (weight_decay, *rest, steps_per_epoch)
         self._width = self._kind.kept * dim * dtype.itemsize
-        self._record_bytes = (STEP_BYTES + self._width + 7) // 8 * 8
+        self._record_bytes = (HEAD_BYTES + self._width + 7) // 8 * 8
         self.edges = edges(rows, self._record_bytes, share[1])
         self.own = range(*self.edges[share[0] : share[0] + 2])
         self._store: MemoryRows | DiskRows
@@ -252,7 +252,7 @@ class SampleHead:
         else:
             for index_R in _blocks(self.own):
                 records = state["rows"][index_R[0] : index_R[-1] + 1].numpy()
-                used_R = records[:, :STEP_BYTES].any(axis=1)
+                used_R = records[:, :HEAD_BYTES].any(axis=1)
                 self._store.write(index_R[used_R], records[used_R], before=np.zeros_like(records[used_R]))
         self.steps = state["steps"]
         self._follow(state["schedule"].numpy(), self.schedule)
@@ -292,8 +292,8 @@ class SampleHead:
         return index_R
 
     def _decoded(self, records: np.ndarray, index_R: np.ndarray) -> tuple[Tensor, Tensor]:
-        since_R = torch.from_numpy(records[:, :STEP_BYTES].copy().view(np.int64)[:, 0])
-        content = records[:, STEP_BYTES : STEP_BYTES + self._width].copy()
+        since_R = torch.from_numpy(last_use(records))
+        content = records[:, HEAD_BYTES : HEAD_BYTES + self._width].copy()
         values = torch.from_numpy(content.view(np.float32 if self.dtype == torch.float32 else np.float64))
         state_RSD = values.view(len(index_R), self._kind.kept, self.dim)
         fresh = (since_R == 0).nonzero()[:, 0]
@@ -304,9 +304,9 @@ class SampleHead:
 
     def _encoded(self, state_RSD: Tensor, step: int) -> np.ndarray:
         records = np.empty((len(state_RSD), self._record_bytes), dtype=np.uint8)
-        records[:, :STEP_BYTES].view(np.int64)[:] = step
-        records[:, STEP_BYTES : STEP_BYTES + self._width] = state_RSD.flatten(1).numpy().view(np.uint8)
-        records[:, STEP_BYTES + self._width :] = 0
+        records[:, :HEAD_BYTES].view(np.uint32)[:] = (step, 0)  # rows on disk get a checksum when they are written
+        records[:, HEAD_BYTES : HEAD_BYTES + self._width] = state_RSD.flatten(1).numpy().view(np.uint8)
+        records[:, HEAD_BYTES + self._width :] = 0
         return records
 
 

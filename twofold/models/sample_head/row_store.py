@@ -4,7 +4,7 @@
     rows.bin         one record for each row, by position; a hole in the file until the row is first written
     undo-STEP.bin    the values after STEP of rows that were written since then
     undo-STEP-P.bin  the same for process P = 1, 2, …, if several processes share the classifier
-    schedule.bin     learning rates, float64
+    schedule.bin     learning rates, float64, and their checksum as uint64
 
 A mark is a saved state of all rows, identified by its step. If the process is killed or power fails, the rows return to
 a mark: the values in the undo file are written back. A row is in the undo file before it is overwritten. To ensure
@@ -30,14 +30,14 @@ If any process is killed, all end, and the next run starts with 1. Let c be the 
 - Killed after the checkpoint, so c = s: all have undo files of s; the remaining undo files of older marks are removed.
 If a process is still alive when a new run starts, its range is still locked, and the new run is refused.
 
-A record begins with the step of the row's last use as int64. 0 means never used; the rest of the record is then
-meaningless.
+A record begins with the step of the row's last use and a checksum, both as uint32. 0 means never used; the rest of the
+record is then meaningless. When a run opens the rows, all checksums are verified before anything is undone, and no row
+may be from after the mark. `read` verifies each row again.
 """
 
 import json
 import math
 import os
-import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -47,15 +47,24 @@ from typing import Any
 
 import numpy as np
 
-from twofold.errors import TwofoldError
-from twofold.files import is_temporary, refuse_links, sync, write_atomically
+from twofold.checksums import seal, unseal
+from twofold.errors import TwofoldError, other_format
+from twofold.files import is_temporary, make_folder, refuse_links, sync, write_atomically
+from twofold.models.sample_head.row_checks import (
+    find_damaged,
+    find_damaged_rows,
+    last_use,
+    set_checksums,
+    undo_block,
+    undo_blocks,
+)
 
-FORMAT = 1
+FORMAT = 2
 BUFFER_BYTES = 2**25
 PAGE = 4096
 HEADER, ROWS, SCHEDULE = "head.json", "rows.bin", "schedule.bin"
-BLOCK = struct.Struct("<8sQQQ")  # name, number of rows never used, number of rows used, checksum of the body
-BLOCK_NAME = b"2fold-01"
+CHECKSUM_BYTES = 8  # at the end of schedule.bin
+MOST_NAMED = 5  # damaged rows in a message
 
 _claimed: set[tuple[str, int, int]] = set()  # ranges of rows that are open in this process
 _one_at_a_time = threading.Lock()
@@ -138,6 +147,7 @@ class DiskRows:
             with self._errors("read"):
                 self.base = self._known(step)  # the mark
                 if count == 1:
+                    self._refuse_damaged(self.base)
                     self._return_to(self.base)
                 self._undo = self._open_undo(self.base)
                 sync(path)
@@ -160,10 +170,13 @@ class DiskRows:
             for place, offset in missing:
                 if os.preadv(self._file, [records[place]], offset) != self.record_bytes:
                     raise TwofoldError(f"{self.path / ROWS} is too short: it is damaged")
+            places = np.flatnonzero(waiting_R < 0)
+            self._refuse_rows(index_R[places][find_damaged(index_R[places], records[places])].tolist())
         return records
 
     def write(self, index_R: np.ndarray, records: np.ndarray, before: np.ndarray) -> None:
         """Replace the records `before`, as `read` returned them, by `records`. After an error nothing is replaced."""
+        set_checksums(index_R, records)
         with self._errors("written"):
             if len(self._waiting) + len(index_R) > len(self._buffer):
                 self._write_back()
@@ -206,33 +219,40 @@ class DiskRows:
         self.close()
 
     def schedule(self) -> np.ndarray:
-        return np.fromfile(self.path / SCHEDULE, dtype="<f8")
+        content = (self.path / SCHEDULE).read_bytes()
+        if not content:  # there is no schedule yet
+            return np.empty(0)
+        rates = content[:-CHECKSUM_BYTES]
+        if len(rates) % 8 or zlib.crc32(rates) != int.from_bytes(content[-CHECKSUM_BYTES:], "little"):
+            raise TwofoldError(f"{self.path / SCHEDULE} is damaged: restore the file from a copy")
+        return np.frombuffer(rates, dtype="<f8")
 
     def set_schedule(self, schedule: np.ndarray) -> None:
+        rates = schedule.astype("<f8").tobytes()
         with self._errors("written"):
-            write_atomically(self.path / SCHEDULE, schedule.astype("<f8").tobytes())
+            write_atomically(self.path / SCHEDULE, rates + zlib.crc32(rates).to_bytes(CHECKSUM_BYTES, "little"))
 
     def _create(self, header: Mapping[str, Any]) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         ours = {ROWS, SCHEDULE, self._undo_path(0, 0).name}
         if any(entry.name not in ours and not is_temporary(entry) for entry in self.path.iterdir()):
             raise TwofoldError(f"{self.path} contains other files: choose an empty folder or a new one")
         for name in (ROWS, self._undo_path(0, 0).name, SCHEDULE):
             (self.path / name).write_bytes(b"")
         os.truncate(self.path / ROWS, self.rows * self.record_bytes)
-        write_atomically(self.path / HEADER, (json.dumps(dict(header), indent=1) + "\n").encode())
-        sync(self.path.resolve().parent)
+        sync(self.path / ROWS)  # its size
+        write_atomically(self.path / HEADER, (json.dumps(seal(header), indent=1) + "\n").encode())
 
     def _refuse_other(self, header: Mapping[str, Any]) -> None:
         try:
-            found = json.loads((self.path / HEADER).read_text())
+            found = unseal(json.loads((self.path / HEADER).read_text()), self.path / HEADER)
             size = (self.path / ROWS).stat().st_size
         except (ValueError, OSError) as error:
             raise TwofoldError(f"cannot read the classifier rows in {self.path}: {error}") from None
-        if not isinstance(found, dict) or found.get("format") != header["format"]:
-            raise TwofoldError(
-                f"{self.path} has no classifier rows of format {header['format']}: choose another folder"
-            )
+        if not isinstance(found, dict):
+            raise TwofoldError(f"{self.path} has no classifier rows: choose another folder")
+        if found.get("format") != FORMAT:
+            raise other_format(f"the folder of classifier rows {self.path}", found.get("format"), None, (FORMAT,))
         for name, value in header.items():
             if value is not None and found.get(name) != value:
                 what = "of another run" if name == "run" else f"with {name}={found.get(name)}, not {value}"
@@ -240,6 +260,19 @@ class DiskRows:
         if size != self.rows * self.record_bytes:
             raise TwofoldError(
                 f"{self.path / ROWS} has {size} bytes, not {self.rows * self.record_bytes}: it is damaged"
+            )
+
+    def _refuse_damaged(self, mark: int) -> None:
+        """Raise if rows would be damaged after returning to this mark. Nothing is written before this is known."""
+        undo = [self._undo_path(*file) for file in self._undo_files() if file[0] >= mark]
+        self._refuse_rows(find_damaged_rows(self.path / ROWS, self.record_bytes, undo, mark))
+
+    def _refuse_rows(self, damaged: list[int]) -> None:
+        if damaged:
+            named = ", ".join(map(str, damaged[:MOST_NAMED])) + (", …" if len(damaged) > MOST_NAMED else "")
+            raise TwofoldError(
+                f"{self.path / ROWS} is damaged in the rows {named} ({len(damaged):,} in all): restore {self.path} and "
+                "the checkpoints from a copy of the same time"
             )
 
     def _refuse_claimed(self) -> None:
@@ -309,7 +342,7 @@ class DiskRows:
         sync(self.path)  # removed undo files must not reappear after those of this mark are emptied
 
     def _put_back(self, undo: Path) -> None:
-        for fresh, used, records in _blocks(undo, self.record_bytes):
+        for fresh, used, records in undo_blocks(undo, self.record_bytes):
             for row in fresh.tolist():
                 offset = row * self.record_bytes
                 # If the row never reached the file, it is a hole; writing to it would need space on a full disk.
@@ -320,16 +353,13 @@ class DiskRows:
 
     def _keep(self, index_R: np.ndarray, before: np.ndarray) -> None:
         """Append to the undo file those rows that were not written since the mark."""
-        since_R = before[:, :8].view(np.int64)[:, 0]
+        since_R = last_use(before)
         fresh_R, used_R = since_R == 0, (since_R > 0) & (since_R <= self.base)
-        fresh, used = int(fresh_R.sum()), int(used_R.sum())
-        if fresh + used == 0:
+        if not (fresh_R.any() or used_R.any()):
             return
-        parts = index_R[fresh_R].astype("<i8"), index_R[used_R].astype("<i8"), before[used_R]
-        body = b"".join(part.tobytes() for part in parts)
         length = os.fstat(self._undo).st_size
         try:
-            _write_all(self._undo, BLOCK.pack(BLOCK_NAME, fresh, used, zlib.crc32(body)) + body)
+            _write_all(self._undo, undo_block(index_R[fresh_R], index_R[used_R], before[used_R]))
         except OSError:
             os.truncate(self._undo, length)  # blocks after an incomplete one could not be read
             raise
@@ -352,25 +382,6 @@ class DiskRows:
                 f"the classifier rows in {self.path} could not be {what} ({error.strerror}): free some disk space, "
                 "then resume; the run continues from the last checkpoint"
             ) from None
-
-
-def _blocks(undo: Path, record_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Read an undo file: rows never used, rows used, and the records of the latter.
-
-    It ends where a kill or a power failure cut the file off.
-    """
-    with undo.open("rb") as file:
-        while len(head := file.read(BLOCK.size)) == BLOCK.size:
-            name, fresh, used, checksum = BLOCK.unpack(head)
-            if name != BLOCK_NAME:
-                return
-            size = 8 * (fresh + used) + used * record_bytes
-            body = file.read(size)
-            if len(body) != size or zlib.crc32(body) != checksum:
-                return
-            index = np.frombuffer(body, dtype="<i8", count=fresh + used)
-            records = np.frombuffer(body, dtype=np.uint8, offset=8 * (fresh + used)).reshape(used, record_bytes)
-            yield index[:fresh], index[fresh:], records
 
 
 def _write_at(file: int, data: Any, offset: int) -> None:
