@@ -280,7 +280,7 @@ class SampleHead:
         index_R = given.to(torch.int64).contiguous().numpy()
         if index_R.ndim != 1 or len(np.unique(index_R)) != len(index_R):
             raise TwofoldError("indices must be a list of distinct numbers: use torch.unique(..., return_inverse=True)")
-        if len(index_R) and not (index_R.min() in self.own and index_R.max() in self.own):
+        if len(index_R) and not (self.own.start <= index_R.min() and index_R.max() < self.own.stop):
             here = (
                 ""
                 if len(self.own) == self.rows

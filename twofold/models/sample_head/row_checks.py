@@ -3,6 +3,7 @@
 A record begins with the step of the row's last use and a checksum, both uint32. Both are 0 if the row was never used.
 """
 
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ def _checksums(index_R: np.ndarray, records: np.ndarray) -> list[int]:
     starts = [
         (row * ROW_FACTOR ^ step) & 0xFFFFFFFF for row, step in zip(index_R.tolist(), last_use(records), strict=True)
     ]
-    content = memoryview(np.ascontiguousarray(records).reshape(-1))
+    content = np.ascontiguousarray(records).reshape(-1).data
     size = records.shape[1]
     return [zlib.crc32(content[at * size + HEAD_BYTES : (at + 1) * size], start) for at, start in enumerate(starts)]
 
@@ -81,13 +82,13 @@ def undo_blocks(undo: Path, record_bytes: int) -> Iterator[tuple[np.ndarray, np.
             yield index[:fresh], index[fresh:], records
 
 
-def find_damaged_rows(rows_file: Path, record_bytes: int, undo: Sequence[Path], step: int) -> list[int]:
+def find_damaged_rows(file: int, record_bytes: int, undo: Sequence[Path], step: int) -> list[int]:
     """Return the rows that would be damaged after returning to the mark of `step`. This writes nothing.
 
-    `undo` has the undo files of this mark and of later ones, oldest first. If a row is in several, the oldest has its
-    value at the mark.
+    `file` is the open rows.bin: opening and closing it here would end this process's lock. `undo` has the undo files of
+    this mark and of later ones, oldest first. If a row is in several, the oldest has its value at the mark.
     """
-    rows = rows_file.stat().st_size // record_bytes
+    rows = os.fstat(file).st_size // record_bytes
     is_restored, damaged = np.zeros(rows, dtype=bool), list[int]()
     for path in undo:
         for fresh_R, used_R, records in undo_blocks(path, record_bytes):
@@ -95,11 +96,22 @@ def find_damaged_rows(rows_file: Path, record_bytes: int, undo: Sequence[Path], 
             damaged += used_R[is_damaged].tolist()
             is_restored[fresh_R] = is_restored[used_R] = True
     count = max(1, SCAN_BYTES // record_bytes)
-    with rows_file.open("rb") as file:
-        for start in range(0, rows, count):
-            content = file.read(min(count, rows - start) * record_bytes)
-            records = np.frombuffer(content, dtype=np.uint8).reshape(-1, record_bytes)
-            index_R = np.flatnonzero(~is_restored[start : start + len(records)])
-            is_damaged = find_damaged(index_R + start, records[index_R], step)
-            damaged += (index_R[is_damaged] + start).tolist()
+    start = 0
+    while (start := _skip_hole(file, start, record_bytes)) < rows:
+        content = os.pread(file, min(count, rows - start) * record_bytes, start * record_bytes)
+        records = np.frombuffer(content, dtype=np.uint8).reshape(-1, record_bytes)
+        index_R = np.flatnonzero(~is_restored[start : start + len(records)])
+        is_damaged = find_damaged(index_R + start, records[index_R], step)
+        damaged += (index_R[is_damaged] + start).tolist()
+        start += len(records)
     return sorted(damaged)
+
+
+def _skip_hole(file: int, row: int, record_bytes: int) -> int:
+    """Return the first row from this one on that was ever written. A classifier can have many rows that never were."""
+    if not hasattr(os, "SEEK_DATA"):
+        return row
+    try:
+        return max(row, os.lseek(file, row * record_bytes, os.SEEK_DATA) // record_bytes)
+    except OSError:  # there is only a hole until the end
+        return os.fstat(file).st_size // record_bytes

@@ -265,7 +265,7 @@ class DiskRows:
     def _refuse_damaged(self, mark: int) -> None:
         """Raise if rows would be damaged after returning to this mark. Nothing is written before this is known."""
         undo = [self._undo_path(*file) for file in self._undo_files() if file[0] >= mark]
-        self._refuse_rows(find_damaged_rows(self.path / ROWS, self.record_bytes, undo, mark))
+        self._refuse_rows(find_damaged_rows(self._file, self.record_bytes, undo, mark))
 
     def _refuse_rows(self, damaged: list[int]) -> None:
         if damaged:
