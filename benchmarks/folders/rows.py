@@ -36,8 +36,8 @@ from twofold.models.encoders import EFFICIENTNET
 from twofold.runs.initial_weights import load_into, read_weights
 from twofold.runs.own_input import EFFICIENTNET_LITE0
 from twofold.runs.preprocess import Preprocess
-from twofold.runs.weights import in_words, load_encoder
-from twofold.verbs.probing import initial
+from twofold.runs.weights import ENCODER_FILE, in_words, load_encoder, read_adapter
+from twofold.verbs.probing import initial, made_weights
 
 NEIGHBOURS = 5
 LABELS_PER_CLASS = 10
@@ -89,26 +89,40 @@ def patch_k_means(split: Split, _settings: Settings) -> Representations:
         store(folder, min(default_image_size(open_source(folder).train.side), 64))
         for folder in (split.fit, split.score)
     ]
-    learnt = PatchKMeans(stores[0].images, seed=split.seed)
+    learnt = PatchKMeans(stores[0], seed=split.seed)
     features = [learnt(images.images) for images in stores]
     return {"patch k-means": (*features, time.perf_counter() - start)}
 
 
 def scratch(split: Split, settings: Settings) -> Representations:
-    """The encoder that `pretrain` makes, and the same encoder before its first step."""
+    """The encoder that `pretrain` makes, with and without the adapter of the run, and before its first step.
+
+    With `epochs`, the run has so many of them instead of `--minutes`: for machines whose time is shared.
+    """
     start = time.perf_counter()
     out = settings.work / "runs" / f"{split.name}-{split.fit.parent.name}-{time.time_ns()}"
+    length = {} if "epochs" in settings.overrides else {"minutes": settings.minutes}
     run = twofold.pretrain(
-        split.fit, out=out, minutes=settings.minutes, test_fraction=0.0, seed=split.seed, **settings.overrides
+        split.fit, out=out, test_fraction=0.0, seed=split.seed, map_points=0, **length, **settings.overrides
     )
     seconds = time.perf_counter() - start
-    found = {}
-    trained = load_encoder(Path(run.path))
-    untrained = initial(run.config, store(split.fit, run.config.image_size, trained.preprocess.channels), "pre", None)
-    for name, network, cost in (("untrained", untrained, 0.0), ("trained from scratch", trained, seconds)):
-        encoder = Encoder.on_device(network, trained.preprocess, torch.device("cpu"))
-        features = [encoder.features(store(folder, run.config.image_size)) for folder in (split.fit, split.score)]
-        found[name] = (*features, cost)
+    plain, size = load_encoder(run, adapter=False), run.config.image_size
+    stores = [store(folder, size, plain.preprocess.channels) for folder in (split.fit, split.score)]
+    untrained = initial(run.config, stores[0], "pre", None, made_weights(plain))
+    encoders = {
+        name: Encoder.on_device(network, plain.preprocess, torch.device("cpu"))
+        for name, network in {"untrained": untrained, "trained, without adapter": plain}.items()
+    }
+    found: Representations = {
+        name: (*map(encoder.features, stores), seconds if encoder.network is plain else 0.0)
+        for name, encoder in encoders.items()
+    }
+    adapters = {"trained from scratch": read_adapter(run.path / ENCODER_FILE, plain.state_dict())}
+    adapters["untrained, adapter"] = (fit_adapter(encoders["untrained"], stores[0]).adapter, "")
+    for (name, adapter), of in zip(adapters.items(), ("trained, without adapter", "untrained"), strict=True):
+        fit, score, cost = found[of]
+        found[name] = found[of] if adapter is None or adapter[0] is None else (adapter[0](fit), adapter[0](score), cost)
+    print(split.name, split.seed, run.config.method, size, run.metrics[-1]["step"], "steps", flush=True)
     return found
 
 

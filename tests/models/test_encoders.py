@@ -102,3 +102,28 @@ def test_modules_that_are_not_encoders_raise_an_error() -> None:
 
 def test_every_stem_is_a_value_of_the_key() -> None:
     assert set(get_args(get_args(get_type_hints(Config, include_extras=True)["stem"])[0])) == set(STEMS)
+
+
+def test_features_made_from_images_are_0_in_training_and_are_not_trained() -> None:
+    encoder = build_encoder("conv-patches", channels=3, stem="small", image_size=12)
+    encoder.patches.projection.normal_()
+    images = torch.rand(4, 3, 12, 12)
+    width = encoder.patches.width
+    trained = encoder(images)
+    assert not trained[:, :width].any()
+    assert trained[:, width:].any()
+    before = {name: value.clone() for name, value in encoder.patches.state_dict().items()}
+    trained.square().sum().backward()
+    assert {name.partition(".")[0] for name, weight in encoder.named_parameters() if weight.grad is not None} == {
+        "conv"
+    }
+    assert all(torch.equal(before[name], value) for name, value in encoder.patches.state_dict().items())
+    torch.testing.assert_close(encoder.eval()(images)[:, :width], encoder.patches(images))
+
+
+def test_features_made_from_images_can_be_exported() -> None:
+    encoder = build_encoder("conv-patches", channels=3, stem="small", image_size=12).eval()
+    encoder.patches.projection.normal_()
+    traced = torch.jit.trace(encoder, torch.rand(2, 3, 12, 12))
+    images = torch.rand(130, 3, 12, 12)
+    torch.testing.assert_close(traced(images), encoder(images), rtol=1e-4, atol=1e-4)

@@ -168,7 +168,9 @@ class Config:
     method: Annotated[str, "name of the method; `twofold methods` lists all"] = "frossl"
     views: Annotated[Count, "number of augmented views of each image per step"] = 2
     encoder: Annotated[
-        str, "encoder: resnet18, resnet34, resnet50, efficientnet-lite0, conv (for tiny images), or timm:NAME"
+        str,
+        "encoder: resnet18, resnet34, resnet50, efficientnet-lite0, conv (for tiny images), conv-patches (for short "
+        "runs and few images), or timm:NAME",
     ] = "resnet18"
     stem: Annotated[
         Literal["small", "small-padded", "small-pool", "large"],
@@ -182,8 +184,9 @@ class Config:
         "none: random",
     ] = None
     recipe: Annotated[
-        Literal["scratch", "continued"],
-        "settings to start from: scratch (the method's own, for new weights), or continued (small changes of "
+        Literal["scratch", "short", "continued"],
+        "settings to start from: scratch (the method's own, for new weights), short (for hundreds of steps; the "
+        "default with --minutes on a CPU if there is time for fewer than 2,000 steps), or continued (small changes of "
         "pretrained weights; the default with init, and for your own module)",
     ] = "scratch"
     mean: Annotated[

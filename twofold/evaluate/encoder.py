@@ -34,7 +34,7 @@ from twofold.evaluate.foreign_encoders import (
 )
 from twofold.evaluate.view_retrieval import FIRST_STEP
 from twofold.models.adapter import AdaptedEncoder
-from twofold.models.encoders import EFFICIENTNET, TIMM, ResNet, TinyConv
+from twofold.models.encoders import EFFICIENTNET, TIMM, PatchConv, ResNet, TinyConv
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.run import Run, config_of
 from twofold.runs.weights import load_encoder
@@ -146,7 +146,7 @@ class Encoder:
     def _forward(self, inputs: Tensor) -> Tensor:
         # Channels-last is 20 to 33 % faster on a CPU. A module of the user may not support it, as `view` does not.
         network = self.network.encoder if isinstance(self.network, AdaptedEncoder) else self.network
-        is_ours = isinstance(network, ResNet | TinyConv) and self.device.type != "mps"
+        is_ours = isinstance(network, ResNet | TinyConv | PatchConv) and self.device.type != "mps"
         with self.autocast():
             return self.network(
                 inputs.contiguous(memory_format=torch.channels_last if is_ours else torch.contiguous_format)

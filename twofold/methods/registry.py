@@ -38,6 +38,7 @@ class Entry:
     few_images: Mapping[str, Any] = field(default_factory=dict)  # further defaults for fewer than 512 images
     by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {}  # further defaults for a batch size
     continued: Mapping[str, Any] = field(default_factory=dict)  # further defaults for runs that start from weights
+    has_short_recipe: bool = True  # whether `short_recipe` suits the method; false for training with labels
     source: str = ""  # where the defaults come from
     formula: str = ""  # the formula of the loss, in Unicode, for the terminal
     latex: str = ""  # the same formula as LaTeX, for the documentation site
@@ -74,6 +75,7 @@ def entry(
     few_images: Mapping[str, Any] = MappingProxyType({}),
     by_batch: Callable[[int], Mapping[str, Any]] = lambda _: {},
     continued: Mapping[str, Any] = MappingProxyType({}),
+    has_short_recipe: bool = True,
     name: str | None = None,
     **about: str,
 ) -> Callable[[Builder], Builder]:
@@ -96,6 +98,8 @@ def entry(
         Function from the batch size to further defaults of the method.
     continued : mapping
         Further defaults for runs that start from weights, instead of those that all methods share.
+    has_short_recipe : bool
+        Whether short runs on a CPU use the recipe that the methods of the catalog share. Never for your own methods.
     name : str, optional
         The name of the method. Default: the function's name, with hyphens for underscores.
     **about : str
@@ -122,7 +126,17 @@ def entry(
         summary = next(iter((build.__doc__ or "").strip().splitlines()), "")
         refuse_unusable_parameters(known_as, build)
         CATALOG[known_as] = Entry(
-            known_as, build, family, paper, summary, recipe, few_images, by_batch, continued, **about
+            known_as,
+            build,
+            family,
+            paper,
+            summary,
+            recipe,
+            few_images,
+            by_batch,
+            continued,
+            has_short_recipe and family != "own",
+            **about,
         )
         return build
 

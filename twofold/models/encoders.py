@@ -3,7 +3,8 @@
 The ResNets use torchvision's parameter names, so torchvision's and timm's ResNets can load their weights with
 `load_state_dict`. The stems are those of IsoLoss, Table 4: `small` for images of 32 pixels, `small-pool` for 64,
 `large` from 96 on. `small-padded` is the stem of solo-learn for 32 pixels; its feature maps are 34, 17, 9 and 5 pixels
-wide. `timm:NAME` is the model NAME of timm, if timm is installed.
+wide. `conv-patches` also has features that are made from the images. `timm:NAME` is the model NAME of timm, if timm is
+installed.
 """
 
 import copy
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from twofold.errors import TwofoldError, how_to_install, nearest
 from twofold.models.efficientnet import EfficientNetLite
 from twofold.models.norm import BatchNorm
+from twofold.models.patches import PatchFeatures
 
 # Kernel size, stride and padding of the first convolution, and whether a max-pool follows.
 STEMS = {
@@ -124,13 +126,13 @@ class TinyConv(nn.Module):
     """Four 3×3 convolutions, two of them with stride 2, for images of about 8 to 20 pixels on a CPU."""
 
     treats_samples_apart = True
-    STRIDES = (1, 2, 1, 2)
+    WIDTHS, STRIDES = (32, 64, 128, 256), (1, 2, 1, 2)
 
-    def __init__(self, channels: int, widths: tuple[int, int, int, int] = (32, 64, 128, 256)):
+    def __init__(self, channels: int, strides: tuple[int, int, int, int] = STRIDES):
         super().__init__()
         layers: list[nn.Module] = []
         inputs = channels
-        for width, stride in zip(widths, self.STRIDES, strict=True):
+        for width, stride in zip(self.WIDTHS, strides, strict=True):
             layers += [nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False), BatchNorm(width, relu=True)]
             inputs = width
         self.body = nn.Sequential(*layers)
@@ -140,13 +142,43 @@ class TinyConv(nn.Module):
         return self.body(x).mean(dim=(2, 3))
 
 
+class PatchConv(nn.Module):
+    """Features that are made from the images, and next to them those of a small convolutional network.
+
+    Only the network is trained. In training mode, the features that are made from the images are 0: the objective must
+    not be solved by them alone, and they cost no time.
+    """
+
+    treats_samples_apart = True
+    LARGE = 40  # pixels; the first convolution has stride 2 for images of this size and above
+    WEIGHT = 0.3  # of the network in a cosine similarity, relative to the features that are made from the images
+
+    def __init__(self, channels: int, image_size: int):
+        super().__init__()
+        self.patches = PatchFeatures(channels, image_size)
+        self.conv = TinyConv(channels, TinyConv.STRIDES if image_size < self.LARGE else (2, 2, 1, 2))
+        self.norm = BatchNorm(self.conv.features, affine=False)
+        self.features = self.patches.width + self.conv.features
+        # The length of features with variance 1 is the square root of their number.
+        self.scale = self.WEIGHT * (self.patches.width / self.conv.features) ** 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        learnt = self.scale * self.norm(self.conv(x))
+        made = learnt.new_zeros(len(x), self.patches.width) if self.training else self.patches(x)
+        return torch.cat([made, learnt.to(made.dtype)], 1)  # the first are float32 under autocast, too
+
+
 EFFICIENTNET = "efficientnet-lite0"
-ENCODERS: dict[str, Callable[[int, str], nn.Module]] = {
-    "resnet18": lambda channels, stem: ResNet(BasicBlock, (2, 2, 2, 2), channels, stem),
-    "resnet34": lambda channels, stem: ResNet(BasicBlock, (3, 4, 6, 3), channels, stem),
-    "resnet50": lambda channels, stem: ResNet(Bottleneck, (3, 4, 6, 3), channels, stem),
-    "conv": lambda channels, stem: TinyConv(channels),  # noqa: ARG005 — this encoder has one stem only
-    EFFICIENTNET: lambda channels, stem: EfficientNetLite(channels),  # noqa: ARG005
+PATCH_CONV = "conv-patches"
+MADE = "patches."  # the beginning of the names of the weights that are made from the images
+Build = Callable[[int, str, int], nn.Module]  # (channels, stem, image_size)
+ENCODERS: dict[str, Build] = {
+    "resnet18": lambda channels, stem, _: ResNet(BasicBlock, (2, 2, 2, 2), channels, stem),
+    "resnet34": lambda channels, stem, _: ResNet(BasicBlock, (3, 4, 6, 3), channels, stem),
+    "resnet50": lambda channels, stem, _: ResNet(Bottleneck, (3, 4, 6, 3), channels, stem),
+    "conv": lambda channels, _, __: TinyConv(channels),
+    PATCH_CONV: lambda channels, _, image_size: PatchConv(channels, image_size),
+    EFFICIENTNET: lambda channels, _, __: EfficientNetLite(channels),
 }
 
 
@@ -173,13 +205,13 @@ def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn
     Parameters
     ----------
     name : str
-        "resnet18", "resnet34", "resnet50", "conv", "efficientnet-lite0", or "timm:NAME".
+        "resnet18", "resnet34", "resnet50", "conv", "conv-patches", "efficientnet-lite0", or "timm:NAME".
     channels : int
         The number of channels of the images.
     stem : str
         "small", "small-padded", "small-pool" or "large". Only Twofold's ResNets use it.
     image_size : int
-        The side of the images in pixels. Only timm models with a fixed grid of patches use it.
+        The side of the images in pixels. `conv-patches` and timm models with a fixed grid of patches use it.
 
     Returns
     -------
@@ -194,7 +226,7 @@ def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn
         return from_timm(name.removeprefix(TIMM), channels, image_size)
     if name not in ENCODERS:
         raise TwofoldError(f"unknown encoder '{name}'{nearest(name, [*ENCODERS, f'{TIMM}NAME'])}")
-    return ENCODERS[name](channels, stem)
+    return ENCODERS[name](channels, stem, image_size)
 
 
 def from_timm(name: str, channels: int, image_size: int, *, pretrained: bool = False) -> nn.Module:

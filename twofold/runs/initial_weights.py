@@ -30,7 +30,9 @@ from twofold.runs.weights import METADATA_KEY, encoder_file, fingerprint
 from twofold.text import plural
 
 INITIAL_FILE = "initial.safetensors"  # in the run folder: the copy of the weights from `init`
-UNTRAINED_FILE = "untrained.safetensors"  # in the run folder: the weights of the user's own module before training
+#: In the run folder: the weights before training of the user's own module, or of an encoder that is partly made from
+#: the images.
+UNTRAINED_FILE = "untrained.safetensors"
 CLASSIFIER_NAMES = ("fc", "head", "classifier")  # names that other libraries give to the layer after the features
 WITH_FINGERPRINT = re.compile(r"(?P<source>.+)@(?P<fingerprint>[0-9a-f]{16})")
 MAX_LISTED = 3  # names of weights in an error message
@@ -203,7 +205,7 @@ def save_initial_weights(folder: Path, tensors: Mapping[str, Tensor] | None, own
     tensors : optional
         The weights from `init`.
     own : optional
-        The user's own module, before training.
+        The encoder before training, if it is the user's own module or partly made from the images.
     """
     if tensors is not None:
         save_tensors(folder / INITIAL_FILE, tensors, {})
@@ -217,6 +219,15 @@ def load_initial_weights(folder: Path) -> dict[str, Tensor]:
         return load_tensors(folder / INITIAL_FILE)
     except (SafetensorError, OSError) as error:
         raise _damaged_copy(folder / INITIAL_FILE, error) from None
+
+
+def load_made_weights(folder: Path) -> dict[str, Tensor] | None:
+    """Return the weights before training of an encoder that is partly made from the images, or None if it is not."""
+    path = folder / UNTRAINED_FILE
+    try:
+        return load_tensors(path) if path.exists() else None
+    except (SafetensorError, OSError) as error:
+        raise _damaged_copy(path, error) from None
 
 
 def restore_untrained(folder: Path, own: nn.Module) -> nn.Module:

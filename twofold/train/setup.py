@@ -25,8 +25,11 @@ from twofold.errors import TwofoldError
 from twofold.methods import Method, Parts, find
 from twofold.models import BatchRows, build_encoder, feature_dimension
 from twofold.models.blocks import freeze_parameters
+from twofold.models.encoders import MADE, PATCH_CONV
+from twofold.models.patches import PatchFeatures
 from twofold.randomness import seeded
 from twofold.runs import initial_weights
+from twofold.runs.preprocess import Preprocess
 from twofold.text import plural
 from twofold.train.exchange import Exchange, NoExchange, Shares
 from twofold.train.guards import memory_errors
@@ -96,12 +99,30 @@ def refuse_blank(std: Tensor) -> None:
         )
 
 
+def weights_from_images(config: Config, images: ImageStore) -> dict[str, Tensor] | None:
+    """The weights of the encoder that are made from the training images, or None if it has none."""
+    if config.encoder != PATCH_CONV:
+        return None
+    assert config.image_size is not None
+    channels = images.images.shape[1]
+    mean, std = normalisation(config, images)
+    with memory_errors():
+        patches = PatchFeatures(channels, config.image_size)
+        transform = Preprocess(config.image_size, channels, mean.tolist(), std.tolist())
+        patches.fit(images.images, transform, seed=config.seed)
+    return {f"{MADE}{name}": value for name, value in patches.state_dict().items()}
+
+
 def build_method(
-    config: Config, images: ImageStore, encoder: nn.Module | None = None, weights: Mapping[str, Tensor] | None = None
+    config: Config,
+    images: ImageStore,
+    encoder: nn.Module | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+    made: Mapping[str, Tensor] | None = None,
 ) -> tuple[Method, int, nn.Module]:
     """The method, the width of its features, and a copy of its encoder before `weights` are loaded.
 
-    The initial weights depend only on the seed and on `weights`.
+    The initial weights depend only on the seed, on `weights`, and on `made`, the weights from `weights_from_images`.
     """
     assert config.image_size is not None
     channels = images.images.shape[1]
@@ -116,6 +137,8 @@ def build_method(
         network = encoder
         if network is None:
             network = build_encoder(config.encoder, channels=channels, stem=config.stem, image_size=config.image_size)
+        if made is not None:
+            network.load_state_dict(made, strict=False)
         features = feature_dimension(network, channels, config.image_size)
         if encoder is not None:
             refuse_unfit_features(encoder, channels, config.image_size)

@@ -55,8 +55,12 @@ class Trainer:
         display: Display,
         encoder: nn.Module | None = None,
         weights: Mapping[str, Tensor] | None = None,
+        made: Mapping[str, Tensor] | None = None,
     ):
-        """Build all parts and check the settings. This writes nothing."""
+        """Build all parts and check the settings. This writes nothing.
+
+        `weights` are those from `init`, and `made` are those from `setup.weights_from_images`.
+        """
         loggers.require(config.log)
         self.config, self.display = config, display
         self.device = choose_device(config.device)
@@ -65,7 +69,7 @@ class Trainer:
         shares = setup.shares_of(config)
         self.loader = setup.build_loader(config, self.data.train, shares)
         self.augment, self.small_crops = setup.build_augmenters(config, data.train, self.device)
-        self._build_networks(encoder, weights)
+        self._build_networks(encoder, weights, made)
         self.optimizer = build_optimizer(
             config, self.method.trained_parameters(), self.device, self.method.steady(), self.method.encoder
         )
@@ -96,14 +100,18 @@ class Trainer:
         self.send: loggers.Write = lambda *_: None  # to loggers, during `train`
         self._build_step()
 
-    def _build_networks(self, encoder: nn.Module | None, weights: Mapping[str, Tensor] | None) -> None:
+    def _build_networks(
+        self, encoder: nn.Module | None, weights: Mapping[str, Tensor] | None, made: Mapping[str, Tensor] | None
+    ) -> None:
         config, channels = self.config, self.data.train.images.shape[1]
         assert config.image_size is not None
         # A module of the user gets its gradients back after training, see `train`.
         own = () if encoder is None else encoder.parameters()
         self.trainable = [parameter for parameter in own if parameter.requires_grad]
         # The evaluation compares with `untrained` and, if the run starts from other weights, with `before`.
-        method, self.features_width, self.untrained = setup.build_method(config, self.data.train, encoder, weights)
+        method, self.features_width, self.untrained = setup.build_method(
+            config, self.data.train, encoder, weights, made
+        )
         for network in (method, self.untrained):  # each process may have drawn other weights for a user's encoder
             dist.copy_from_first(network.state_dict().values())
         self.before = None if weights is None else copy.deepcopy(method.encoder)

@@ -28,7 +28,7 @@ from twofold.verbs.precision import faster_precision
 MEMORY_SHARE = 0.8  # of the free memory; the rest is left for other programs
 # Upper bounds on the bytes that an encoder keeps for the backward pass, for each pixel of its input. Measured with a
 # 3x3 stem: 4,700 for ResNet-18 and 25,000 for ResNet-50.
-MOST_KEPT = {"conv": 3_000, "resnet18": 8_000, "resnet34": 13_000}
+MOST_KEPT = {"conv": 3_000, "conv-patches": 3_000, "resnet18": 8_000, "resnet34": 13_000}
 MOST_KEPT_BY_OTHERS = 36_000
 FEWEST_EPOCHS = 0.25  # of those of the recipe: time is saved on epochs first, then on the image size
 HEAD_SHARE = 0.25  # of the epochs: the most in which only the heads of a pretrained encoder are trained
@@ -124,6 +124,8 @@ def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
     """
     assert config.image_size is not None
     chosen = default_encoder_keys(config.image_size)
+    if config.origin.get("encoder") == "recipe":  # the recipe has its own encoder for images of any size
+        chosen.pop("encoder", None)
     if config.image_size >= BLURRED_FROM and "augment.blur" not in config.origin:
         chosen["augment.blur"] = 0.5
     if (shorter := warm_up(config.warmup_epochs, config.epochs)) != config.warmup_epochs:

@@ -8,6 +8,7 @@ from shlex import quote
 import torch
 
 from twofold.config import RUN_KEYS, Config, flat
+from twofold.config.resolve import default_image_size
 from twofold.data.hold_out import training_rows
 from twofold.data.item_split import ItemSplit
 from twofold.data.load import load_sample
@@ -60,15 +61,13 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
     if layer == "data":
         return f"recommended for {source.name}"
     if layer == "recipe":
-        return "continued pretraining changes the weights little"
+        return _why_recipe(name, config)
     if layer == "init":
         return whose_normalisation(config) if name in ("mean", "std") else "fits the initial weights"
     images = len(training_rows(source, config.test_fraction, config.unlabelled_fraction))
     few = config.batch_size == suggested_batch_size(images)
     reasons = {
-        "image_size": f"the median of the images' shorter sides is {source.train.side} pixels"
-        if config.mean is None
-        else "the size of the pretrained encoder, or as near as the time and the images allow",
+        "image_size": _why_image_size(config, source),
         "head_epochs": "at most a quarter of the epochs",
         "channels": "all images are grey" if config.channels == 1 else "some images are in colour",
         "stem": f"for images of {config.image_size} pixels",
@@ -87,6 +86,22 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
     if name in find(config.method).by_batch(config.batch_size):
         return f"recommended for {config.method} with batch_size={config.batch_size}"
     return reasons.get(name, "follows from the images")
+
+
+def _why_recipe(name: str, config: Config) -> str:
+    if config.recipe == "continued":
+        return "continued pretraining changes the weights little"
+    if name == "encoder":
+        return "four fifths of its features are made from the images and need no training"
+    return "recommended for runs of fewer than 2,000 steps"
+
+
+def _why_image_size(config: Config, source: Source) -> str:
+    if config.mean is not None:
+        return "the size of the pretrained encoder, or as near as the time and the images allow"
+    side = f"the median of the images' shorter sides is {source.train.side} pixels"
+    is_reduced = config.recipe == "short" and (config.image_size or 0) < default_image_size(source.train.side)
+    return f"{side}, and smaller images leave time for hundreds of steps" if is_reduced else side
 
 
 def whose_normalisation(config: Config) -> str:
@@ -199,12 +214,14 @@ def repeating_command(config: Config, path: Path) -> str | None:
         return None
     values = flat(config)
     # The time limits also the image size of a pretrained encoder.
-    measured = (*MEASURED, "image_size") if config.recipe == "continued" else MEASURED
+    measured = MEASURED if config.recipe == "scratch" else (*MEASURED, "image_size")
     keys = [
         quote(f"{name}={shown(values[name])}")
         for name, layer in config.origin.items()
         if name not in ("data", "method") and (layer == "user" or (layer == "chosen" and name in measured))
     ]
+    if config.origin.get("recipe") == "recipe" and config.recipe == "short":
+        keys.append("recipe=short")  # otherwise it is chosen for --minutes only
     if config.select == "last" and "select" not in config.origin:
         keys.append("select=last")  # because the command alone would select the best encoder
     return " ".join(

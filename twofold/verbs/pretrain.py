@@ -25,14 +25,16 @@ from twofold.models import name_of
 from twofold.models.blocks import has_new_batchnorm
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import NumberedPath, ReadOnlyRunFolder, RunFolder
+from twofold.runs.own_input import OwnInput
 from twofold.runs.run import Run
 from twofold.text import plural
-from twofold.train.setup import refuse_unfit_normalisation
+from twofold.train.setup import refuse_unfit_normalisation, weights_from_images
 from twofold.train.trainer import Trainer
 from twofold.verbs.choose import resolve_config
 from twofold.verbs.continued import initial_input, nearest_size, own_normalisation
 from twofold.verbs.resume import continue_run
-from twofold.verbs.settings import check_settings, is_named
+from twofold.verbs.settings import Asked, check_settings, is_named
+from twofold.verbs.short_runs import is_short, may_be_short, short_settings, short_size
 from twofold.verbs.training import announce, train_and_report
 
 RUNS = Path("runs")
@@ -67,22 +69,21 @@ def configure(
         never saw a batch.
     for_use : bool
         The run is for its encoder, not for a comparison of methods: keep the best encoder, hold out a few images if
-        there are no labels, to judge whether training helped, and compute in bfloat16 if that is clearly faster on this
-        CPU.
+        there are no labels, to judge whether training helped, use settings that suit a short run, and compute in
+        bfloat16 if that is clearly faster on this CPU.
 
     Returns
     -------
     Config
         Each value comes from the highest layer that sets it: the user, the initial weights, values chosen from the
-        images, the recipe for continued pretraining, the data source, the method, the defaults.
+        images, the recipe for continued pretraining or for short runs, the data source, the method, the defaults.
     Source
         The opened data.
     """
     display = display or Display(quiet=True)
     has_weights = module is not None and not has_new_batchnorm(module)
     settings = check_settings(data, method, overrides or {}, minutes, module_has_weights=has_weights)
-    given, keys, asked = settings.given, settings.keys, settings.config
-    recipe = settings.method.recipe_for(asked.parameters)
+    asked = settings.config
     with dist.one_before_the_others(), display.stage("scanning images", 0) as stage:
         source = open_source(
             asked.data if is_named(data) else data,
@@ -91,6 +92,35 @@ def configure(
             class_list=asked.class_list,
             progress=stage,
         )
+    layers, own = layers_of(settings, source, module, for_use=for_use)
+    size = settings.config.image_size or layers["chosen"]["image_size"]
+    if for_use and minutes is not None and may_be_short(settings.config, size, has_weights):
+        short = short_settings(settings, data, minutes)
+        if short is not None and is_short(settings.keys, layers, source, minutes, module, display):
+            settings = short
+            layers, own = layers_of(settings, source, module, for_use=for_use)
+            layers["chosen"] |= short_size(settings.keys, layers, source, minutes, module)
+    may_shrink = own is not None and not own.has_fixed_size
+    config = resolve_config(
+        settings.keys,
+        layers,
+        source,
+        minutes=minutes,
+        display=display,
+        module=module,
+        may_shrink=may_shrink,
+        may_use_bf16=for_use,
+    )
+    refuse_unfit_normalisation(config)
+    return config, source
+
+
+def layers_of(
+    settings: Asked, source: Source, module: nn.Module | None, *, for_use: bool
+) -> tuple[dict[str, dict[str, Any]], OwnInput | None]:
+    """Return the layers of a configuration, the weakest first, and the input that the encoder was made for."""
+    given, keys, asked = settings.given, settings.keys, settings.config
+    recipe = settings.method.recipe_for(asked.parameters)
     # Absolute paths, so that the run can be resumed from another working folder.
     located = {"data": source.location, "data_dir": str(Path(asked.data_dir).resolve())}
     for name in ("graph.source", "graph.encoder", "class_list"):
@@ -114,26 +144,14 @@ def configure(
     if for_use:
         sizes |= {"select": "best"} | unlabelled_hold_out(source, user)
     layers = {
-        "method": recipe,
+        "method": dict(recipe),
         "data": suited,
-        "recipe": settings.recipe,
+        "recipe": dict(settings.recipe),
         "chosen": sizes | located,
         "init": weights,
         "user": user,
     }
-    may_shrink = own is not None and not own.has_fixed_size
-    config = resolve_config(
-        keys,
-        layers,
-        source,
-        minutes=minutes,
-        display=display,
-        module=module,
-        may_shrink=may_shrink,
-        may_use_bf16=for_use,
-    )
-    refuse_unfit_normalisation(config)
-    return config, source
+    return layers, own
 
 
 def unlabelled_hold_out(source: Source, user: Mapping[str, Any]) -> dict[str, float]:
@@ -166,7 +184,8 @@ def pretrain(
         path or a name, an array of images, a pair `(images, labels)`, or a PyTorch or Hugging Face Dataset. If there is
         a test set, pass a pair or a dict of two of these: the training data and the test data.
     method : str, optional
-        The name of the method, by default `frossl`, and `simclr` if the encoder starts from weights.
+        The name of the method, by default `frossl`, `simclr` if the encoder starts from weights, and `s-diet` for short
+        runs on a CPU.
         `twofold.methods()` lists all names.
     out : str or Path, optional
         The run folder to create, by default `runs/METHOD-DATA-NUMBER`.
@@ -177,7 +196,7 @@ def pretrain(
         this by itself if it has new BatchNorm layers.
     minutes : float, optional
         Approximate training time in minutes, instead of `epochs`. Twofold times a few steps and chooses the number of
-        epochs.
+        epochs. If there is time for fewer than 2,000 steps on a CPU, the run gets settings for short runs.
     quiet : bool
         Print nothing.
     **overrides
@@ -240,7 +259,9 @@ def start(
     if isinstance(place, Path):
         dist.from_first(lambda: RunFolder.refuse_existing(place))
     data = with_graph_features(config, source, read_data(config, source, display, pictures=True), display)
-    trainer = Trainer(config, data, display, encoder, weights)
+    with display.stage("comparing patches of the images", 0):
+        made = weights_from_images(config, data.train)
+    trainer = Trainer(config, data, display, encoder, weights, made)
     trainer.rows.refuse_place()
     path = Path(dist.from_first(lambda: str(RunFolder.create(place, dump(config)).path)))
     folder = RunFolder(path) if dist.is_first() else ReadOnlyRunFolder(path)
@@ -248,7 +269,8 @@ def start(
         copies = ""
         if dist.is_first():
             copies = provenance.record_trained_images(folder.path, source, config, data)
-            initial_weights.save_initial_weights(folder.path, weights, None if encoder is None else trainer.untrained)
+            own = None if encoder is None and made is None else trainer.untrained
+            initial_weights.save_initial_weights(folder.path, weights, own)
         if data.skipped:
             folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
             display.say(f"{plural(len(data.skipped), 'image')} could not be read: see {folder.path / 'skipped.txt'}")

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from twofold.evaluate.probes import LabelledSplits, labelled_splits
 from twofold.methods import refuse_unregistered
 from twofold.models import build_encoder, has_name
 from twofold.models.adapter import AdaptedEncoder, Adapter
+from twofold.models.encoders import MADE
 from twofold.randomness import seeded
 from twofold.runs import checkpoint
 from twofold.runs.folder import RunFolder
-from twofold.runs.initial_weights import restore_untrained
+from twofold.runs.initial_weights import load_made_weights, restore_untrained
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.provenance import count_trained_on, has_same_images, open_run_source
 from twofold.runs.run import Run, config_of, is_encoder_folder
@@ -246,7 +247,8 @@ def networks_of(
     if layer == "post":
         refuse_unregistered(config.method, path, RunFolder(path).config_values())
     started = None if encoder is None else restore_untrained(path, copy.deepcopy(encoder))
-    untrained = initial(config, images, layer, started)
+    made = load_made_weights(path) if encoder is None else None
+    untrained = initial(config, images, layer, started, made)
     loaded = load_encoder(path, encoder=copy.deepcopy(encoder), adapter=False) if finished else None
     if saved is None:
         assert loaded is not None  # otherwise the error above was raised
@@ -274,7 +276,7 @@ def networks_of_folder(
     trained = load_encoder(path, encoder=copy.deepcopy(encoder), adapter=False)
     networks = {"trained": trained}
     if encoder is None and has_name(config.encoder):
-        networks["untrained"] = initial(config, images, layer, None)
+        networks["untrained"] = initial(config, images, layer, None, made_weights(trained))
     return networks, preprocess_of(trained)
 
 
@@ -285,17 +287,34 @@ def part_names(network: nn.Module, layer: str) -> dict[str, nn.Module]:
     return {"encoder.": network[0], "projector.": network[1]}  # type: ignore[index]
 
 
-def initial(config: Config, images: ImageStore, layer: str, encoder: nn.Module | None) -> nn.Module:
-    """Return the network as it was before the first step. Its weights depend only on the seed."""
+def made_weights(network: nn.Module) -> dict[str, Tensor]:
+    """Return the weights that were made from the images of the run, which training does not change."""
+    return {name: value for name, value in network.state_dict().items() if name.startswith(MADE)}
+
+
+def initial(
+    config: Config,
+    images: ImageStore,
+    layer: str,
+    encoder: nn.Module | None,
+    made: Mapping[str, Tensor] | None = None,
+) -> nn.Module:
+    """Return the network as it was before the first step.
+
+    Its weights depend only on the seed and on `made`, those that were made from the images of the run.
+    """
     if layer == "post":
         # Only the objective uses the graph, and its file may not exist for these images.
         parameters = {name: Graph() if isinstance(v, Graph) else v for name, v in config.parameters.items()}
-        method, *_ = build_method(dataclasses.replace(config, parameters=parameters), images, encoder)
+        method, *_ = build_method(dataclasses.replace(config, parameters=parameters), images, encoder, made=made)
         return nn.Sequential(method.encoder, method.projector).eval()
     if encoder is not None:
         return encoder.eval()
     assert config.image_size is not None
     with seeded(config.seed):
-        return build_encoder(
+        network = build_encoder(
             config.encoder, channels=images.images.shape[1], stem=config.stem, image_size=config.image_size
-        ).eval()
+        )
+    if made is not None:
+        network.load_state_dict(made, strict=False)
+    return network.eval()

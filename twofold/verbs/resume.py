@@ -25,6 +25,7 @@ from twofold.runs.folder import ReadOnlyRunFolder, RunFolder, has_recorded_image
 from twofold.runs.run import Run
 from twofold.text import plural
 from twofold.train.optim import learning_rates
+from twofold.train.setup import weights_from_images
 from twofold.train.trainer import Trainer
 from twofold.verbs.training import train_and_report
 
@@ -120,7 +121,10 @@ def continue_run(
         stack.enter_context(folder.locked())
         module = None if encoder is None else initial_weights.restore_untrained(path, encoder)
         images = with_graph_features(longer, source, read_data(longer, source, display, pictures=True), display)
-        trainer = Trainer(longer, images, display, module, weights)
+        made = initial_weights.load_made_weights(path) if encoder is None else None
+        if made is None:  # the run was stopped before it wrote them
+            made = weights_from_images(longer, images.train)
+        trainer = Trainer(longer, images, display, module, weights, made)
         trainer.restore(folder)
         if dist.is_first() and not has_recorded_images(path):  # a kill prevented it
             provenance.record_trained_images(path, source, config, trainer.data)

@@ -12,7 +12,10 @@ from twofold.config import RUN_KEYS, Config, resolve
 from twofold.errors import TwofoldError
 from twofold.keys import Schema
 from twofold.methods import Entry, find, name_of_method, refuse_keys_of_others, schema
-from twofold.methods.catalog.common import CONTINUED_METHOD, continued_recipe
+from twofold.methods.catalog.common import CONTINUED_METHOD, SHORT_METHOD, continued_recipe, short_recipe
+
+RECIPES = {"continued": continued_recipe, "short": short_recipe}  # the others are the methods' own
+METHODS = {"continued": CONTINUED_METHOD, "short": SHORT_METHOD}  # if the user names none
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Asked:
     method: Entry
     keys: Schema
     config: Config
-    recipe: Mapping[str, Any]  # the recipe for continued pretraining, if it applies
+    recipe: Mapping[str, Any]  # the recipe that takes the place of the method's own, if any
 
 
 def check_settings(
@@ -33,10 +36,12 @@ def check_settings(
     minutes: float | None,
     *,
     module_has_weights: bool = False,
+    recipe: str | None = None,
 ) -> Asked:
     """Check the names and values of all settings and fill in the defaults of the method.
 
-    `module_has_weights` states that the user passed a module with weights to keep.
+    `module_has_weights` states that the user passed a module with weights to keep. `recipe` is the recipe if the user
+    names none.
     """
     given = dict(overrides)
     method = None if method is None else name_of_method(method)
@@ -52,15 +57,15 @@ def check_settings(
         if value is not None and given.setdefault(name, value) != value:
             raise TwofoldError(f"{name} is given twice: {value} and {name}={given[name]}; leave one out")
     has_weights = module_has_weights or given.get("init") not in (None, "none")
-    is_continued = given.get("recipe", "continued" if has_weights else "scratch") == "continued"
-    if is_continued and not has_weights:
+    kind = given.get("recipe", recipe or ("continued" if has_weights else "scratch"))
+    if kind == "continued" and not has_weights:
         raise TwofoldError("recipe=continued needs weights to start from: set init, or pass a module as encoder")
-    method = given.get("method", CONTINUED_METHOD if is_continued else RUN_KEYS["method"].default)
+    method = given.get("method", METHODS.get(kind, RUN_KEYS["method"].default))
     keys = schema(method)
     refuse_keys_of_others(method, given)
-    recipe = continued_recipe(find(method)) if is_continued else {}
-    config = resolve(keys, {"recipe": recipe, "user": given})
-    return Asked(given, find(method), keys, config, recipe)
+    of_all = RECIPES[kind](find(method)) if kind in RECIPES else {}
+    config = resolve(keys, {"recipe": of_all, "user": given})
+    return Asked(given, find(method), keys, config, of_all)
 
 
 def is_named(data: Any) -> bool:

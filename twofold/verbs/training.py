@@ -14,6 +14,7 @@ from twofold.config import Config
 from twofold.data.source import ARRAY, DATASET
 from twofold.device import device_name, peak_memory, process_memory
 from twofold.display import Display
+from twofold.evaluate.gain import LEAST_STEPS
 from twofold.evaluate.verdict import with_gain
 from twofold.methods.relations import file_coverage
 from twofold.models import has_name
@@ -58,8 +59,13 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
         lines.insert(2, f"copies   {copies}{hint}")
     if remark:
         lines.insert(2, f"note     {remark}")
+    if trainer.total_steps < LEAST_STEPS:
+        lines.append(
+            f"warning  {plural(trainer.total_steps, 'step')} are too few to learn much: train for {LEAST_STEPS} or "
+            "more, with a smaller image_size, a smaller encoder or more time"
+        )
     if config.init is not None:
-        lines.insert(-1, f"weights  {config.init}")
+        lines.insert(3, f"weights  {config.init}")
     if config.recipe == "continued":
         lines += continued_in_words(trainer)
     elif is_better_pretrained(config, len(data.train)):

@@ -209,6 +209,7 @@ def s_diet(
     state="none",
     memory="N·C logits for C classes",
     choose="To see which accuracy training with labels reaches. It needs a label for every image.",
+    has_short_recipe=False,
 )
 def supervised(parts: Parts, *, label_smoothing: LabelSmoothing = 0.0) -> Method:
     """Trains the encoder and a linear classifier with labels, as a reference for the accuracy of other methods."""

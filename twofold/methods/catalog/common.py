@@ -101,10 +101,29 @@ CONTINUED = MILD | {
 }
 CONTINUED_METHOD = "simclr"  # if the user names none
 
+# Short runs from scratch. The methods' own recipes are made for thousands of steps: LARS and strong augmentation learn
+# little in hundreds. Measured: benchmarks/NOTES.md, "From scratch".
+SHORT = MILD | {
+    "recipe": "short",
+    "encoder": "conv-patches",
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "lr_scaling": "none",
+    "weight_decay": 1e-4,
+    "batch_size": 128,
+    "adapter": True,
+}
+SHORT_METHOD = "s-diet"  # if the user names none
+
 
 def continued_recipe(method: Entry) -> dict[str, Any]:
     """Return the settings with which a method trains an encoder that starts from weights."""
     return CONTINUED | dict(method.continued) | {"method": method.name}
+
+
+def short_recipe(method: Entry) -> dict[str, Any]:
+    """Return the settings with which a method trains a new encoder in few steps."""
+    return SHORT | {"method": method.name}
 
 
 class LazyModule:
