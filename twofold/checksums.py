@@ -60,13 +60,15 @@ def file_checksum(path: Path) -> dict[str, Any]:
         return {"bytes": size, KEY: list(block_checksums(file.fileno(), size))}
 
 
-def block_checksums(file: int, size: int) -> Iterable[int]:
+def block_checksums(file: int, size: int, block_bytes: int | None = None) -> Iterable[int]:
     """Yield the checksum of each block of the first `size` bytes of an open file. Threads share the work."""
 
-    def checksum(start: int) -> int:
-        return zlib.crc32(os.pread(file, min(BLOCK_BYTES, size - start), start))
+    step = block_bytes or BLOCK_BYTES
 
-    starts = range(0, size, BLOCK_BYTES)
+    def checksum(start: int) -> int:
+        return zlib.crc32(os.pread(file, min(step, size - start), start))
+
+    starts = range(0, size, step)
     if len(starts) < 2:
         return map(checksum, starts)
     with ThreadPoolExecutor(min(MOST_THREADS, len(starts), os.cpu_count() or 1)) as threads:

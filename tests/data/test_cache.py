@@ -150,19 +150,32 @@ def test_default_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_changed_byte_is_detected_anywhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """A changed modification time of the file makes the cache compare every block."""
     monkeypatch.setattr(cache, "CHECKSUM_BYTES", 100)
     rows = list(np.random.default_rng(1).integers(0, 256, (200, *SHAPE), dtype=np.uint8))
     cache.write_set("key", SHAPE, rows)
     pixels = next(folder.glob("*.u8"))
-    before = pixels.read_bytes()
+    before, times = pixels.read_bytes(), pixels.stat()
     for place in (0, 1234, 5555, len(before) - 1):
         changed = bytearray(before)
         changed[place] ^= 1
         pixels.write_bytes(changed)
+        os.utime(pixels, ns=(times.st_atime_ns, times.st_mtime_ns))
         assert cache.read_set("key", SHAPE) is None
     pixels.write_bytes(before)
     np.testing.assert_array_equal(cache.read_set("key", SHAPE).images, np.stack(rows))
+
+
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.full)])
+def test_flipped_bits_of_the_metadata_are_never_used(every: int, rows: list[np.ndarray | str], folder: Path) -> None:
+    cache.write_set("key", SHAPE, rows)
+    expected, sidecar = cache.read_set("key", SHAPE), next(folder.glob("*.json"))
+    before = sidecar.read_bytes()
+    for bit in range(0, 8 * len(before), every):
+        changed = bytearray(before)
+        changed[bit // 8] ^= 1 << bit % 8
+        sidecar.write_bytes(changed)
+        found = cache.read_set("key", SHAPE)
+        assert found is None or (found.skipped == expected.skipped and np.array_equal(found.images, expected.images))
 
 
 def test_large_damage_with_unchanged_time_is_detected(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -230,6 +243,19 @@ def test_command_lists_and_clears_indexes(tmp_path: Path, folder: Path, capsys: 
     command(clear=True)
     assert "1 index of" in " ".join(capsys.readouterr().out.split())
     assert [path for path in folder.rglob("*") if path.is_file()] == []
+
+
+def test_command_counts_and_clears_incomplete_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "index").mkdir(parents=True)
+    for left in (folder / ".key.u8.0a1b2c3d.part", folder / "index" / ".a.npz.0a1b2c3d.part"):
+        left.write_bytes(bytes(10**6))
+        os.utime(left, (time.time() - 100,) * 2)
+    (folder / ".used.u8.0a1b2c3d.part").write_bytes(bytes(10**6))  # a process is writing it
+    command()
+    assert "3 incomplete files of stopped or running processes, 3.0 MB, in the same folder" in capsys.readouterr().out
+    command(clear=True)
+    assert "2.0 MB, removed from the same folder" in capsys.readouterr().out
+    assert [path.name for path in cache.incomplete_files()] == [".used.u8.0a1b2c3d.part"]
 
 
 def test_training_set_is_not_removed_for_its_own_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
