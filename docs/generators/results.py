@@ -3,8 +3,8 @@
 from collections import Counter
 
 from generators import paths
-from generators.markdown import table, toctree
-from generators.papers import INTRODUCTIONS
+from generators.markdown import literal, table, toctree
+from generators.papers import FURTHER, INTRODUCTIONS, MAIN_CLAIMS
 from generators.records import Record, RunTable, records, rows_of
 from twofold_papers.reproduce.conclusions import conclusion, judged, seeds_of_rows
 from twofold_papers.reproduce.measured import lines_of_measurements
@@ -13,7 +13,7 @@ from twofold_papers.reproduce.show import Line, figures_of, lines_of_records, ma
 from twofold_papers.reproduce.statement import Judged
 from twofold_papers.reproduce.table import Table, records_of
 from twofold_papers.reproduce.tables import TABLES
-from twofold_papers.verify.claim import PAPERS
+from twofold_papers.verify.claim import PAPERS, claims
 
 NOTICE = "<!-- Written by docs/generate.py from records/. Do not edit. -->\n"
 INTRODUCTION = f"""{NOTICE}
@@ -41,6 +41,11 @@ SUMMARY = """
 A number with a sign is the difference between the two rows that a statement compares. The status follows from the
 records, the number of seeds and the published numbers: see [the meaning of each
 status](#the-meaning-of-each-status)."""
+THEOREMS = """
+## What the paper says, and what we computed
+
+Each statement is true of the numbers that `twofold verify` computes. A statement that holds as corrected, or
+conditionally, differs from the published one: see [Errata](../errata.md)."""
 THEORY = "`twofold verify {paper}` checks the equations and theorems; [Errata](../errata.md) has those that we correct."
 STATUSES = """## The meaning of each status
 
@@ -146,12 +151,23 @@ def paper_page(paper: str, title: str, everything: dict[str, Record]) -> str:
         usual = Counter(each.size.rpartition(", ")[0] for each in summary).most_common(1)[0][0]
         titles = ["the paper says", "published", "ours", "status", f"our runs ({usual}, unless stated)"]
         lines += [SUMMARY, "", *table(titles, [row_of(each, usual) for each in summary])]
+    if paper in MAIN_CLAIMS:
+        lines += [THEOREMS, "", *table(["statement", "in the paper", "status"], main_claims(paper))]
     if waiting := [text_of(each) for each in said if each.status == "not run yet"]:
         lines += ["", f"Not run yet: {'; '.join(waiting)}."]
+    if paper in FURTHER:
+        lines += ["", FURTHER[paper]]
     for each, found in tables:
         lines += ["", *section(each, found)]
     lines += ["", HOW_TO_READ, "", STATUSES] if summary else ["", HOW_TO_READ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def main_claims(paper: str) -> list[list[str]]:
+    """Return the cells of the main claims of a paper. Tests check that each claim has the verdict that it expects."""
+    known = {each.number: each for each in claims(paper)}
+    found = [known[number] for number in MAIN_CLAIMS[paper]]
+    return [[literal(each.statement.partition(" Checked: ")[0]), each.number, each.expected] for each in found]
 
 
 def row_of(each: Judged, usual: str) -> list[str]:

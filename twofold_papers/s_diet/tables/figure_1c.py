@@ -21,6 +21,7 @@ TABLE = Table(
         replace(NORMALISED, published={}, note="published: over 200"),
         replace(OTHER, published={}, note="published: under 100; the paper calls this row DIET"),
         Row("DIET", "diet", note="without a projector"),
+        Row("DIET, normalised", "diet", {"normalize": True}, note="without a projector"),
     ],
     statements=(
         Statement(

@@ -3,7 +3,7 @@
 from twofold_papers.reproduce import small
 from twofold_papers.reproduce.readings import EFFECTIVE_RANK, KNN, LINEAR, UNCENTRED
 from twofold_papers.reproduce.table import Probe, Row, Setting, Statement, Table
-from twofold_papers.s_diet.tables.table_1 import MASKED, SETTINGS, accuracies
+from twofold_papers.s_diet.tables.table_1 import FULL_CROSS_ENTROPY, MASKED, SETTINGS, accuracies
 
 PROBES = (Probe("masked", data="mnist-on-cifar-5k-masked"),)
 SHARED = tuple(setting for setting in SETTINGS if setting.key != "encoder")
@@ -31,24 +31,7 @@ TABLE = Table(
         Row("S-DIET, not normalised", "s-diet", WIDTHS | {"normalize": False}, probes=PROBES),
     ],
     statements=(
-        Statement(
-            "with full cross entropy and a masked digit, normalisation is far better",
-            "Table 1",
-            MASKED,
-            "DIET, normalised",
-            "above",
-            "DIET",
-            by=10.0,
-        ),
-        Statement(
-            "with full cross entropy and a visible digit, normalisation is far better",
-            "Table 1",
-            LINEAR,
-            "DIET, normalised",
-            "above",
-            "DIET",
-            by=10.0,
-        ),
+        *FULL_CROSS_ENTROPY,
         Statement(
             "with full cross entropy, there are fewer distinct features without normalisation",
             "section 6.1.1, Figure 1c",
