@@ -26,6 +26,7 @@ __all__ = [
     "knn",
     "load_encoder",
     "methods",
+    "predict",
     "pretrain",
     "probe",
     "resume",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from twofold.verbs.estimator import Twofold
     from twofold.verbs.export import export
     from twofold.verbs.knn import knn
+    from twofold.verbs.predict import predict
     from twofold.verbs.pretrain import pretrain
     from twofold.verbs.probe import probe
     from twofold.verbs.resume import resume

@@ -41,7 +41,7 @@ PAGES = (
         "Train, use and evaluate encoders. Each function does the same as the command with its name.",
         {
             "Train": ("pretrain", "resume", "Run", "Config"),
-            "Use": ("load_encoder", "adapt", "embed", "search", "export"),
+            "Use": ("load_encoder", "adapt", "embed", "search", "predict", "export"),
             "Evaluate": ("probe", "knn", "diagnose"),
             "scikit-learn": ("Twofold",),
             "Errors": ("TwofoldError",),
@@ -143,7 +143,14 @@ PAGES = (
 # Names that `__all__` has, and that need no entry: the version, and modules with a page of their own.
 WITHOUT_ENTRY = {
     "twofold": {"__version__", "methods"},
-    "twofold.methods": {"CATALOG", "relations", "refuse_keys_of_others", "refuse_unregistered", "schema_of_run"},
+    "twofold.methods": {
+        "CATALOG",
+        "name_of_method",
+        "relations",
+        "refuse_keys_of_others",
+        "refuse_unregistered",
+        "schema_of_run",
+    },
 }
 
 # Signature and options of names for which the usual ones would be too long: a key of a run is a field of Config.

@@ -15,7 +15,7 @@ from twofold.errors import Followed, TwofoldError
 ORDER = (
     *("pretrain", "resume", "methods"),
     *("probe", "knn", "diagnose", "report", "compare"),
-    *("adapt", "embed", "search", "duplicates", "export", "cache"),
+    *("adapt", "embed", "search", "predict", "duplicates", "export", "cache"),
     *("verify", "reproduce"),
 )
 PLUGINS = ("twofold_papers",)  # packages that add commands; they import twofold, which only knows their names

@@ -1,5 +1,6 @@
 """`twofold probe`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,6 @@ from twofold.cli.common import (
     AdapterOption,
     ArchitectureOption,
     EncoderArgument,
-    OutOption,
     Quiet,
     SizeOption,
     ViewsOption,
@@ -55,7 +55,16 @@ def probe(
     image_size: SizeOption = None,
     adapter: AdapterOption = True,
     views: ViewsOption = 1,
-    out: OutOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write all numbers to this .json file, or the classifier to this .safetensors file, for "
+            "`twofold predict`.",
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a linear classifier on frozen features and compare it with features without training."""
@@ -63,6 +72,8 @@ def probe(
 
     display = display_of(quiet)
     with handle_interrupts():
+        classifier = out if out is not None and out.suffix == ".safetensors" else None
+        out = None if classifier is not None else out
         refuse_unwritable_json(out)
         few = counts(labels_per_class)
         found = verb.probe(
@@ -75,6 +86,7 @@ def probe(
             image_size=image_size,
             adapter=adapter,
             views=views,
+            classifier=classifier,
             display=display,
         )
         print_accuracies(found, f"linear ({solver})", out, display)

@@ -92,6 +92,9 @@ class Method(nn.Module):
         The loss when all probabilities are equal, if training can get stuck there.
     few_dimensions : str
         The reason why the method uses few dimensions by design, as a sentence. Verdicts then report no collapse.
+    classifies : bool
+        `head` is an `nn.Linear` that classifies features into the classes of the labels. The run then saves it with the
+        encoder, for `twofold predict`.
 
     Examples
     --------
@@ -122,6 +125,7 @@ class Method(nn.Module):
         of_moments: OfMoments | None = None,
         guess: float | None = None,
         few_dimensions: str = "",
+        classifies: bool = False,
     ):
         super().__init__()
         _refuse(parts, projector, teacher_momentum, multi_crop)
@@ -142,6 +146,7 @@ class Method(nn.Module):
         self.of_moments = of_moments
         self.guess = guess
         self.few_dimensions = few_dimensions
+        self.classifies = classifies
         self.teacher_momentum = teacher_momentum
         self.teacher = None if teacher_momentum is None else Teacher(nn.Sequential(parts.encoder, projector))
         self.together = all(may_go_together(network) for network in self.networks())

@@ -12,6 +12,7 @@
 - `checkpoints/`: what `twofold resume` needs.
 - `head/`: the rows of a per-image classifier, if they are stored on disk and `head.path` is not set.
 - `encoder.safetensors`: the trained encoder.
+- `classifier.safetensors`: the trained encoder with its classifier, if the run was trained with labels (`supervised`).
 - `results.json`: the verdict and the accuracies at the end.
 - `pictures.json`: the thumbnails and the map of the report.
 - `report.html`: the report.

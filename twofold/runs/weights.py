@@ -110,6 +110,18 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None, adapter: bool = 
     """
     path = encoder_file(run)
     tensors, description = read_encoder(path)
+    encoder = build_described(path, tensors, description, encoder)
+    found = read_adapter(path, tensors) if adapter else None
+    return (encoder if found is None else AdaptedEncoder(encoder, *found)).eval()
+
+
+def build_described(
+    path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any], encoder: nn.Module | None
+) -> nn.Module:
+    """Build the encoder that the metadata of a file describe, with its weights and its `preprocess`.
+
+    `encoder` is a module of the same class, if the run trained the user's own module.
+    """
     if encoder is not None and name_of(encoder) is encoder:
         raise TwofoldError(
             f"encoder='{encoder}' is a name: pass the module that was trained, or leave encoder out if Twofold built it"
@@ -141,8 +153,7 @@ def load_encoder(run: Any, *, encoder: nn.Module | None = None, adapter: bool = 
         raise TwofoldError(
             f"{path} does not fit the encoder: {reason}; pass the module that was trained, or restore the file"
         ) from error
-    found = read_adapter(path, tensors) if adapter else None
-    return (encoder if found is None else AdaptedEncoder(encoder, *found)).eval()
+    return encoder.eval()
 
 
 def save_adapter(path: Path, adapter: Adapter, weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:

@@ -20,9 +20,11 @@ from twofold.files import atomic, refuse_unwritable, write_atomically, writing
 from twofold.models import feature_dimension
 from twofold.models.adapter import AdaptedEncoder
 from twofold.models.onnx_encoder import OnnxEncoder
+from twofold.runs.classifier_file import is_classifier
 from twofold.runs.folder import adapter_file
 from twofold.runs.run import is_encoder_folder
 from twofold.runs.weights import copy_adapter, encoder_file
+from twofold.verbs.export_classifier import export_classifier
 from twofold.verbs.export_formats import FORMATS, Encode, Exported
 from twofold.version import __version__
 
@@ -49,6 +51,8 @@ def export(
     run : str, Path, Run or nn.Module
         The encoder: a finished run, a folder that `adapt` wrote, a .safetensors or .onnx file, `efficientnet-lite0` or
         `timm:NAME` with pretrained weights, or a module.
+        Or a file that `probe(run, classifier=FILE)` wrote: the exported file then computes features and the
+        probabilities of the classes.
     format : {"safetensors", "torchscript", "onnx"}
         The file format.
     out : str or Path, optional
@@ -77,6 +81,10 @@ def export(
     """
     if format not in FORMATS:
         raise TwofoldError(f"unknown format '{format}'{nearest(format, list(FORMATS))}")
+    if is_classifier(run):
+        with quiet_torch():
+            module = encoder if isinstance(encoder, nn.Module) else None
+            return export_classifier(Path(str(run)), format, out, module, preprocessing)
     how = FORMATS[format]
     opened = open_any(run, data, Display(quiet=True), module=encoder, image_size=image_size, adapter=adapter)
     path, config, preprocess = opened.run, opened.config, opened.preprocess

@@ -29,6 +29,7 @@ class Exported:
     encoder: nn.Module
     description: dict[str, Any]
     example: Tensor
+    outputs: tuple[str, ...] = ("features",)  # the names of what the encoder returns
 
 
 @dataclass(frozen=True)
@@ -110,19 +111,20 @@ def write_onnx(exported: Exported, path: Path) -> None:
         dynamo=True,
         dynamic_shapes=({0: torch.export.Dim("batch")},),
         input_names=["images"],
-        output_names=["features"],
+        output_names=list(exported.outputs),
         external_data=False,
         verbose=False,
     )
 
 
-def read_onnx(exported: Exported, path: Path) -> Encode | None:  # noqa: ARG001
+def read_onnx(exported: Exported, path: Path) -> Encode | None:
+    """Return a function that computes the last output."""
     try:
         import onnxruntime
     except ImportError:
         return None
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda images: torch.from_numpy(session.run(["features"], {"images": images.numpy()})[0])
+    return lambda images: torch.from_numpy(session.run([exported.outputs[-1]], {"images": images.numpy()})[0])
 
 
 def load_onnx(exported: Exported, name: str) -> Lines:  # noqa: ARG001

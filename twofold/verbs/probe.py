@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from twofold.evaluate.probes import few_label_accuracy, is_few, linear_scores
 from twofold.evaluate.protocols import SOLVERS
 from twofold.keys import Count, checked
 from twofold.text import plural
+from twofold.verbs.classifiers import refuse_unwritable_classifier, save_probe_classifier
 from twofold.verbs.probing import load_probe_data, measure_all, with_description
 
 SUBSETS = 5  # random subsets of labelled images over which the accuracy with few labels is averaged
@@ -29,6 +31,7 @@ def probe(
     image_size: int | None = None,
     adapter: bool = True,
     views: int = 1,
+    classifier: str | Path | None = None,
     display: Display | None = None,
 ) -> dict[str, Any]:
     """Train a linear classifier on frozen features and compare it with features without training.
@@ -61,6 +64,9 @@ def probe(
         Apply the adapter that `adapt` wrote, if there is one. The row "trained + adapter" then comes first.
     views : int
         1, or 5 to average the features of each image and of four crops of it. This takes five times as long.
+    classifier : str or Path, optional
+        Write the trained classifier to this .safetensors file, together with the encoder. `twofold.predict` and
+        `twofold.export` read it.
     display : Display, optional
         Where progress is printed. By default nothing is printed.
 
@@ -82,6 +88,8 @@ def probe(
     given: Iterable[Any] = [labels_per_class] if one else labels_per_class  # type: ignore[assignment]
     asked = [checked("labels_per_class", count, Count) for count in given]
     display = display or Display(quiet=True)
+    if classifier is not None:
+        refuse_unwritable_classifier(run, classifier, layer)
     probed = load_probe_data(run, data, layer, encoder, display, image_size=image_size, adapter=adapter, views=views)
     splits, classes = probed.splits, len(probed.splits.classes)
     counts = [count for count in asked if is_few(splits.train_labels, count)]
@@ -100,4 +108,7 @@ def probe(
         return found | {"few_labels": few}
 
     measured = measure_all(probed, "training classifiers", measure, display)
+    if classifier is not None:
+        save_probe_classifier(Path(classifier), run, probed, solver, views=views, accuracy=measured[0]["top1"])
+        display.say(f"classifier {classifier}")
     return {"solver": solver} | with_description(run, probed, layer, measured)

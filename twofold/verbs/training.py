@@ -28,6 +28,7 @@ from twofold.runs.snapshots import remove_snapshots
 from twofold.runs.weights import save_encoder
 from twofold.text import plural
 from twofold.train.trainer import Trainer
+from twofold.verbs.classifiers import save_trained_classifier
 from twofold.verbs.evaluation import evaluate, judge_gain, share_of_copies
 from twofold.verbs.explain import labels_in_words, repeating_command, shape_in_words, whose_normalisation
 from twofold.verbs.run_adapter import fit_run_adapter
@@ -148,6 +149,7 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
         remove_snapshots(folder.path, trainer.total_steps)
         if trainer.config.origin.get("checkpoint.keep") != "user":
             checkpoint.keep_latest(folder.path)
+        save_trained_classifier(trainer, folder, kept)
         record_trainer(folder, trainer, kept.encoder, display)
         write_report(folder)
     return Run(folder.path)

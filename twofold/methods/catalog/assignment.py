@@ -231,6 +231,7 @@ def supervised(parts: Parts, *, label_smoothing: LabelSmoothing = 0.0) -> Method
         nn.Identity(),
         objective,
         head=head,
+        classifies=True,
         few_dimensions="Training with labels needs no more dimensions than there are classes.",
     )
 
