@@ -9,6 +9,7 @@ import torch
 from twofold.config import Graph
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
+from twofold.methods.own_function import reference_to
 from twofold.methods.relations import (
     FEW_GROUPS,
     classes_of,
@@ -220,3 +221,15 @@ def test_fingerprint_changes_with_what_the_graph_takes_from_elsewhere(tmp_path: 
         path.write_text(text)
         found.add(graph_fingerprint(Graph(source=f"{path}:near"), store()))
     assert len(found) == 4
+
+
+def near(index: torch.Tensor) -> torch.Tensor:
+    return 0.5 ** (index[:, None] - index).abs()
+
+
+def test_functions_are_named_so_that_a_run_finds_them_again() -> None:
+    reference = reference_to(near, "graph.source")
+    assert reference == f"{__name__}:near"
+    assert graph_of(Graph(source=reference), store())(BATCH, 1)[0, 3] == 0.5 ** (11 - 7)
+    with pytest.raises(TwofoldError, match="define a function with a name in a module"):
+        reference_to(lambda index: index, "graph.source")

@@ -4,6 +4,7 @@ A run states where its images are, how they are decoded and which of them it hel
 that the caller passes, in the size and with the channels of its own input.
 """
 
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,7 +60,7 @@ class Opened:
 
 def name_of_encoder(what: What) -> str:
     """Return what messages and records call an encoder: its path or name, or the class of a module."""
-    return type(what).__name__ if isinstance(what, nn.Module) else str(Path(what) if isinstance(what, Run) else what)
+    return type(what).__name__ if isinstance(what, nn.Module) else os.fspath(what)
 
 
 def folder_of(what: What) -> Path | None:

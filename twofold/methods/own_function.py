@@ -34,6 +34,18 @@ def load_function(reference: str, key: str) -> Callable[..., Any]:
     return function
 
 
+def reference_to(function: Callable[..., Any], key: str) -> str:
+    """Return `package.module:function`, by which a run finds a function again."""
+    reference = f"{getattr(function, '__module__', None)}:{getattr(function, '__qualname__', '')}"
+    where, _, name = reference.rpartition(":")
+    if getattr(sys.modules.get(where), name, None) is not function:
+        raise TwofoldError(
+            f"{key} is {function!r}, which a resumed run would not find: define a function with a name in a module, "
+            "not inside another function"
+        )
+    return reference
+
+
 def _from_name(where: str) -> Any:
     # The program `twofold` does not look for modules in the current folder, but `python -m twofold` does.
     place = len(sys.path)

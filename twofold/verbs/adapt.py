@@ -21,6 +21,7 @@ from twofold.evaluate.graph_features import add_graph_features
 from twofold.evaluate.opened import TEST_FRACTION, describe_encoder, folder_of
 from twofold.evaluate.probes import Row, labelled_splits, measure_accuracies
 from twofold.keys import Count, checked
+from twofold.methods.own_function import reference_to
 from twofold.methods.relations import group_numbers, sample_graph
 from twofold.runs.folder import adapter_file
 from twofold.runs.preprocess import Preprocess
@@ -57,7 +58,7 @@ def adapt(
     data: Any = None,
     *,
     out: str | Path | None = None,
-    graph: str = "views",
+    graph: str | Callable[[Tensor], Tensor] = "views",
     graph_encoder: str | None = None,
     variant: str = AUTO,
     images: int = MOST_IMAGES,
@@ -82,9 +83,9 @@ def adapt(
         The images, in any form that `pretrain` accepts. A run uses its own training images by default.
     out : str or Path, optional
         The folder to write, for an encoder that is not in a run folder.
-    graph : str
+    graph : str or callable
         Which images are related: `views` (only the views of one image), `labels`, `groups`, `neighbours`, `duplicates`,
-        a file of groups or of weighted pairs, or a function, as for the key `graph.source`.
+        a file of groups or of weighted pairs, or a function from indices `[N]` to weights `[N, N]`.
     graph_encoder : str, optional
         The encoder by whose features `neighbours` are found, in any form that has a name; by default, by pixels.
     variant : str
@@ -119,6 +120,7 @@ def adapt(
     display = display or Display(quiet=True)
     what = what.path if isinstance(what, Run) else what
     refuse_other(what)
+    graph = reference_to(graph, "graph") if callable(graph) else graph
     if graph == "teacher":
         raise TwofoldError("graph=teacher is for training: use graph=neighbours and the teacher as graph_encoder")
     if graph_encoder is not None and graph != "neighbours":

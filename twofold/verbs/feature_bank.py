@@ -41,7 +41,7 @@ def identity_of(what: str | Path, module: Any, image_size: int | None, *, adapte
     """Return a text that identifies an encoder in a file or of a package; None if there is no such file."""
     settings = [__version__, str(module or ""), str(image_size or ""), str(views)]
     for name, package in PACKAGES.items():
-        if str(what).startswith(name):
+        if str(what) == name or (name.endswith(":") and str(what).startswith(name)):
             try:
                 return "|".join([str(what), metadata.version(package), *settings])
             except metadata.PackageNotFoundError:

@@ -20,6 +20,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.gain import LEAST_IMAGES
 from twofold.evaluate.graph_features import with_graph_features
+from twofold.methods.own_function import reference_to
 from twofold.methods.relations import SOURCES
 from twofold.models import name_of
 from twofold.models.blocks import has_new_batchnorm
@@ -223,6 +224,8 @@ def pretrain(
         if "data" in keys:
             raise TwofoldError("the data is given twice: as the first argument and as data=; leave one out")
         keys["data"] = config
+    if callable(keys.get("graph.source")):
+        keys["graph.source"] = reference_to(keys["graph.source"], "graph.source")
     data = keys.pop("data", None)
     if encoder is not None:
         keys["encoder"] = name_of(encoder)

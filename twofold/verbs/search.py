@@ -5,6 +5,7 @@ torch is imported only if features must be computed, because that takes longer t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache as once
@@ -128,8 +129,7 @@ class _Search:
         self, what: What, data: Any, module: Any, image_size: int | None, *, adapter: bool, views: int, display: Display
     ):
         self.data, self.display = data, display
-        path = getattr(what, "path", what)
-        self.what: Any = what
+        path = os.fspath(what) if isinstance(what, (str, os.PathLike)) else None  # a module has no path
 
         @once
         def opened() -> Opened:
@@ -139,13 +139,13 @@ class _Search:
 
         self.opened = opened
         self.identity: str | None = None
-        if isinstance(path, (str, Path)):
+        if path is not None:
             self.identity = feature_bank.identity_of(path, module, image_size, adapter=adapter, views=views)
         self.source = self._open(path)
 
-    def _open(self, path: Any) -> Source:
+    def _open(self, path: str | None) -> Source:
         values: Any = None
-        if isinstance(path, (str, Path)) and (folder := Path(path).expanduser()).is_dir():
+        if path is not None and (folder := Path(path).expanduser()).is_dir():
             if (folder / "config.json").exists():
                 values = RunFolder(folder).config_values()
             elif str(self.data) in NAMED_SETS:
