@@ -164,6 +164,7 @@ def test_onnx_files_need_their_preprocessing(onnx_file: Path, images: Path, tmp_
     for content, message in (
         (None, r"does not state its preprocessing: write network.onnx.json next to it.*\[8, 8\]"),
         ("{}", r"does not state the preprocessing of network.onnx .*'preprocessing'"),
+        (text.replace("[8, 8]", "[0, 0]"), "does not state the preprocessing .*resize is 0"),
         (text.replace("[8, 8]", "[9, 9]"), "needs images of 8 pixels with 1 channels"),
     ):
         described.unlink(missing_ok=True)
@@ -209,7 +210,15 @@ def test_reports_and_comparisons_of_encoders_without_a_run(run: twofold.Run, for
     words = ["report", str(foreign), str(few), "--encoder", "conv", "--map", "10", "--out", str(page)]
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
     html = page.read_text()
-    for shown in ("linear accuracy", "untrained", "HOG + colour", "raw pixels", "final_spectrum", "Nearest neighbours"):
+    for shown in (
+        "linear accuracy",
+        "untrained",
+        "HOG + colour",
+        "raw pixels",
+        "final_spectrum",
+        "Nearest neighbours",
+        "uniformity",
+    ):
         assert shown in html
     for missing in ("Reproduce this run", "This run is not finished", "Augmented views", "twofold resume", "Loss"):
         assert missing not in html

@@ -5,6 +5,7 @@
 
 import copy
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from twofold.runs.own_input import (
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.tensor_files import load_tensors
 from twofold.runs.weights import METADATA_KEY
+
+LARGEST = 4096  # pixels; the largest side of images, as for the key image_size
 
 
 def is_written_by_twofold(path: Path) -> bool:
@@ -138,12 +141,14 @@ def load_onnx(path: Path, image_size: int | None) -> tuple[nn.Module, Preprocess
     try:
         stated = json.loads(described.read_text())["preprocessing"]
         (size, _), mean, std = stated["resize"], tuple(map(float, stated["mean"])), tuple(map(float, stated["std"]))
+        if not 1 <= int(size) <= LARGEST or not all(map(math.isfinite, mean + std)) or min(std) <= 0:
+            raise ValueError(f"resize is {size}, mean is {mean} and std is {std}")
     except FileNotFoundError:
         raise TwofoldError(
             f"{path} does not state its preprocessing: write {described.name} next to it, for example with "
             f"{json.dumps(example)}; mean and std are for pixels from 0 to 1"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TwofoldError(
             f"{described} does not state the preprocessing of {path.name} ({error!r}): write, for example, "
             f"{json.dumps(example)}"

@@ -146,7 +146,7 @@ def _of_json(path: Path) -> GraphFile:
             for number, group in enumerate(content)
             for image in group
         ]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise TwofoldError(
             f"{path} is not a file of groups: give a CSV file, or what `twofold duplicates --out` writes"
         ) from None

@@ -106,6 +106,7 @@ def render(folder: RunFolder) -> str:
         glance=glance(results, metrics, spectra, timing),
         state=state(values, results, metrics),
         is_run=results.get("of") != "encoder",
+        measures=measures(results),
         table=accuracy_table(results.get("table") or [], tested(results)),
         sections={title: group for title, group in sections.items() if group},
         blob={chart["id"]: chart for group in [*sections.values(), alone] for chart in group},
@@ -267,6 +268,20 @@ def typical_speed(timing: Sequence[Record]) -> float | None:
     """Return the median speed over the second half of the records, when training has warmed up."""
     speeds = [record["images_per_second"] for record in timing if record.get("images_per_second")]
     return median(speeds[len(speeds) // 2 :]) if speeds else None
+
+
+def measures(results: Record) -> dict[str, tuple[str, str]]:
+    """Return the measures of an encoder's features by their names: the value, and what it means. A run has none."""
+    words = {
+        name.replace("_", " "): (
+            "infinite" if value is None else f"{value:.4g}",
+            (results.get("meanings") or {}).get(name, ""),
+        )
+        for name, value in (results.get("measures") or {}).items()
+    }
+    if results.get("duplicates") is not None:
+        words["near-duplicates"] = (str(results["duplicates"]), "groups of images with nearly the same features")
+    return words
 
 
 def costs(results: Record, timing: Sequence[Record]) -> dict[str, str]:

@@ -29,13 +29,14 @@ from twofold.evaluate.encoder import is_encoder, refuse_other
 from twofold.evaluate.handmade import features_without_training
 from twofold.evaluate.opened import Opened, What, folder_of, name_of_encoder, open_any
 from twofold.evaluate.probes import labelled_splits, measure_accuracies
-from twofold.evaluate.spectrum import measure_spectrum
+from twofold.evaluate.spectrum import MEANINGS
 from twofold.files import refuse_unwritable, write_atomically, writing
 from twofold.report import gallery, pictures
 from twofold.report.compare import write_comparison
 from twofold.report.page import render
 from twofold.runs.folder import RunFolder
 from twofold.runs.run import is_encoder_folder
+from twofold.verbs.diagnose import describe_features
 from twofold.verbs.probing import separate_adapter, untrained_network
 from twofold.version import __version__
 
@@ -143,9 +144,9 @@ def _measure(opened: Opened, module: str | nn.Module | None, read: Data, display
     train = read.train if splits is None else splits.train
     with display.stage("computing features", len(train)) as stage:
         features = encoder.features(train.place(encoder.device), progress=stage)
-    spectrum, measures, verdict = measure_spectrum(features)
-    found = {"eigenvalues": spectrum, "measures": measures, "verdict": verdict.record(), "table": []}
-    if splits is None or not spectrum:
+    found = describe_features(features, display) | {"meanings": MEANINGS, "table": []}
+    found["duplicates"] = None if found["duplicates"] is None else len(found["duplicates"])
+    if splits is None or not found["eigenvalues"]:
         return found
     pairs: dict[str, tuple[Tensor, Tensor]] = {"trained": (features, encoder.features(splits.test))}
     plain, _ = separate_adapter(encoder.network)
