@@ -48,8 +48,9 @@ def identity_of(what: str | Path, module: Any, image_size: int | None, *, adapte
                 return None
     path = Path(what).expanduser()
     config, file = path / "config.json", path / "encoder.safetensors" if path.is_dir() else path
-    beside = file.with_name(f"{file.name}.json") if file.suffix == ".onnx" else adapter_file(file)
-    files = [file, *([beside] if adapter and beside.exists() else [])]
+    is_onnx = file.suffix == ".onnx"  # its preprocessing is in a second file
+    other = file.with_name(f"{file.name}.json") if is_onnx else adapter_file(file)
+    files = [file, *([other] if (adapter or is_onnx) and other.exists() else [])]
     try:
         if config.exists():
             settings.append(str(json.loads(config.read_text())["values"].get("precision")))
