@@ -218,8 +218,6 @@ def test_labels_and_files_of_groups_are_graphs(run: twofold.Run, tmp_path: Path)
     rows = [f"{number},{number % 40}" for number in range(0, 400, 2)]
     (tmp_path / "groups.csv").write_text("\n".join(rows) + "\n")
     twofold.adapt(run, out=tmp_path / "groups", graph=str(tmp_path / "groups.csv"), variant="within")
-    with pytest.raises(TwofoldError, match="neighbours is not a set of groups"):
-        twofold.adapt(run, out=tmp_path / "x", graph="neighbours")
     with pytest.raises(TwofoldError, match=r"graph\.source=lables does not exist.*labels"):
         twofold.adapt(run, out=tmp_path / "x", graph="lables")
     assert not (tmp_path / "x").exists()
