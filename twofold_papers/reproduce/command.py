@@ -146,8 +146,7 @@ def reproduce(
     asked = " ".join(f"{key}={value}" for key, value in user.items() if key != "data_dir")
     for table in tables:
         show_table(table, jobs, known, asked, out, display)
-    # Another process may have finished some of its runs meanwhile.
-    outcome.elsewhere = [name for name in outcome.elsewhere if name not in known]
+    outcome.leave_out(known)  # another process may have finished some of the runs meanwhile
     conclude(outcome, display)
 
 

@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -80,6 +80,11 @@ class Outcome:
     left: list[str] = field(default_factory=list)  # not finished within the time limit
     elsewhere: list[str] = field(default_factory=list)  # another process is working on it
     refused: dict[str, str] = field(default_factory=dict)
+
+    def leave_out(self, recorded: Container[str]) -> None:
+        """Forget what was not done by this process but has a record now."""
+        self.left = [name for name in self.left if name not in recorded]
+        self.elsewhere = [name for name in self.elsewhere if name not in recorded]
 
 
 def carry_out(

@@ -274,6 +274,9 @@ def test_a_run_of_another_process_is_left_out(tmp_path: Path, tiny: dict[str, st
         assert ours
         outcome = do(jobs, tmp_path)
     assert (outcome.elsewhere, outcome.done) == ([jobs[0].name], [jobs[1].name])
+    outcome.left = ["late", "never"]
+    outcome.leave_out({jobs[0].name: {}, "late": {}})  # another process finished them
+    assert (outcome.elsewhere, outcome.left) == ([], ["never"])
 
 
 def test_a_failed_run_is_recorded_and_the_next_one_runs(tmp_path: Path, tiny: dict[str, str]) -> None:
