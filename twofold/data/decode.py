@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 # The image formats that Twofold reads. Pillow supports others (EPS, PDF, video) that run programs or contain no images.
 PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO")
@@ -125,7 +125,9 @@ def square_and_picture(image: Image.Image, size: int, channels: int, picture_siz
 
 
 def _with_channels(image: Image.Image, channels: int) -> Image.Image:
-    return to_grey_or_rgb(image).convert("L" if channels == 1 else "RGB")
+    mode = "L" if channels == 1 else "RGB"
+    image = to_grey_or_rgb(image)
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _middle_square(image: Image.Image, size: int) -> np.ndarray:
@@ -208,7 +210,8 @@ def _open_image(file: Path | bytes) -> Iterator[Image.Image]:
 
 def _apply_exif_rotation(image: Image.Image) -> Image.Image:
     try:
-        return ImageOps.exif_transpose(image)
+        upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
+        return image if upright else ImageOps.exif_transpose(image)  # which would copy the image
     except Exception:  # damaged EXIF data raise many types of errors; the pixels are intact and stay unrotated
         return image
 
