@@ -89,7 +89,7 @@ def test_images_are_reduced_until_hundreds_of_steps_fit(monkeypatch: pytest.Monk
 def test_command_of_a_short_run_repeats_its_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seconds_per_step(monkeypatch, 1e-4)
     np.save(tmp_path / "images.npy", LARGE)
-    config = configured(tmp_path / "images.npy")
+    config = configured(tmp_path / "images.npy", precision="float32")
     words = explain.repeating_command(config, tmp_path / "run").split()  # type: ignore[union-attr]
     method, keys = words[words.index("--method") + 1], dict(word.split("=") for word in words if "=" in word)
     again, _ = pretrain.configure(tmp_path / "images.npy", method, keys, for_use=True)
