@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from twofold.data.store import ImageStore
-from twofold.models.patches import BLOCK, PatchFeatures
+from twofold.models.patches import CPU_BLOCK, PatchFeatures
 from twofold.runs.preprocess import Preprocess
 
 CENTRES = 400
@@ -21,11 +21,11 @@ class PatchKMeans:
         mean, std = images.statistics()
         self.transform = Preprocess(size, channels, mean.tolist(), std.tolist())
         self.layer = PatchFeatures(channels, size, centres=CENTRES, stride=1)
-        normalised = torch.cat([self.transform(block) for block in images.images.split(BLOCK)])
+        normalised = torch.cat([self.transform(block) for block in images.images.split(CPU_BLOCK)])
         self.layer.fit_centres(normalised, torch.Generator().manual_seed(seed))
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
         """Features [N, 16 · CENTRES] of uint8 images [N, C, H, W]."""
         # The layer returns square roots, which the paper does not have.
-        return torch.cat([self.layer.pooled(self.transform(block)).square() for block in images.split(BLOCK)])
+        return torch.cat([self.layer.pooled(self.transform(block)).square() for block in images.split(CPU_BLOCK)])

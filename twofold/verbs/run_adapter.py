@@ -5,12 +5,13 @@ from torch import Tensor, nn
 from twofold import dist
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.evaluate.adaptation import Adaptation, fit_adapter, mild_views
+from twofold.evaluate.adaptation import MOST_IMAGES, Adaptation, fit_adapter, mild_views
 from twofold.models.adapter import Adapter
 from twofold.runs.folder import RunFolder
 from twofold.runs.weights import ENCODER_FILE, in_words
 from twofold.train.trainer import Trainer
 
+SHORT_IMAGES = 2_000  # of a short run; with more, the adapter would take as long as the training
 WITH_ADAPTER = "with adapter"  # the name of its row in the table of accuracies
 
 
@@ -28,7 +29,8 @@ def fit_run_adapter(trainer: Trainer, network: nn.Module, folder: RunFolder, dis
     with display.stage("fitting an adapter", len(trainer.data.train)) as stage:
         try:
             augment = mild_views(encoder, flip=0.5 if flips else 0.0)
-            found = fit_adapter(encoder, trainer.data.train, augment, progress=stage)
+            most_images = SHORT_IMAGES if config.recipe == "short" else MOST_IMAGES
+            found = fit_adapter(encoder, trainer.data.train, augment, most_images=most_images, progress=stage)
         except TwofoldError as error:  # such as features that are not finite; the run has its encoder all the same
             display.say(f"adapter  none: {error}")
             return None
