@@ -41,3 +41,5 @@ def conclude(run: "Run", display: "Display") -> None:
         display.say(f"kept     {results['kept']['sentence']}")
     display.say(f"encoder  {run.path / 'encoder.safetensors'}")
     display.say(f"report   {run.report}")
+    for number, line in enumerate(results.get("load") or []):
+        display.say(f"{'' if number else 'python':9}{line}")

@@ -22,7 +22,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 # The image formats that Twofold reads. Pillow supports others (EPS, PDF, video) that run programs or contain no images.
-PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO")
+PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO", "HEIF")
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 END_BYTES = 4096
 REDUCING_GAP = 2  # a fast integer reduction goes down to 2 times the target size; antialiased resizing does the rest
@@ -55,15 +55,22 @@ class Picture:
 
 @cache
 def formats() -> tuple[str, ...]:
-    """Return the formats that the installed Pillow can open."""
+    """Return the formats that the installed Pillow can open, with those of pillow-heif if it is installed."""
     Image.init()
+    try:
+        import pillow_heif
+    except ImportError:
+        pass
+    else:
+        pillow_heif.register_heif_opener()
     return tuple(name for name in PILLOW_FORMATS if name in Image.OPEN)
 
 
 @cache
 def extensions() -> frozenset[str]:
     """Return the file extensions of those formats, in lower case, with the dot."""
-    return frozenset(ending for ending, name in Image.registered_extensions().items() if name in formats())
+    known = formats()  # first, because it may register extensions
+    return frozenset(ending for ending, name in Image.registered_extensions().items() if name in known)
 
 
 def read_header(file: Path | bytes) -> Header:

@@ -91,7 +91,9 @@ def load_data(
             f"{source.name} has {len(train)} images that can be decoded; at least {source.min_images} are needed{first}"
         )
     test = test if test is not None and len(test) else None
-    return Data(source.name, train, test, source.classes, tuple(skipped), fingerprint, stores.get("rest"))
+    return Data(
+        source.name, train, test, source.classes, tuple(skipped), fingerprint, stores.get("rest"), source.remark
+    )
 
 
 def _decode_parts(

@@ -82,6 +82,7 @@ class Data:
     skipped: tuple[Skipped, ...]  # images that cannot be read
     fingerprint: str  # a hash of content, image_size, channels and test_fraction: equal only for equal images
     rest: ImageStore | None = None  # images that are in neither set, if requested
+    remark: str = ""  # the note of the source
 
 
 def digest_of(*contents: bytes) -> str:

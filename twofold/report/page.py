@@ -125,7 +125,16 @@ def render(folder: RunFolder) -> str:
         seed=values.get("seed"),
         trained_on=results.get("test_images_trained_on", 0),
         resume=how_to_resume(folder.path),
+        notes=notes(results),
+        load=results.get("load") or [],
     )
+
+
+def notes(results: Record) -> list[str]:
+    """Return notes on images that the run did not use."""
+    skipped = results.get("skipped_images", 0)
+    found = [f"{plural(skipped, 'image')} could not be read; skipped.txt lists them"] if skipped else []
+    return [*([results["note"]] if results.get("note") else []), *found]
 
 
 def larger_map(folder: RunFolder, results: Record, kept: Record) -> str | None:

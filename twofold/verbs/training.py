@@ -31,6 +31,7 @@ from twofold.train.trainer import Trainer
 from twofold.verbs.classifiers import save_trained_classifier
 from twofold.verbs.evaluation import evaluate, judge_gain, share_of_copies
 from twofold.verbs.explain import labels_in_words, repeating_command, shape_in_words, whose_normalisation
+from twofold.verbs.load_lines import lines_to_load
 from twofold.verbs.run_adapter import fit_run_adapter
 from twofold.verbs.selection import choose
 from twofold.version import __version__
@@ -127,6 +128,9 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
         "kept": kept.record(),
         "table": [dataclasses.asdict(each.row) for each in measured],
         "adapter": None if adaptation is None else adaptation.description(),
+        "load": lines_to_load(trainer, folder.path),
+        "note": trainer.data.remark,
+        "skipped_images": len(trainer.data.skipped),
         "train_images": len(trainer.data.train),
         "test_images": len(trainer.data.test) if trainer.data.test is not None else 0,
         "test_images_trained_on": provenance.count_trained_on(folder.path, trainer.data.test)

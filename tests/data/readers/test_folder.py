@@ -160,7 +160,7 @@ def test_links_are_followed_without_infinite_loops(root: Path) -> None:
     (root / "b/file.png").symlink_to(outside / "3.png")
     (root / "b/dangling.png").symlink_to(root / "nowhere.png")
     (root / "b/loop.png").symlink_to(root / "b/loop.png")
-    found, closed = find_image_files(root)
+    found, closed, _ = find_image_files(root)
     assert found == ["b/1.png", "b/file.png", "c/2.png", "linked/3.png", "linked/deep/4.png"]
     assert closed == {
         "b/dangling.png": "No such file or directory",
@@ -322,3 +322,25 @@ def test_files_with_equal_name_size_and_time_have_different_digests(tmp_path: Pa
             os.utime(path, ns=(1, 1))
         digests.append(read_folder(tmp_path / name)[0].digest())
     assert digests[0] != digests[1]
+
+
+def test_files_that_are_left_out_are_counted_by_extension(root: Path) -> None:
+    draw(root, "1.png", "2.png")
+    for name in ("a.xyz", "b.XYZ", "notes.txt", "none", ".hidden.txt"):
+        (root / name).write_text("no image")
+    assert read_folder(root)[0].remark == "left out 2 .xyz files, 1 file without extension, 1 .txt file"
+    for number in range(3):
+        (root / f"{number}.e{number}").write_text("no image")
+    assert read_folder(root)[0].remark.endswith(", 1 .e0 file, 1 .e1 file, 1 .e2 file, 1 other file")
+
+
+def test_heic_files_say_how_to_read_them(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twofold.data.readers.folder.extensions", lambda: frozenset({".png"}))
+    draw(root, "1.png", "2.png")
+    for number in range(20):
+        (root / f"IMG_{number}.HEIC").write_text("no image")
+    assert read_folder(root)[0].remark == "left out 20 .heic files (to read HEIC: pip install 'twofold[heif]')"
+    for number in (1, 2):
+        (root / f"{number}.png").unlink()
+    with pytest.raises(TwofoldError, match=r"no images in .* \(left out 20 .heic files"):
+        read_folder(root)

@@ -8,12 +8,13 @@
 - If a folder contains nothing except one sub-folder, that sub-folder is read instead.
 - If a test folder contains `val_annotations.txt`, as in tiny-imagenet-200, that file states the classes of its images.
 
-Hidden files and files that are not images are ignored. Symbolic links are followed, and each folder is read once.
+Hidden files are ignored. Other files that are not images are left out and counted by their extension. Symbolic links
+are followed, and each folder is read once.
 Broken links are reported as unreadable and do not affect the rules above.
 """
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -26,10 +27,13 @@ from twofold.data.item_split import UNKNOWN, ItemSplit, ItemSplits
 from twofold.data.parallel import Progress
 from twofold.data.readers.file_index import index_files, split_of_files
 from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
-from twofold.errors import TwofoldError
+from twofold.errors import TwofoldError, how_to_install
+from twofold.text import plural
 
 ANNOTATIONS = "val_annotations.txt"
 SHOWN_REASONS = 3
+SHOWN_EXTENSIONS = 5
+HEIF = (".heic", ".heif", ".hif")  # extensions that Twofold reads if pillow-heif is installed
 
 
 class NoImages(TwofoldError):
@@ -51,12 +55,15 @@ def read_class_list(class_list: str | Path) -> tuple[str, ...]:
 
 def read_folder(root: Path, progress: Progress | None = None, *, only: Collection[str] = ()) -> ItemSplits:
     """List the images and read their headers. If `only` is not empty, keep just the classes it names."""
-    files, unopened = find_image_files(root)
+    files, unopened, left_out = find_image_files(root)
     if not files:
         reason = "".join(f" ({root / name}: {why})" for name, why in islice(unopened.items(), SHOWN_REASONS))
-        raise NoImages(f"no images in {root}{reason}; supported file extensions: {' '.join(sorted(extensions()))}")
+        others = f" ({describe_left_out(left_out)})" if left_out else ""
+        raise NoImages(
+            f"no images in {root}{reason}{others}; supported file extensions: {' '.join(sorted(extensions()))}"
+        )
     train_files, test_files = _find_splits(root, files)
-    remark = _describe_unused(files, train_files, test_files)
+    remark = "; ".join(filter(None, (_describe_unused(files, train_files, test_files), describe_left_out(left_out))))
     if only:
         train_files, test_files = (_keep_classes(root, part, only) for part in (train_files, test_files))
     index = index_files(root, [*train_files, *test_files], of=root, progress=progress)
@@ -74,9 +81,13 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
     return train, test, tuple(names) or None
 
 
-def find_image_files(root: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the image files below root, sorted, and the folders and links that cannot be opened, with the reason."""
+def find_image_files(root: Path) -> tuple[list[str], dict[str, str], Counter[str]]:
+    """Return the image files below root, sorted, and what is not among them.
+
+    That is: the folders and links that cannot be opened, with the reason, and the number of other files by extension.
+    """
     found: list[str] = []
+    left_out: Counter[str] = Counter()
     unopened: dict[str, str] = {}
     seen: set[tuple[int, int]] = set()
     folders, links = deque([""]), deque[str]()
@@ -97,13 +108,27 @@ def find_image_files(root: Path) -> tuple[list[str], dict[str, str]]:
             name = f"{folder}/{entry.name}" if folder else entry.name
             if _entry_is(entry.is_dir):
                 (links if entry.is_symlink() else folders).append(name)
-            elif os.path.splitext(entry.name)[1].lower() not in extensions():
-                continue
+            elif (extension := os.path.splitext(entry.name)[1].lower()) not in extensions():
+                left_out[extension] += 1
             elif _entry_is(entry.is_file):
                 found.append(name)
             elif entry.is_symlink() and (reason := _why_missing(entry)):
                 unopened[name] = reason
-    return sorted(found, key=lambda name: name.split("/")), unopened
+    return sorted(found, key=lambda name: name.split("/")), unopened, left_out
+
+
+def describe_left_out(left_out: Mapping[str, int]) -> str:
+    """Return how many files of each extension are left out, most frequent first; "" if there are none."""
+    most_first = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
+    shown = [
+        plural(count, f"{name} file") if name else f"{plural(count, 'file')} without extension"
+        for name, count in most_first[:SHOWN_EXTENSIONS]
+    ]
+    rest = sum(count for _, count in most_first[SHOWN_EXTENSIONS:])
+    if rest:
+        shown.append(plural(rest, "other file"))
+    advice = f" (to read HEIC: {how_to_install('heif')})" if any(name in left_out for name in HEIF) else ""
+    return f"left out {', '.join(shown)}{advice}" if shown else ""
 
 
 def _entry_is(kind: Callable[[], bool]) -> bool:
