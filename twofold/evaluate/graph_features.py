@@ -15,7 +15,7 @@ from twofold.config import Config, Graph
 from twofold.data import cache
 from twofold.data.load import load_data
 from twofold.data.source import Data, Source
-from twofold.data.store import ImageStore, readonly_tensor
+from twofold.data.store import readonly_tensor
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder, open_encoder
@@ -49,9 +49,9 @@ def add_graph_features(
     if graph.source not in BY_FEATURES:
         raise TwofoldError(f"graph.encoder has no effect with graph.source={graph.source}: leave it out")
     encoder = open_encoder(graph.encoder, lambda: source, say=display.say)
-    images = _images_for(encoder, source, data, fractions)
+    read = _images_for(encoder, source, data, fractions)
     with dist.one_before_the_others():
-        features = _cached_features(encoder, images, data.fingerprint, display)
+        features = _cached_features(encoder, read, display)
     if graph.source == "teacher":
         return replace(data, train=replace(data.train, features=features))
     if not 1 <= graph.neighbours < len(features):
@@ -76,12 +76,12 @@ def nearest_others(features: Tensor, k: int, progress: Callable[[int, int], None
     return torch.cat(found)
 
 
-def _images_for(encoder: Encoder, source: Source, data: Data, fractions: tuple[float, float]) -> ImageStore:
-    """Return the training images in the size of an encoder, if larger ones than those of the run exist and help."""
+def _images_for(encoder: Encoder, source: Source, data: Data, fractions: tuple[float, float]) -> Data:
+    """Return the images in the size of an encoder, if larger ones than those of the run exist and help."""
     preprocess, (channels, side) = encoder.preprocess, data.train.images.shape[1:3]
     assert isinstance(preprocess, Preprocess)
     if min(preprocess.image_size, source.train.side) <= side and preprocess.channels == channels:
-        return data.train
+        return data
     with dist.one_before_the_others():
         read = load_data(
             source,
@@ -92,13 +92,16 @@ def _images_for(encoder: Encoder, source: Source, data: Data, fractions: tuple[f
         )
     if not torch.equal(read.train.index.cpu(), data.train.index.cpu()):
         raise TwofoldError(f"the images of {source.name} changed while they were read: run the command again")
-    return read.train
+    return read
 
 
-def _cached_features(encoder: Encoder, images: ImageStore, of_images: str, display: Display) -> Tensor:
-    """Return the features [n, K], memory-mapped from the cache; compute them first if they are not there."""
-    shape = str(tuple(images.images.shape))
-    parts = (fingerprint(encoder.network.state_dict()), repr(encoder.preprocess), of_images, shape)
+def _cached_features(encoder: Encoder, data: Data, display: Display) -> Tensor:
+    """Return the features [n, K] of the training images, memory-mapped from the cache; compute them if necessary.
+
+    Runs with images of another size find them too, if the encoder needs larger images than both runs.
+    """
+    images = data.train
+    parts = (fingerprint(encoder.network.state_dict()), repr(encoder.preprocess), data.fingerprint, str(len(images)))
     key = "graph-" + hashlib.blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
     width = encoder.features(Subset(images, torch.arange(min(2, len(images))))).shape[1]
     known = cache.read_set(key, (4 * width,))
