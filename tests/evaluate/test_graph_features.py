@@ -74,7 +74,7 @@ def test_methods_train_with_the_features_of_an_encoder(
     assert np.isfinite(run.metrics[-1]["loss"])
     data = pretrain.read_data(run.config, open_source(images), Display(quiet=True))
     found = with_graph_features(run.config, open_source(images), data, Display(quiet=True)).train
-    changed = replace(found, features=2 * found.features) if source == "teacher" else replace(found, neighbours=None)
+    changed = replace(found, graph_encoder="another")
     one, other = (graph_fingerprint(run.config.parameters["graph"], store) for store in (found, changed))
     assert one != other  # a run does not resume with another teacher
 

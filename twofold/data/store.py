@@ -35,6 +35,7 @@ class ImageStore:
     pictures: Pictures | None = None  # of the same n images
     features: Tensor | None = None  # float32 [n, K] by another encoder, for graphs
     neighbours: Tensor | None = None  # int64 [n, k], the rows of the nearest images by these features
+    graph_encoder: str = ""  # a hash of the encoder that the features and neighbours come from
 
     def __len__(self) -> int:
         return len(self.images)

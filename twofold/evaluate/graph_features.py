@@ -49,18 +49,19 @@ def add_graph_features(
     if graph.source not in BY_FEATURES:
         raise TwofoldError(f"graph.encoder has no effect with graph.source={graph.source}: leave it out")
     encoder = open_encoder(graph.encoder, lambda: source, say=display.say)
+    identity = f"{fingerprint(encoder.network.state_dict())} {encoder.preprocess}"
     read = _images_for(encoder, source, data, fractions)
     with dist.one_before_the_others():
-        features = _cached_features(encoder, read, display)
+        features = _cached_features(encoder, identity, read, display)
     if graph.source == "teacher":
-        return replace(data, train=replace(data.train, features=features))
+        return replace(data, train=replace(data.train, features=features, graph_encoder=identity))
     if not 1 <= graph.neighbours < len(features):
         raise TwofoldError(
             f"graph.neighbours={graph.neighbours} is not possible for {len(features)} images: use fewer neighbours"
         )
     with display.stage("nearest neighbours", len(features)) as stage:
         found = nearest_others(features.to(encoder.device), graph.neighbours, stage)
-    return replace(data, train=replace(data.train, neighbours=found))
+    return replace(data, train=replace(data.train, neighbours=found, graph_encoder=identity))
 
 
 def nearest_others(features: Tensor, k: int, progress: Callable[[int, int], None] | None = None) -> Tensor:
@@ -95,14 +96,14 @@ def _images_for(encoder: Encoder, source: Source, data: Data, fractions: tuple[f
     return read
 
 
-def _cached_features(encoder: Encoder, data: Data, display: Display) -> Tensor:
+def _cached_features(encoder: Encoder, identity: str, data: Data, display: Display) -> Tensor:
     """Return the features [n, K] of the training images, memory-mapped from the cache; compute them if necessary.
 
     Runs with images of another size find them too, if the encoder needs larger images than both runs.
     """
     images = data.train
-    parts = (fingerprint(encoder.network.state_dict()), repr(encoder.preprocess), data.fingerprint, str(len(images)))
-    key = "graph-" + hashlib.blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
+    of_all = f"{identity}|{data.fingerprint}|{len(images)}"
+    key = "graph-" + hashlib.blake2b(of_all.encode(), digest_size=16).hexdigest()
     width = encoder.features(Subset(images, torch.arange(min(2, len(images))))).shape[1]
     known = cache.read_set(key, (4 * width,))
     if known is None or len(known.images) != len(images):
