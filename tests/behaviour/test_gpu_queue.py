@@ -10,6 +10,8 @@ from typer.main import get_command
 
 from twofold.cli import app
 from twofold_papers.reproduce.command import jobs_asked_for, matching, split, user_settings
+from twofold_papers.reproduce.record import read_records
+from twofold_papers.reproduce.table import Job, jobs_of
 from twofold_papers.reproduce.tables import TABLES
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +21,20 @@ COMMANDS = re.findall(r"^\| `([^`]+)` \|", QUEUE, re.MULTILINE)
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if " reproduce " in each])
 def test_commands_name_tables_rows_and_settings_of_runs_that_are_possible(command: str) -> None:
+    jobs = jobs_of_command(command)
+    assert jobs
+    assert not [job.refused for job in jobs if job.refused]
+
+
+def test_each_row_without_a_record_has_a_command() -> None:
+    """The pages of results say so."""
+    queued = {job.name for command in COMMANDS if " reproduce " in command for job in jobs_of_command(command)}
+    known = read_records(ROOT / "records")
+    rows = {job.name: job for table in TABLES.values() for job in jobs_of(table, table.rows)}
+    assert not [f"{job.table.name}, {job.row.name}" for name, job in rows.items() if name not in known.keys() | queued]
+
+
+def jobs_of_command(command: str) -> list[Job]:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     words = shlex.split(command)
@@ -28,9 +44,7 @@ def test_commands_name_tables_rows_and_settings_of_runs_that_are_possible(comman
     patterns = options.params["row"] or ["*"]
     for pattern in patterns:
         assert any(matching(table, [pattern]) for table in tables), pattern
-    jobs = jobs_asked_for(tables, patterns, None, options.params["seeds"], user_settings(settings, tables, None))
-    assert jobs
-    assert not [job.refused for job in jobs if job.refused]
+    return jobs_asked_for(tables, patterns, None, options.params["seeds"], user_settings(settings, tables, None))
 
 
 def test_the_first_rows_are_the_tables_at_reduced_scale() -> None:
