@@ -1,6 +1,7 @@
 """Write files safely: check the folder first, replace files atomically, follow no links, and lock files in use."""
 
 import errno
+import math
 import os
 import re
 import secrets
@@ -154,6 +155,21 @@ def open_in_place(path: Path, flags: int) -> int:
     """Open a file that is appended to or cut off, and return its descriptor. Links are refused."""
     refuse_links([path])
     return os.open(path, flags | NO_FOLLOW, 0o666)
+
+
+def read_regular(path: Path, most: float = math.inf) -> bytes:
+    """Return the content of a file. Raise OSError if it has more than `most` bytes or is not a plain file.
+
+    Reading a pipe would wait for another process, and a device may have no end.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes")
+        return file.read()
 
 
 def try_lock(file: IO[Any]) -> bool:

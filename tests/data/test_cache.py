@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from twofold.checksums import KEY, seal
 from twofold.cli.cache import cache as command
 from twofold.data import cache
 from twofold.data.readers.folder import read_folder
@@ -277,3 +278,33 @@ def test_the_list_of_sets_names_their_folders(tmp_path: Path, capsys: pytest.Cap
     lines = [line for line in capsys.readouterr().out.splitlines() if "used" in line]
     assert sorted(line.split()[-1] for line in lines if "recently" not in line) == ["(train)", "(train.4)"]
     assert all(str(tmp_path / "photos") in line for line in lines if "recently" not in line)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"count": 7, "bytes": 5 * 48},
+        {"count": "5"},
+        {"count": 10**300},
+        {"skipped": [[float("inf"), "a"]]},
+        {"skipped": [[99, "a"]]},
+        {"skipped": [[-1, "a"]]},
+        {"skipped": 1},
+        {"checksums": {"0": 1}},
+    ],
+    ids=str,
+)
+def test_sets_with_a_damaged_description_are_decoded_again(
+    rows: list[np.ndarray | str], change: dict[str, object]
+) -> None:
+    cache.write_set("key", SHAPE, rows)
+    _, sidecar = cache.paths_of("key")
+    described = json.loads(sidecar.read_text()) | change
+    described.pop(KEY, None)
+    sidecar.write_text(json.dumps(seal(described)))
+    assert cache.read_set("key", SHAPE) is None
+    assert cache.find_rows(SHAPE, [b"a" * 16]).missing.tolist() == [0]
+    for content in (b"\xff", b"[" * 99_999, b"null"):
+        sidecar.write_bytes(content)
+        assert cache.read_set("key", SHAPE) is None
+    assert cache.cached_sets()[0].source == ""

@@ -238,7 +238,7 @@ def test_errors_name_the_damaged_file(tmp_path: Path) -> None:
     with pytest.raises(TwofoldError, match=r"metrics\.jsonl is damaged: it has a line that is not JSON"):
         folder.read("metrics.jsonl")
     (folder.path / "results.json").write_text("{")
-    with pytest.raises(TwofoldError, match=r"results\.json is damaged"):
+    with pytest.raises(TwofoldError, match=r"results\.json is not JSON"):
         _ = Run(folder.path).results
 
 

@@ -40,6 +40,7 @@ from twofold.models import build_encoder
 from twofold.models.adapter import Adapter
 from twofold.report.compare import render_comparison
 from twofold.report.page import render
+from twofold.runs.checkpoint import MANIFEST
 from twofold.runs.folder import RunFolder, read_trained_images
 from twofold.runs.initial_weights import encoder_settings, read_weights
 from twofold.runs.provenance import open_run_source
@@ -295,7 +296,14 @@ def checkpoints(root: Path) -> Iterator[Input]:
     # by the format of the file, or bytes
     kinds = {".json": mutate.by_json, ".jsonl": mutate.by_lines, ".npz": mutate.by_zip}
     kinds[".safetensors"] = mutate.by_safetensors
-    newest = [run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip() for run in (frossl, rows)]
+    without_checksums = root / "frossl" / "old"
+    shutil.copytree(frossl, without_checksums)
+    for manifest in without_checksums.glob(f"checkpoints/*/{MANIFEST}"):
+        manifest.unlink()
+        state = manifest.with_name("state.json")
+        state.write_text(state.read_text().replace('"format": 3', '"format": 2', 1))
+    runs = (frossl, without_checksums, rows)
+    newest = [run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip() for run in runs]
     chosen = [
         frossl / "config.json",
         frossl / "metrics.jsonl",
@@ -305,8 +313,8 @@ def checkpoints(root: Path) -> Iterator[Input]:
     chosen += [path for folder in newest for path in sorted(folder.iterdir())]
     chosen += sorted(path for path in (rows.parent / "rows").iterdir())
     for path in chosen:
-        run = frossl if path.is_relative_to(frossl) else rows
-        name = f"{'frossl' if run == frossl else 's-diet'} {path.name}"
+        run = next((run for run in (frossl, without_checksums) if path.is_relative_to(run)), rows)
+        name = f"{run.parent.name}{' of format 2' if run == without_checksums else ''} {path.name}"
         changes = kinds.get(path.suffix, mutate.by_bytes)
         yield Input(f"resume {name}", path, changes, partial(resume_one_step, run), restores=run.parent)
 

@@ -180,11 +180,11 @@ def handle_interrupts(moved: str | None = None) -> Iterator[None]:
 
 def say_verdict(verdict: dict[str, Any] | None, display: "Display", title: str = "verdict") -> None:
     """Print a verdict, or the answer whether training helped, with its evidence and what to try."""
-    if verdict is not None:
+    if verdict is not None and verdict.get("sentence"):  # results.json may lack the others
         display.say(f"{title:9}{verdict['sentence']}")
-        for text in verdict["evidence"]:
+        for text in verdict.get("evidence", ()):
             display.say(f"         {text}")
-        if verdict["remedy"]:
+        if verdict.get("remedy"):
             display.say(f"try      {verdict['remedy']}")
 
 

@@ -74,7 +74,7 @@ def diagnose_command(
             display.say(table)
         say_verdict(found["verdict"], display)
         display.say(f"copies   {copies(found['duplicates'])}")
-        if found["training"] is not None:
+        if found["training"] is not None and found["training"].get("sentence"):
             display.say(f"run      {found['training']['sentence']} (embeddings at the end of the run)")
         write_json(found, out, display)
 

@@ -20,6 +20,7 @@ SIZES = (64, 96, 128, 160, 224)  # images larger than the first size are resized
 FORMAT = 2  # of config.json, and so of the run folder
 READABLE = (1, FORMAT)  # format 1 has no checksums
 MOST_NAMED = 5  # unknown keys in a message
+MOST_DEPTH = 2  # of lists in a value
 
 
 def resolve(schema: Schema, layers: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -146,7 +147,9 @@ def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Co
         method = values["method"]
         if not isinstance(method, str) or not isinstance(origin, dict):
             raise TypeError("method is text, and origin a table")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if any(_depth_above(value, MOST_DEPTH) for value in values.values()):
+            raise ValueError("a value has more than two levels of lists")
+    except (AttributeError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TwofoldError(f"this is not a configuration that Twofold wrote ({str(error)[:200]!r})") from None
     unseal(record, "config.json", remedy="restore it from a copy, such as the one in checkpoints/step-N")
     if version not in READABLE:
@@ -163,3 +166,7 @@ def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Co
         )
     config = resolve(keys, {"saved": values})
     return dataclasses.replace(config, origin=origin)
+
+
+def _depth_above(value: Any, most: int) -> bool:
+    return isinstance(value, list) and (most == 0 or any(_depth_above(item, most - 1) for item in value))

@@ -26,9 +26,10 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from twofold.checksums import Damaged, block_checksums, seal, unseal
+from twofold.checksums import block_checksums, seal
 from twofold.errors import TwofoldError
 from twofold.files import atomic, cache_folder, is_temporary, sync
+from twofold.schema import anything, fields, items, read_json, text, whole
 from twofold.text import bytes_in_words
 
 if TYPE_CHECKING:
@@ -39,10 +40,20 @@ IN_USE_SECONDS = 60  # a process that decodes images writes more often
 ABANDONED_SECONDS = 24 * 3600
 CHECKSUM_BYTES = 2**22  # the size of a block, which has one checksum
 ROW_HASH_BYTES = 16
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Damaged)  # of a damaged set
 SUFFIXES = (".json", ".marks", ".u8")  # the files of a set, in the order in which they are removed
 INDEX_FOLDER = "index"  # contains the indexes that readers/file_index.py saves
 DISK_SHARE = 0.5  # the share of the free disk space that all decoded images together may use
+
+# What the JSON of a set contains. A skipped image is the number of its row and the reason.
+METADATA = fields(
+    {
+        "shape": items(anything),
+        "count": whole(),
+        "skipped": items(lambda value: items(anything, 2)(value) or whole()(value[0]) or text(value[1])),
+        "checksums": items(whole()),
+    },
+    {"bytes": whole(), "source": text},
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +87,8 @@ class CachedSet:
     def source(self) -> str:
         """The folder or file that the images are from, or "" if it is not known."""
         try:
-            return str(json.loads((cache_folder() / f"{self.key}.json").read_text()).get("source", ""))
-        except (OSError, ValueError, AttributeError):
+            return read_metadata(cache_folder() / f"{self.key}.json").get("source", "")
+        except TwofoldError:
             return ""
 
 
@@ -145,7 +156,10 @@ def read_set(key: str, row_shape: tuple[int, ...]) -> Decoded | None:
     found = read_file(key, list(row_shape))
     if found is None:
         return None
-    return Decoded(map_rows(found.pixels, found.metadata, row_shape), found.skipped)
+    try:
+        return Decoded(map_rows(found.pixels, found.metadata, row_shape), found.skipped)
+    except (OSError, ValueError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -161,18 +175,23 @@ def read_file(key: str, shape: list[Any]) -> CachedFile | None:
     """Return the file of a key if it has rows of this shape and is intact, and record its use."""
     pixels, sidecar = paths_of(key)
     try:
-        metadata = _read_metadata(sidecar)
-        skipped = {int(row): str(reason) for row, reason in metadata["skipped"]}
-        if metadata["shape"] != shape:
+        metadata = read_metadata(sidecar)
+        skipped = dict(metadata["skipped"])
+        if metadata["shape"] != shape or max(skipped, default=-1) >= metadata["count"] + len(skipped):
             return None
         expected = metadata["bytes"] if "bytes" in metadata else metadata["count"] * int(np.prod(shape))
         if pixels.stat().st_size != expected or not _checksums_match(pixels, metadata):
             return None
         with contextlib.suppress(OSError):  # a cache that belongs to another user can still be read
             os.utime(sidecar)  # records the time of the last use
-    except UNREADABLE:
+    except (OSError, ValueError, TwofoldError):
         return None
     return CachedFile(pixels, metadata, skipped)
+
+
+def read_metadata(sidecar: Path) -> dict[str, Any]:
+    """Return the JSON of a set, or raise TwofoldError if it is damaged; the set is then decoded again."""
+    return read_json(sidecar, METADATA, "remove it")
 
 
 def map_rows(pixels: Path, metadata: dict[str, Any], row_shape: tuple[int, ...]) -> np.ndarray:
@@ -216,7 +235,7 @@ def find_rows(shape: Sequence[Any], row_hashes: Sequence[bytes], open_rows: Open
             break
         sidecar, hashes_file, pixels = (cache_folder() / f"{entry.key}{ending}" for ending in SUFFIXES)
         try:
-            metadata = _read_metadata(sidecar)
+            metadata = read_metadata(sidecar)
             if metadata["shape"] != list(shape) or not entry.key.endswith(f"-{CACHE_FORMAT}"):
                 continue
             blob = hashes_file.read_bytes()
@@ -225,7 +244,7 @@ def find_rows(shape: Sequence[Any], row_hashes: Sequence[bytes], open_rows: Open
             if not is_complete or wanted.keys().isdisjoint(here) or not _checksums_match(pixels, metadata):
                 continue
             rows = open_rows(pixels, metadata)
-        except UNREADABLE:
+        except (OSError, ValueError, TwofoldError):
             continue
         for row, row_hash in enumerate(here):
             number = wanted.pop(row_hash, None)
@@ -233,11 +252,6 @@ def find_rows(shape: Sequence[Any], row_hashes: Sequence[bytes], open_rows: Open
                 found.places[number] = len(found.sets), row
         found.sets.append(rows)
     return found
-
-
-def _read_metadata(sidecar: Path) -> dict[str, Any]:
-    """Return what the JSON of a set says. If it is damaged, this raises one of `UNREADABLE`."""
-    return unseal(json.loads(sidecar.read_text()), sidecar)
 
 
 def _checksums_match(pixels: Path, metadata: dict[str, Any]) -> bool:

@@ -89,7 +89,10 @@ class PictureSet:
         found = cache.read_file(self.key, self.shape)
         if found is None or found.metadata["count"] == 0:
             return None
-        return self._map(found.pixels, found.metadata), found.skipped
+        try:
+            return self._map(found.pixels, found.metadata), found.skipped
+        except (OSError, ValueError):
+            return None
 
     def find(self, row_hashes: Sequence[bytes]) -> cache.FoundRows:
         """Find the pictures with these hashes in any set."""
@@ -115,7 +118,12 @@ class PictureSet:
             metadata |= {"count": len(sizes), "bytes": file.written, "skipped": skipped}
 
     def _map(self, pixels: Path, metadata: dict[str, Any]) -> PictureArray:
+        """Return the pictures of a file. If its sizes do not fit its lines, this raises ValueError."""
         count, line_bytes = metadata["count"], self.channels * self.width
-        lines = (metadata["bytes"] - count * 2 * SIZE_DTYPE.itemsize) // line_bytes
+        lines = (metadata.get("bytes", 0) - count * 2 * SIZE_DTYPE.itemsize) // line_bytes
+        if lines < 1:
+            raise ValueError("the file has no lines")
         sizes = np.fromfile(pixels, SIZE_DTYPE, 2 * count, offset=lines * line_bytes).reshape(count, 2)
+        if sizes.min(initial=1) < 1 or sizes.min(axis=1).max() > self.width or sizes.max(axis=1).sum() != lines:
+            raise ValueError("the sizes of the pictures do not fit the lines")
         return PictureArray(np.memmap(pixels, np.uint8, "r", shape=(lines, self.channels, self.width)), sizes)

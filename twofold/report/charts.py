@@ -225,8 +225,8 @@ def accuracy_axis() -> Chart:
 
 
 def curve(name: str, records: Sequence[Record], x: str, y: str, *, factor: float = 1, **style: Any) -> Chart:
-    """Return a line of the records that have a value `y`, with at most MOST_POINTS points."""
-    having = [record for record in records if record.get(y) is not None]
+    """Return a line of the records that have values `x` and `y`, with at most MOST_POINTS points."""
+    having = [record for record in records if record.get(x) is not None and record.get(y) is not None]
     having = [having[i] for i in thin(len(having), MOST_POINTS)]
     return line(name, [record[x] for record in having], [factor * record[y] for record in having], **style)
 

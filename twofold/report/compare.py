@@ -16,7 +16,7 @@ from twofold.keys import shown
 from twofold.report import charts, gallery, headlines
 from twofold.report.accuracies import per_cent, seed_spread
 from twofold.report.charts import Chart, Record, accuracy_axis, axis, chart, line, thin
-from twofold.report.page import last_of, page, read_json, read_results, typical_speed
+from twofold.report.page import last_of, page, typical_speed
 from twofold.runs.folder import RunFolder, images_fingerprint
 from twofold.text import duration
 
@@ -51,11 +51,11 @@ class Compared:
 
     @cached_property
     def config(self) -> Record:
-        return read_json(self.folder.path / "config.json")
+        return self.folder.config_record()
 
     @cached_property
     def results(self) -> Record:
-        return read_results(self.folder)
+        return self.folder.results() or {}
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
@@ -78,6 +78,10 @@ class Compared:
     @property
     def data(self) -> str:
         return self.config["values"]["data"]
+
+    @property
+    def seed(self) -> Any:
+        return self.config["values"].get("seed")
 
     def last(self, key: str) -> float | None:
         return last_of(self.metrics, key)
@@ -175,7 +179,7 @@ def over_seeds(runs: Sequence[Compared]) -> dict[str, Any] | None:
     groups: dict[frozenset[tuple[str, str]], list[Compared]] = {}
     for run in runs:
         group = groups.setdefault(settings_of(run), []) if run.results else []
-        if run.config["values"]["seed"] not in [other.config["values"]["seed"] for other in group]:
+        if run.seed not in [other.seed for other in group]:
             group.append(run)  # a second run with the same seed is not counted
     if all(len(group) == 1 for group in groups.values()):
         return None
@@ -190,7 +194,7 @@ def over_seeds(runs: Sequence[Compared]) -> dict[str, Any] | None:
 
 def mean_cells(group: Sequence[Compared]) -> dict[str, Cell]:
     return {
-        "seeds": Cell(", ".join(shown(run.config["values"]["seed"]) for run in group)),
+        "seeds": Cell(", ".join(shown(run.seed) for run in group)),
         "helped": Cell(counted(headlines.short_answer(run.results) for run in group)),
         "verdict": Cell(counted(verdict_words(run) for run in group)),
         **{title: _mean([_hundred(run.row("trained").get(key)) for run in group]) for title, key in ACCURACIES.items()},

@@ -9,9 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from twofold.checksums import seal, unseal
+from twofold.checksums import seal
 from twofold.errors import TwofoldError
 from twofold.runs.folder import RunFolder
+from twofold.schema import anything, fields, items, number, optional, read_json, text, whole
 
 Record = Mapping[str, Any]
 Tile = dict[str, Any]
@@ -19,37 +20,85 @@ Tile = dict[str, Any]
 FILE = "pictures.json"
 FORMAT = 1
 REMEDY = "delete it and run `twofold report` to create it again"
+MOST_TILES = 1000  # in a row or a column of a sheet
+
+# What the file contains. A page writes a sheet into a style without escaping, so the address must be exactly this.
+ADDRESS = re.compile(r"data:image/(png|webp);base64,[A-Za-z0-9+/=]*")
+SHEET = fields(
+    {
+        **dict.fromkeys(("side", "gutter"), whole(1, 10**4)),
+        **dict.fromkeys(("columns", "rows"), whole(1, MOST_TILES)),
+        "address": lambda value: text(value) or ("" if ADDRESS.fullmatch(value) else " is no address of a picture"),
+    }
+)
+COLUMNS = ("index", "held_out", "labels", "names")
+ABOUT = {
+    "index": items(whole()),
+    "held_out": items(whole(0, 1)),
+    "labels": items(optional(whole())),
+    "names": items(optional(text)),
+    "sheet": SHEET,
+}
+PICTURES = fields(
+    {},
+    {
+        "classes": optional(items(text)),
+        "map": optional(
+            fields(
+                {"x": items(number()), "y": items(number()), "perplexity": number(), "divergence": number(), **ABOUT}
+            )
+        ),
+        "neighbours": optional(
+            fields(
+                {"each": whole(), "among": whole(), "similarity": items(number()), **ABOUT},
+                {"agreeing_by_pixels": optional(whole())},
+            )
+        ),
+        "views": optional(
+            fields(
+                {"images": whole(1, MOST_TILES), "views": whole(0, MOST_TILES), "small_crops": whole(0, MOST_TILES)}
+                | {"sheet": SHEET}
+            )
+        ),
+    },
+)
 
 
 def read_pictures(folder: RunFolder) -> dict[str, Any]:
     """Return the contents of pictures.json, or {} if it is missing or has the format of another version."""
     path = folder.path / FILE
-    try:
-        kept = unseal(json.loads(path.read_text()), path, REMEDY) if path.exists() else {}
-    except ValueError as error:
-        raise TwofoldError(f"{path} is not JSON ({error}); {REMEDY}") from None
+    kept = read_json(path, anything, REMEDY) if path.exists() else {}
     if not isinstance(kept, dict) or kept.get("format") != FORMAT:
         return {}
-    parts = [part for part in map(kept.get, ("map", "neighbours", "views")) if part is not None]
-    if not all(isinstance(part, dict) and is_sheet(part.get("sheet")) for part in parts):
-        raise TwofoldError(f"{path} does not have the contents that Twofold writes; {REMEDY}")
+    if problem := PICTURES(kept) or _unfit_part(kept):
+        raise TwofoldError(f"{path} does not have the contents that Twofold writes: {problem.lstrip('.')}; {REMEDY}")
     return kept
+
+
+def _unfit_part(kept: Record) -> str:
+    """Return which columns of a checked record do not fit together, or an empty text."""
+    classes = None if kept.get("classes") is None else len(kept["classes"])
+    for name, lists in (("map", ("x", "y", *COLUMNS)), ("neighbours", ("similarity", *COLUMNS))):
+        if (part := kept.get(name)) is None:
+            continue
+        count = len(part["index"])
+        rows = 1 if name == "map" else part["each"] + 1
+        if any(len(part[column]) != count for column in lists) or count % rows or count > _tiles(part["sheet"]):
+            return f"{name} has columns of different lengths"
+        if classes is not None and any(label is not None and label >= classes for label in part["labels"]):
+            return f"{name}.labels has a number that is no class"
+    views = kept.get("views")
+    if views is not None and views["images"] * (1 + views["views"] + views["small_crops"]) > _tiles(views["sheet"]):
+        return "views has fewer pictures than it says"
+    return ""
+
+
+def _tiles(sheet: Record) -> int:
+    return sheet["columns"] * sheet["rows"]
 
 
 def write_pictures(folder: RunFolder, pictures: dict[str, Any]) -> None:
     folder.write(FILE, json.dumps(seal(pictures), separators=(",", ":"), allow_nan=False) + "\n")
-
-
-def is_sheet(record: Any) -> bool:
-    """Return whether a record was made by `sheet`.
-
-    A page writes the record into a style without escaping, so the record must not contain anything else.
-    """
-    if not isinstance(record, dict):
-        return False
-    numbers = all(isinstance(record.get(key), int) for key in ("side", "gutter", "columns", "rows"))
-    address = r"data:image/(png|webp);base64,[A-Za-z0-9+/=]*"
-    return numbers and re.fullmatch(address, str(record.get("address"))) is not None
 
 
 def sheets_of(pictures: Record) -> dict[str, Record]:

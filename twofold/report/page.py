@@ -1,6 +1,5 @@
 """The report of a run as one self-contained HTML page: verdict, accuracies, pictures, curves and configuration."""
 
-import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
@@ -12,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from twofold.checksums import unseal
 from twofold.data.registry import NAMED_SETS
 from twofold.display import Display
 from twofold.errors import TwofoldError, how_to_resume
@@ -80,7 +78,7 @@ def write_anew(folder: RunFolder, display: Display, map_points: int | None = Non
 
 def render(folder: RunFolder) -> str:
     """Return the page as ASCII text, which every locale and every server shows correctly."""
-    config, results = read_json(folder.path / "config.json"), read_results(folder)
+    config, results = folder.config_record(), folder.results() or {}
     metrics, spectra, timing = (folder.read(f"{name}.jsonl") for name in ("metrics", "spectrum", "timing"))
     values, kept = config["values"], gallery.read_pictures(folder)
     history = spectra if metrics else []  # an encoder without a run has its features' spectrum only
@@ -169,21 +167,6 @@ def resource(name: str) -> str:
     return (files(REPORT) / name).read_text(encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_text())
-    except ValueError as error:
-        raise TwofoldError(f"{path} is not JSON ({error}); restore the file or train again") from None
-    if not isinstance(record, dict) or (path.name == "config.json" and "method" not in record.get("values", {})):
-        raise TwofoldError(f"{path} does not have the contents that Twofold writes; restore the file or train again")
-    return unseal(record, path)
-
-
-def read_results(folder: RunFolder) -> dict[str, Any]:
-    path = folder.path / "results.json"
-    return read_json(path) if path.exists() else {}
-
-
 # ---------------------------------------------------------------------------------------------- words and numbers
 
 
@@ -191,7 +174,7 @@ def facts(values: Record, results: Record, metrics: Sequence[Record], timing: Se
     """Return epochs, images, device and time, as far as they are known."""
     words = []
     if values.get("epochs") is not None:
-        epochs, done = plural(values["epochs"], "epoch"), metrics[-1]["epoch"] if metrics else 0
+        epochs, done = plural(values["epochs"], "epoch"), last_of(metrics, "epoch") or 0
         words.append(epochs if finished(values, metrics) else f"{done:.3g} of {epochs}")
     if results.get("train_images") is not None:
         words.append(f"{results['train_images']:,} training images")
@@ -207,7 +190,7 @@ def facts(values: Record, results: Record, metrics: Sequence[Record], timing: Se
 
 
 def finished(values: Record, metrics: Sequence[Record]) -> bool:
-    return bool(metrics) and metrics[-1]["epoch"] >= values.get("epochs", 0)
+    return bool(metrics) and (last_of(metrics, "epoch") or 0) >= values.get("epochs", 0)
 
 
 def state(values: Record, results: Record, metrics: Sequence[Record]) -> str:

@@ -39,7 +39,7 @@ from twofold.runs.checkpoint_folder import (
     verify_files,
     write_manifest,
 )
-from twofold.runs.records import find_record_damage
+from twofold.runs.records import RECORDED, find_record_damage
 
 Checkpoint = tuple[int, dict[str, Any]]  # the step and the state after it
 
@@ -161,20 +161,29 @@ def keep_latest(folder: Path) -> None:
         prune(root, 1, newest)
 
 
-def load_latest(folder: Path) -> Checkpoint | None:
+Misfit = Callable[[Any], str]  # state → why it does not fit the run, in words, or ""
+
+
+def fits_any(_: Any) -> str:
+    return ""
+
+
+def load_latest(folder: Path, find_misfit: Misfit = fits_any) -> Checkpoint | None:
     """Load the latest checkpoint of a run folder, or return None if there is none yet.
 
-    If it is damaged, this raises `DamagedCheckpoint`.
+    If it is damaged, or its state does not fit, this raises `DamagedCheckpoint`.
     """
     newest = next(iter(latest_and_older(folder / "checkpoints")), None)
     try:
-        return None if newest is None else read_checkpoint(newest)
+        return None if newest is None else read_fitting(newest, find_misfit)
     except DamagedCheckpoint as error:
         raise DamagedCheckpoint(f"{error}; restore it from a copy of the run folder") from None
 
 
-def load_newest_readable(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """Load the newest checkpoint of a run folder that is not damaged, or return None if there is none yet.
+def load_newest_readable(
+    folder: Path, warn: Callable[[str], None], find_misfit: Misfit = fits_any
+) -> Checkpoint | None:
+    """Load the newest checkpoint of a run folder that is not damaged and fits, or return None if there is none yet.
 
     If newer checkpoints are damaged, `warn` is called with one text about all of them. If all are damaged, this raises
     `DamagedCheckpoint`.
@@ -183,7 +192,7 @@ def load_newest_readable(folder: Path, warn: Callable[[str], None]) -> Checkpoin
     damaged: list[DamagedCheckpoint] = []
     for path in latest_and_older(root):
         try:
-            step, state = read_checkpoint(path)
+            step, state = read_fitting(path, find_misfit)
         except DamagedCheckpoint as error:
             damaged.append(error)
             continue
@@ -193,6 +202,14 @@ def load_newest_readable(folder: Path, warn: Callable[[str], None]) -> Checkpoin
     if damaged:
         raise DamagedCheckpoint(f"{'; '.join(map(str, damaged))}; no readable checkpoint is left: start a new run")
     return None
+
+
+def read_fitting(path: Path, find_misfit: Misfit) -> Checkpoint:
+    """Read the checkpoint in a folder. If it is damaged, or its state does not fit, raise `DamagedCheckpoint`."""
+    step, state = read_checkpoint(path)
+    if problem := find_misfit(state):
+        raise DamagedCheckpoint(f"the checkpoint {path} does not fit the run: {problem}")
+    return step, state
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -212,8 +229,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
         if packed["format"] == FORMAT and not (path / MANIFEST).exists():
             raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {MANIFEST} is missing")
         step, state = int(packed["step"]), unpack(packed["state"], tensors)
-        problem = find_record_damage(path.parents[1], state.get("records", {}))
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        records = state.get("records", {})
+        if problem := RECORDED(records):
+            raise ValueError(f"records{problem}")
+        problem = find_record_damage(path.parents[1], records)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {error!r}") from None
     if problem:
         raise DamagedCheckpoint(f"the checkpoint {path} does not fit the records: {problem}")

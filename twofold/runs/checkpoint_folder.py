@@ -9,14 +9,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from twofold.checksums import Damaged, file_checksum, find_damage, seal, unseal
+from twofold.checksums import KEY, file_checksum, find_damage, seal
 from twofold.errors import TwofoldError, other_format
 from twofold.files import sync, write_atomically
+from twofold.runs.records import RECORDED
+from twofold.schema import fields, items, read_json, text, values, whole
 from twofold.version import __version__
 
 FORMAT = 3
 WITHOUT_CHECKSUMS = 2  # the format before, which can still be read
 MANIFEST = "checksums.json"
+MANIFEST_CONTENT = fields(
+    {"format": whole()}, {"twofold": text, "files": values(fields({"bytes": whole(), KEY: items(whole())}))}
+)
 
 
 class DamagedCheckpoint(TwofoldError):
@@ -74,9 +79,9 @@ def verify_files(path: Path, *names: str) -> None:
     if not (path / MANIFEST).exists():  # format 2 had none
         return
     try:
-        manifest = unseal(json.loads((path / MANIFEST).read_text()), path / MANIFEST)
+        manifest = read_json(path / MANIFEST, MANIFEST_CONTENT, "restore it from a copy")
         written, files = manifest["format"], manifest.get("files", {})
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError, Damaged) as error:
+    except TwofoldError as error:
         raise DamagedCheckpoint(f"the checkpoint {path} cannot be read: {error}") from None
     if written != FORMAT:
         raise other_format(f"the checkpoint {path}", written, manifest.get("twofold"), (WITHOUT_CHECKSUMS, FORMAT))
@@ -92,7 +97,8 @@ def read_recorded_checksums(root: Path) -> dict[str, Any]:
             verify_files(path, "state.json")
             packed = json.loads((path / "state.json").read_text())
             records = dict(packed["state"]["dict"])["records"]["dict"]
-            return {name: value if isinstance(value, int) else dict(value["dict"]) for name, value in records}
+            found = {name: value if isinstance(value, int) else dict(value["dict"]) for name, value in records}
+            return {} if RECORDED(found) else found
         except (OSError, ValueError, KeyError, TypeError, RecursionError, TwofoldError):
             break  # `resume` and `check` report a damaged checkpoint
     return {}

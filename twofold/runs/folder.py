@@ -23,7 +23,6 @@ import itertools
 import json
 import os
 import re
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twofold.checksums import Damaged, unseal
+from twofold.array_files import read_members
+from twofold.checksums import Damaged
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume, path_close_to
 from twofold.files import (
     FULL,
@@ -40,20 +40,27 @@ from twofold.files import (
     is_writable,
     make_folder,
     open_in_place,
+    read_regular,
     refuse_links,
     sync,
     try_lock,
     write_atomically,
 )
 from twofold.runs.checkpoint_folder import read_recorded_checksums, set_latest
+from twofold.runs.contents import CONFIG, LINES, RESULTS
 from twofold.runs.records import LOG, LOGS, RECORDS, Checksums, GrowingFiles, find_record_damage, size_of
+from twofold.schema import MOST_BYTES, anything, read_json
 
 if TYPE_CHECKING:
     from twofold.runs.checkpoint import Checkpoint
 
 IMAGES_FILE = "images.npz"
+# The number of dimensions and the kind of numbers of the arrays in images.npz.
+IMAGES_KINDS = dict.fromkeys(("fingerprint", "order"), (0, "U"))
+IMAGES_KINDS |= dict.fromkeys(("trained", "pixels", "names", "contents"), (1, "u"))
 # A run adds to these files and folders in place. It replaces other files by new ones.
 WRITTEN_IN_PLACE = (*RECORDS, *LOGS, "checkpoints", "head", "tensorboard", "wandb")
+RESTORE = "restore the file from a copy of the run folder, or train again"
 REPORT_FILES = ("pictures.json", "report.html")  # `twofold report` creates them again
 
 
@@ -189,11 +196,23 @@ class RunFolder:
 
     def config_text(self) -> str:
         """Return the content of `config.json`."""
-        return (self.path / "config.json").read_text()
+        path = self.path / "config.json"
+        try:
+            return read_regular(path, MOST_BYTES).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise TwofoldError(f"{path} cannot be read as text ({error}); {RESTORE}") from None
 
-    def config_values(self) -> dict[str, Any]:
-        """Return the values in `config.json` without checks, because this process may not know the run's method."""
-        return json.loads(self.config_text())["values"]
+    def config_record(self) -> dict[str, Any]:
+        """Return the content of `config.json`: `values`, `origin` and `derived`.
+
+        The keys are not checked, because this process may not know the run's method.
+        """
+        return read_json(self.path / "config.json", CONFIG, RESTORE)
+
+    def results(self) -> dict[str, Any] | None:
+        """Return the content of `results.json`, or None while the run is not finished."""
+        path = self.path / "results.json"
+        return read_json(path, RESULTS, RESTORE) if path.exists() else None
 
     def append(self, name: str, record: dict[str, Any]) -> None:
         """Append a record to a file, as a line of JSON. Only a checkpoint makes it safe against a power failure."""
@@ -219,36 +238,39 @@ class RunFolder:
             raise Damaged(f"{problem}; restore the file from a copy of the run folder")
         if not path.exists():
             return []
-        lines = path.read_text().splitlines(keepends=True)
-        # A process that was killed while it wrote leaves an incomplete last line, which `rewind` removes.
-        complete = [line for line in lines if line.endswith("\n")]
+        advice = "restore the file, or remove that line"
         try:
-            return [json.loads(line) for line in complete]
-        except ValueError:
-            raise TwofoldError(
-                f"{path} is damaged: it has a line that is not JSON; restore the file, or remove that line"
-            ) from None
+            *complete, _ = read_regular(path).split(b"\n")
+            # A process that was killed while it wrote leaves an incomplete last line, which `rewind` removes.
+            records = [json.loads(line) for line in complete]
+        except OSError as error:
+            raise TwofoldError(f"{path} cannot be read ({error.strerror or error}); {RESTORE}") from None
+        except (ValueError, RecursionError):
+            raise TwofoldError(f"{path} is damaged: it has a line that is not JSON; {advice}") from None
+        check = LINES.get(name, anything)
+        for number, record in enumerate(records, start=1):
+            if problem := check(record):
+                raise TwofoldError(f"{path} is damaged: line {number}{problem}; {advice}")
+        return records
 
     def recorded_checksums(self) -> dict[str, Any]:
         """Return the checksums of the records at the end of the run, or else at its latest checkpoint."""
-        path = self.path / "results.json"
-        try:
-            found = unseal(json.loads(path.read_text()), path)["records"]
-        except FileNotFoundError:
-            found = read_recorded_checksums(self.path / "checkpoints")
-        except (OSError, ValueError, KeyError, TypeError):  # an earlier version wrote it, or it is damaged
-            return {}
-        return found if isinstance(found, dict) else {}
+        results = self.results()
+        if results is None:
+            return read_recorded_checksums(self.path / "checkpoints")
+        return results.get("records", {})  # runs of earlier versions have none
 
     def record_checksums(self) -> dict[str, Any]:
         """Flush the records and the log to the disk. Each checkpoint contains the sizes and checksums returned."""
         return self._growing.checksums()
 
-    def load_checkpoint(self, say: Callable[[str], None], *, allow_older: bool) -> "Checkpoint | None":
+    def load_checkpoint(
+        self, say: Callable[[str], None], *, allow_older: bool, find_misfit: Callable[[Any], str]
+    ) -> "Checkpoint | None":
         """Load the latest checkpoint, or return None if there is none yet.
 
         If it is damaged and `allow_older` is true, an older checkpoint is loaded instead, and a warning is passed to
-        `say` and written to the log.
+        `say` and written to the log. `find_misfit` says why a state does not fit the run, or returns "".
         """
         # Imported here because it imports torch, which reports of runs do not need.
         from twofold.runs.checkpoint import load_latest, load_newest_readable
@@ -257,7 +279,9 @@ class RunFolder:
             say(text)
             self.log(text)
 
-        found = load_newest_readable(self.path, warn) if allow_older else load_latest(self.path)
+        found = (
+            load_newest_readable(self.path, warn, find_misfit) if allow_older else load_latest(self.path, find_misfit)
+        )
         problem = "" if found is None else find_record_damage(self.path, found[1].get("records", {}), LOGS)
         if problem:
             warn(f"{problem}; this does not change the run, but its report")
@@ -372,10 +396,15 @@ def read_trained_images(run: Path) -> dict[str, np.ndarray] | None:
     if not has_recorded_images(run):
         return None
     try:
-        with np.load(run / IMAGES_FILE, allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        record = read_members(run / IMAGES_FILE)
+        kinds = {name: (array.ndim, array.dtype.kind) for name, array in record.items() if name in IMAGES_KINDS}
+        if "fingerprint" not in kinds or any(kind != IMAGES_KINDS[name] for name, kind in kinds.items()):
+            raise ValueError("it has other arrays than Twofold writes")
+        if "names" in record and record["names"].tobytes().count(b"\0") + 1 != len(record.get("contents", ())):
+            raise ValueError("it has other names than contents")
+    except (OSError, ValueError) as error:
         raise TwofoldError(
             f"{run / IMAGES_FILE}, the record of the training images, cannot be read: {error}; restore the file from a "
             "copy of the run folder"
         ) from None
+    return record

@@ -10,10 +10,14 @@ from typing import Any
 
 from twofold.checksums import KEY, extend
 from twofold.files import sync
+from twofold.schema import either, fields, values, whole
 
 LOG = "log.txt"
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")  # `resume` cuts them at the checkpoint and writes the rest again
 LOGS = ("timing.jsonl", LOG)  # `resume` keeps them; they do not influence the run
+
+# What an entry of `Checksums` contains in a file.
+RECORDED = values(either(whole(), fields({"bytes": whole(), KEY: whole()})))
 
 Checksums = Mapping[str, Any]  # name → size and checksum; only the size in checkpoints of format 2
 

@@ -5,14 +5,12 @@ it. They read its configuration with `config_of`.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from twofold.checksums import unseal
 from twofold.config import Config
 from twofold.config import load as load_config
 from twofold.errors import TwofoldError
@@ -20,6 +18,7 @@ from twofold.files import refuse_unwritable
 from twofold.methods import schema_of_run
 from twofold.runs.folder import RunFolder
 from twofold.runs.weights import ENCODER_FILE, read_encoder, save_encoder
+from twofold.schema import fields, number, text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +71,7 @@ class Run:
     @property
     def results(self) -> dict[str, Any] | None:
         """The verdict, accuracies and other results, or None while the run is not finished."""
-        path = self.path / "results.json"
-        try:
-            return unseal(json.loads(path.read_text()), path) if path.exists() else None
-        except ValueError:
-            raise TwofoldError(
-                f"{path} is damaged: it is not JSON; restore the file from a copy of the run folder"
-            ) from None
+        return RunFolder(self.path).results()
 
     @property
     def report(self) -> Path:
@@ -97,6 +90,11 @@ def config_of(run: str | Path | Run) -> Config:
     if not is_encoder_folder(path):
         return Run(path).config
     description = read_encoder(path)[1]
+    if problem := fields({"data": text, "data_dir": text, "test_fraction": number(0, 1)})(description):
+        raise TwofoldError(
+            f"{path / ENCODER_FILE} does not say which images it is for: its description{problem}; pass the folder of "
+            "the run that trained it, or one that `twofold adapt --out` wrote"
+        )
     return Config(
         data=description["data"],
         data_dir=description["data_dir"],

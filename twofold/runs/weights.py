@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from twofold import schema
 from twofold.errors import TwofoldError, how_to_resume
 from twofold.files import write_atomically
 from twofold.models import build_encoder, has_name, name_of
@@ -25,10 +26,25 @@ from twofold.randomness import seeded
 from twofold.runs.folder import adapter_file
 from twofold.runs.preprocess import Chain, Preprocess
 from twofold.runs.tensor_files import load_tensors, save_tensors
+from twofold.schema import Check, fields, number, whole
 
 ENCODER_FILE = "encoder.safetensors"
-METADATA_KEY = "twofold"  # the key of the description in the metadata of a file
 WEIGHTS_KEY = "encoder_fingerprint"  # the key of the weights in the description of an adapter
+METADATA_KEY = "twofold"  # the key of the description in the metadata of a file
+MOST_PIXELS = 2**14  # of the side of an image
+
+# What the description of an encoder contains, and that of an adapter.
+INPUT = fields(
+    {
+        "encoder": schema.text,
+        "stem": schema.text,
+        "channels": whole(1, MOST_PIXELS),
+        "image_size": whole(1, MOST_PIXELS),
+        "mean": schema.items(number()),
+        "std": schema.items(number()),
+    }
+)
+ADAPTER = fields({"variant": schema.text, "settings": schema.values(number()), WEIGHTS_KEY: schema.text})
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
@@ -61,13 +77,26 @@ def read_encoder(run: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the weights and the description of an encoder, from a run or from an encoder.safetensors file."""
     path = encoder_file(run)
     try:
-        with safe_open(path, framework="pt") as file:
-            description = json.loads((file.metadata() or {})[METADATA_KEY])
-        return load_tensors(path), description
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        return read_described(path, INPUT)
+    except ValueError as error:
         raise TwofoldError(
-            f"{path} is not an encoder that Twofold wrote ({error!r}): pass a run folder or its encoder.safetensors"
+            f"{path} is not an encoder that Twofold wrote ({error}): pass a run folder or its encoder.safetensors"
         ) from None
+
+
+def read_described(path: Path, check: Check) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the checked description of a file. If it is not such a file, this raises ValueError."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get(METADATA_KEY)
+        if text is None:
+            raise ValueError("it has no description")
+        description = json.loads(text)
+        if problem := check(description):
+            raise ValueError(f"its description{problem}")
+        return load_tensors(path), description
+    except (SafetensorError, OSError, RecursionError, MemoryError) as error:
+        raise ValueError(str(error) or type(error).__name__) from None
 
 
 def encoder_file(run: Any) -> Path:
@@ -183,12 +212,10 @@ def read_adapter(encoder: Path, weights: Mapping[str, Tensor]) -> tuple[Adapter,
     if not path.exists():
         return None
     try:
-        with safe_open(path, framework="pt") as file:
-            description = json.loads((file.metadata() or {})[METADATA_KEY])
-        tensors = load_tensors(path)
+        tensors, description = read_described(path, ADAPTER)
         adapter, made_for = Adapter(tensors["mean"], tensors["matrix"]), description[WEIGHTS_KEY]
         name = in_words(description["variant"], description["settings"])
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+    except (ValueError, KeyError, TwofoldError) as error:
         raise TwofoldError(
             f"{path} is not an adapter that Twofold wrote ({error!r}): remove it, or run `twofold adapt` again"
         ) from None

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from twofold import dist
-from twofold.checksums import seal, unseal
+from twofold.checksums import seal
 from twofold.config import Config
 from twofold.data.loader import BatchOrder
 from twofold.device import host_memory
@@ -36,6 +36,7 @@ from twofold.errors import TwofoldError
 from twofold.files import write_atomically
 from twofold.models import BatchRows, SampleHead
 from twofold.models.sample_head.row_store import HEADER
+from twofold.schema import fields, read_json, text
 from twofold.train.optim import learning_rates
 from twofold.train.row_slots import RowSlot, make_slots
 
@@ -259,10 +260,7 @@ def own_name(folder: Path) -> str:
     path = folder / HEADER
     if not path.exists():
         write_atomically(path, json.dumps(seal({"run": secrets.token_hex(8)})) + "\n")
-    try:
-        return unseal(json.loads(path.read_text()), path)["run"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TwofoldError(f"{path} is damaged ({error!r}): restore it from a copy of the run folder") from None
+    return read_json(path, fields({"run": text}), "restore the folder of the rows, or start a new run")["run"]
 
 
 def memory_allowed() -> float:

@@ -39,6 +39,7 @@ from twofold.train.optim import (
     load_optimizer_state,
     optimizer_state,
 )
+from twofold.train.state_check import find_misfit
 from twofold.train.step import EagerSteps, TrainingStep, ViewMaker
 from twofold.train.watch import is_online_epoch, record_spectrum, refuse_nonfinite
 
@@ -326,7 +327,12 @@ class Trainer:
 
     def restore(self, folder: RunFolder) -> None:
         """Continue from the newest readable checkpoint of the folder, or from the start if there is none."""
-        found = folder.load_checkpoint(self.display.say, allow_older=self.rows.can_return(folder.path))
+        current = self.method.state_dict(), self.optimizer, self.observers.state_dict()
+        found = folder.load_checkpoint(
+            self.display.say,
+            allow_older=self.rows.can_return(folder.path),
+            find_misfit=lambda state: find_misfit(state, *current),
+        )
         dist.same_everywhere("checkpoints", str(found and found[0]))
         if found is None:
             folder.rewind({})

@@ -7,7 +7,6 @@ is the number of images and K the dimension of the features.
 import csv
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -17,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 from torch import Tensor
 
+from twofold.array_files import names_of, read_array, read_member
 from twofold.data.store import readonly_tensor
 from twofold.errors import TwofoldError, how_to_install
 from twofold.files import refuse_unwritable
@@ -157,24 +157,23 @@ def read_parquet(path: Path) -> np.ndarray:
         raise ValueError(str(error)) from None
 
 
-def read_array(path: Path) -> np.ndarray:
+def read_array_file(path: Path) -> np.ndarray:
     """Return the array of a .npy file (memory-mapped) or of a .npz file."""
-    content = np.load(path, mmap_mode="r", allow_pickle=False)
-    if isinstance(content, np.ndarray):
+    if (content := read_array(path)) is not None:
         return content
-    with content:
-        key = next((key for key in ARRAY_NAMES if key in content.files), None)
-        if key is None:
-            raise TwofoldError(
-                f"{path} contains no embeddings but {', '.join(content.files) or 'nothing'}: "
-                f"name the array one of {', '.join(ARRAY_NAMES)}"
-            )
-        return content[key]
+    names = names_of(path)
+    key = next((key for key in ARRAY_NAMES if key in names), None)
+    if key is None:
+        raise TwofoldError(
+            f"{path} contains no embeddings but {', '.join(names) or 'nothing'}: "
+            f"name the array one of {', '.join(ARRAY_NAMES)}"
+        )
+    return read_member(path, key)
 
 
 READERS: dict[str, Callable[[Path], np.ndarray]] = {
-    ".npy": read_array,
-    ".npz": read_array,
+    ".npy": read_array_file,
+    ".npz": read_array_file,
     ".csv": read_csv,
     ".parquet": read_parquet,
 }
@@ -184,9 +183,8 @@ def read_features(path: Path) -> Tensor:
     """Read features `[n, K]` from a file. A .npy file is memory-mapped, not loaded."""
     try:
         content = READERS[path.suffix](path)
-    except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
-        text = "it does not contain an array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
-        raise TwofoldError(f"{path} cannot be read: {text}") from None
+    except (OSError, ValueError, OverflowError, csv.Error) as error:
+        raise TwofoldError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     return as_embeddings(str(path), content)
 
 

@@ -245,7 +245,7 @@ def networks_of(
     if saved is None and (not finished or layer == "post"):
         raise TwofoldError(f"{path} has no checkpoint yet: wait for the first one, or resume the run")
     if layer == "post":
-        refuse_unregistered(config.method, path, RunFolder(path).config_values())
+        refuse_unregistered(config.method, path, RunFolder(path).config_record()["values"])
     started = None if encoder is None else restore_untrained(path, copy.deepcopy(encoder))
     made = load_made_weights(path) if encoder is None else None
     untrained = initial(config, images, layer, started, made)

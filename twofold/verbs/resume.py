@@ -101,7 +101,7 @@ def continue_run(
             write_anew(folder, display)
         display.say(f"{path} is already finished; see its report {path / 'report.html'}")
         return Run(path)
-    refuse_unregistered(config.method, path, folder.config_values())
+    refuse_unregistered(config.method, path, folder.config_record()["values"])
     if source is None and data is None and config.data in (ARRAY, DATASET):
         raise TwofoldError(
             f"{path} was trained on arrays or a Dataset: pass them again with twofold.resume(run, data=...)"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from standard_files import idx, mnist_contents
-from twofold.data.readers.mnist import read_fashion_mnist, read_mnist
+from twofold.data.readers.mnist import read_fashion_mnist, read_idx, read_mnist
 from twofold.errors import TwofoldError
 
 
@@ -75,3 +75,14 @@ def test_damaged_gzip_files_raise_an_error(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(TwofoldError, match=r"t10k-images-idx3-ubyte\.gz"):
             read_mnist(tmp_path, download=False)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("shape", [(0, 28, 28), (3, 0, 28), (2**32 - 1, 2, 1), (2**32 - 1, 2**32 - 1, 1)])
+def test_sizes_that_an_idx_file_cannot_have_raise_an_error(tmp_path: Path, shape: tuple[int, ...], ending: str) -> None:
+    """They led to errors of other types, or reserved memory for the size."""
+    content = bytes((0, 0, 8, 3)) + np.array(shape, ">u4").tobytes()
+    path = tmp_path / f"images{ending}"
+    path.write_bytes(gzip.compress(content + bytes(10**6)) if ending else content)
+    with pytest.raises(TwofoldError, match="not a complete IDX file"):
+        read_idx(path, 3)

@@ -146,3 +146,15 @@ def test_invalid_shards_raise_an_error(tmp_path: Path) -> None:
     assert len(shards.members(whole)) == 3
     with pytest.raises(TwofoldError):
         load_data(open_source(cut), image_size=8, channels=3, test_fraction=0)
+
+
+@pytest.mark.parametrize("kind", [b"L", b"K", b"x", b"g"])
+def test_headers_that_claim_a_huge_size_reserve_no_memory(tmp_path: Path, kind: bytes) -> None:
+    path = pack(tmp_path / "a.tar", {"a.png": png(np.zeros((4, 4, 3), np.uint8))})
+    content = bytearray(path.read_bytes())
+    content[124:136], content[156:157] = b"7" * 11 + b"\0", kind  # 8 GiB of long names
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+    path.write_bytes(content)
+    with pytest.raises(TwofoldError, match=r"a\.tar cannot be read as a tar file"):
+        shards.members(path)

@@ -4,12 +4,12 @@ The accepted layouts are [n, H, W], [n, H, W, C] and [n, C, H, W], where n is th
 width and C the number of channels. The pixels are uint8, or float from 0 to 1.
 """
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from twofold.array_files import names_of, read_array, read_member
 from twofold.data.array_split import ROUNDING_ERROR, ArraySplit, ArraySplits, blocks_of
 from twofold.data.item_split import UNKNOWN
 from twofold.data.readers.columns import Cell, parse_label
@@ -23,7 +23,6 @@ NPZ_IMAGE_KEYS = ("images", "x", "x_train", "train_images", "arr_0")
 NPZ_LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
 NPZ_TEST_IMAGE_KEYS = ("x_test", "test_images")
 NPZ_TEST_LABEL_KEYS = ("y_test", "test_labels")
-BOMB_BYTES, BOMB_RATIO = 2**30, 200  # a member that would unpack to more than both limits is refused
 
 
 def is_arrays(data: Any) -> bool:
@@ -73,23 +72,16 @@ def _images_and_labels(arrays: Any) -> tuple[Any, Any]:
 
 def read_array_file(path: Path) -> ArraySplits:
     try:
-        if zipfile.is_zipfile(path):
-            _refuse_zip_bomb(path)
-        content = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(content, np.ndarray):
+        content = read_array(path)
+        if content is not None:
             return from_arrays(str(path), content)
-        with content:
-            names = {name.lower(): name for name in content.files}
-            found = [
-                next((content[names[key]] for key in keys if key in names), None)
-                for keys in (NPZ_IMAGE_KEYS, NPZ_LABEL_KEYS, NPZ_TEST_IMAGE_KEYS, NPZ_TEST_LABEL_KEYS)
-            ]
-    except TwofoldError:
-        raise
-    except Exception as error:  # numpy and zipfile raise many types of errors for a damaged file
-        # numpy takes every other file for a pickle and advises the user to trust it.
-        text = "it contains no plain array of numbers" if "pickle" in str(error) else " ".join(str(error).split())
-        raise TwofoldError(f"{path} cannot be read: {text}; write it with numpy.save or numpy.savez") from error
+        names = {name.lower(): name for name in names_of(path)}
+        found = [
+            next((read_member(path, names[key]) for key in keys if key in names), None)
+            for keys in (NPZ_IMAGE_KEYS, NPZ_LABEL_KEYS, NPZ_TEST_IMAGE_KEYS, NPZ_TEST_LABEL_KEYS)
+        ]
+    except ValueError as error:
+        raise TwofoldError(f"{path} cannot be read: {error}; write it with numpy.save or numpy.savez") from error
     images, labels, test_images, test_labels = found
     if images is None:
         raise TwofoldError(
@@ -97,16 +89,6 @@ def read_array_file(path: Path) -> ArraySplits:
             f"save the images under one of these names: {', '.join(NPZ_IMAGE_KEYS)}"
         )
     return from_arrays(str(path), images, labels, test_images, test_labels)
-
-
-def _refuse_zip_bomb(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.file_size > max(BOMB_BYTES, BOMB_RATIO * member.compress_size):
-                raise TwofoldError(
-                    f"{path} would unpack {member.filename} from {member.compress_size:,} to {member.file_size:,} "
-                    "bytes; Twofold refuses this. If the file is correct, save the array with numpy.save"
-                )
 
 
 def from_arrays(

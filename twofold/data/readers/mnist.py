@@ -4,10 +4,11 @@ import gzip
 import math
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from twofold.array_files import is_bomb
 from twofold.data.array_split import ArraySplit, ArraySplits
 from twofold.data.downloads import Remote, find_or_fetch
 from twofold.errors import TwofoldError
@@ -30,7 +31,7 @@ MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small", **SMAL
 # Clothes keep their class when they are mirrored or cropped, so the default augmentation suits them.
 FASHION_MNIST_DEFAULTS: dict[str, Any] = {"encoder": "resnet18", "stem": "small"}
 
-MAX_IDX_BYTES = 2**32  # EMNIST, the largest dataset of this kind, has 0.6 GB
+READ_BYTES = 2**24  # read at a time
 MNIST_FOLDER = "MNIST/raw"
 FASHION_MNIST_FOLDER = "FashionMNIST/raw"
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -108,11 +109,24 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             head = file.read(start).ljust(start, b"\0")
             shape = tuple(np.frombuffer(head[4:], ">u4").tolist())
-            # Read at most one byte more than expected, because a small compressed file can unpack to a huge one.
-            is_allowed = math.prod(shape) <= MAX_IDX_BYTES
-            content = file.read(math.prod(shape) + 1) if is_allowed else b""
+            size = math.prod(shape)
+            content = None if is_bomb(path.stat().st_size, size) else _read_exactly(file, size)
     except (OSError, EOFError, zlib.error) as error:
         raise TwofoldError(f"{path} cannot be read: {error}; download it again") from error
-    if head[:4] != bytes((0, 0, 8, dimensions)) or not is_allowed or len(content) != math.prod(shape):
+    if head[:4] != bytes((0, 0, 8, dimensions)) or 0 in shape or content is None:
         raise TwofoldError(f"{path} is not a complete IDX file of {dimensions} dimensions; download it again")
     return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _read_exactly(file: BinaryIO | gzip.GzipFile, size: int) -> bytearray | None:
+    """Return the rest of a file, or None if it does not have this size.
+
+    The size comes from the file itself, so it reserves no memory. A small compressed file can unpack to a huge one.
+    """
+    content = bytearray()
+    while len(content) <= size:
+        block = file.read(min(READ_BYTES, size + 1 - len(content)))
+        if not block:
+            break
+        content += block
+    return content if len(content) == size else None

@@ -6,6 +6,7 @@ nothing, and the order of the members does not matter.
 """
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from twofold.errors import TwofoldError
 
 MAX_INSPECTED_HEADERS = 1024  # headers read, over all shards, to find the size and kind of the images
 MAX_LABEL_BYTES = 2**16
+MAX_HEADER_BYTES = 2**20  # of the long names of a member
 MAX_IMAGE_BYTES = 2**30  # of one image, which is read into memory
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MAX_SHARDS = 100_000
@@ -88,13 +90,22 @@ def read_shards(path: Path, progress: Progress | None = None) -> ItemSplits:
     return _item_split(root, train, labels[0]), _item_split(root, test, labels[1]) if test else None, classes
 
 
+class _HeaderReader(io.FileIO):
+    """The file from which tarfile reads headers. One that says it is very large would reserve the memory for it."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of it has {size} bytes")
+        return super().read(size)
+
+
 def members(shard: Path) -> list[Member]:
     """Return the images of a tar file in order, each with its label."""
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, Cell] = {}
     try:
         # "r:" accepts only uncompressed tar files; in a compressed one, members cannot be read by their offset.
-        with tarfile.open(shard, "r:") as tar, shard.open("rb") as file:
+        with shard.open("rb") as file, _HeaderReader(shard) as headers, tarfile.open(fileobj=headers, mode="r:") as tar:
             behind = 0
             for member in tar:
                 if member.offset_data < behind or member.size < 0:
