@@ -1,12 +1,18 @@
 import io
+import os
 import struct
+import subprocess
+import sys
+import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from twofold.data import decode
 from twofold.data.decode import Unreadable, crop_and_resize, decode_image, extensions, read_header
 
 RNG = np.random.default_rng(0)
@@ -283,3 +289,65 @@ def test_changed_bytes_raise_no_other_error(tmp_path: Path) -> None:
 def test_extensions_include_the_common_formats() -> None:
     assert extensions() >= {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
     assert not extensions() & {".eps", ".pdf", ".mpg", ".txt"}
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "LA", "P", "I;16", "1"])
+@pytest.mark.parametrize("orientation", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_large_images_are_reduced_in_strips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, orientation: int
+) -> None:
+    rows, columns = np.mgrid[:97, :130] / 130
+    smooth = np.uint8(127.5 + 100 * np.stack([np.sin(5 * rows), np.cos(4 * columns), np.sin(4 * (rows + columns))], 2))
+    image = Image.fromarray(smooth)
+    image = Image.fromarray(smooth[..., 0].astype(np.uint16) * 257) if mode == "I;16" else image.convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / "a.png"
+    image.save(path, exif=exif)
+    usual = pixels(path, 12)
+    monkeypatch.setattr(decode, "LARGE_PIXELS", 1000)
+    monkeypatch.setattr(decode, "STRIP_PIXELS", 700)
+    np.testing.assert_allclose(pixels(path, 12), usual, atol=40 if mode in ("1", "P") else 8)
+    assert pixels(path, 200).shape == (200, 200, 3)
+
+
+def test_large_images_are_decoded_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [saved(tmp_path / f"{number}.png", Image.new("RGB", (40, 40))) for number in range(8)]
+    monkeypatch.setattr(decode, "LARGE_PIXELS", 1000)
+    at_work, most = [0], [0]
+    reduce = decode._reduced_in_strips
+
+    def watched(image: Image.Image, size: int) -> Image.Image:
+        at_work[0] += 1
+        most[0] = max(most[0], at_work[0])
+        time.sleep(0.01)
+        at_work[0] -= 1
+        return reduce(image, size)
+
+    monkeypatch.setattr(decode, "_reduced_in_strips", watched)
+    with ThreadPoolExecutor(4) as threads:
+        assert len(list(threads.map(lambda path: decode_image(path, 8, 3), paths))) == 8
+    assert most[0] == 1
+    with pytest.raises(Unreadable, match=decode.TOO_LARGE):
+        decode.with_image(paths[0], 8, lambda image: image, most_pixels=1000)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "I;16"])
+def test_memory_of_images_below_the_limit_is_bounded(tmp_path: Path, mode: str) -> None:
+    """Four small files of 88 million pixels each, decoded in four threads."""
+    for number in range(4):
+        Image.new(mode, (9400, 9400)).save(tmp_path / f"{number}.png", compress_level=1)
+    program = f"""
+import resource
+from pathlib import Path
+from twofold.data.load import load_data
+from twofold.data.open import open_source
+source = open_source({str(tmp_path)!r})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+load_data(source, image_size=32, channels=3, test_fraction=0.0)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TWOFOLD_CACHE": str(tmp_path / "cache")}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 600_000  # KiB; a decoded file of 4 bytes per pixel has 345,000

@@ -16,8 +16,8 @@ from twofold.data.open import open_source
 CRASHING_WORKER = """
 import os
 from twofold.data import parallel
-here = parallel.decode_image
-parallel.decode_image = lambda path, *sizes: os._exit(9) if "deadly" in path.name else here(path, *sizes)
+here = parallel.with_image
+parallel.with_image = lambda path, *rest, **most: os._exit(9) if "deadly" in path.name else here(path, *rest, **most)
 parallel.serve()
 """
 

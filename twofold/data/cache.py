@@ -19,8 +19,8 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -61,6 +61,7 @@ class Decoded:
     images: np.ndarray  # uint8 [n, C, H, W], often a read-only memory-mapped file
     skipped: dict[int, str]  # position among the requested rows → reason
     pictures: PictureArray | None = None  # n pictures, if they were requested
+    slow: Mapping[int, float] = field(default_factory=dict)  # row of the source → seconds, if decoding it took long
 
 
 def size_limit() -> float:

@@ -9,7 +9,9 @@ takes random crops.
 
 import hashlib
 import io
+import math
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,10 +27,28 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO", "HEIF")
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 END_BYTES = 4096
+TOO_LARGE = "the image has too many pixels"
+ORIENTATION = 0x0112  # an EXIF tag
+ROTATIONS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 REDUCING_GAP = 2  # a fast integer reduction goes down to 2 times the target size; antialiased resizing does the rest
+LARGE_PIXELS = 2**24  # an image with more pixels is decoded alone, and converted in strips
+STRIP_PIXELS = 2**22
+# The most pixels of formats whose decoders need 12 to 16 bytes for each.
+MOST_PIXELS = {"JPEG2000": 2**25, "AVIF": 2**25}
 MAX_RATIO = 2  # of the sides of a picture; of a longer image, the middle is kept
 
 T = TypeVar("T")
+
+
+_one_large_image = threading.Lock()
 
 
 class Unreadable(Exception):
@@ -106,15 +126,44 @@ def decode_image(file: Path | bytes, size: int, channels: int) -> np.ndarray:
     return with_image(file, size, partial(crop_and_resize, size=size, channels=channels))
 
 
-def with_image(file: Path | bytes, size: int, use: Callable[[Image.Image], T]) -> T:
+def with_image(file: Path | bytes, size: int, use: Callable[[Image.Image], T], *, most_pixels: float = math.inf) -> T:
     """Open the first frame of a file and return `use(image)`.
 
-    A JPEG file may be decoded at reduced size: at least REDUCING_GAP times `size`.
+    The image may be smaller than in the file, but at least REDUCING_GAP times `size`. JPEG files are decoded at reduced
+    size. Of other large files, one is decoded at a time, and only a reduced copy is converted, so that the memory stays
+    below that of two decoded files. An image with more than `most_pixels` when it is decoded raises `Unreadable`.
     """
     with _open_image(file) as image:
         image.draft(None, (REDUCING_GAP * size, REDUCING_GAP * size))
-        image.load()
-        return use(image)
+        pixels = image.width * image.height
+        if pixels > most_pixels:
+            raise Unreadable(TOO_LARGE)
+        if pixels <= LARGE_PIXELS:
+            image.load()
+            return use(image)
+        with _one_large_image:
+            image.load()
+            reduced = _reduced_in_strips(image, size)
+    return use(reduced)
+
+
+def _reduced_in_strips(image: Image.Image, size: int) -> Image.Image:
+    """Return an image of mode L or RGB, reduced by a whole number, with the EXIF rotation applied."""
+    factor = max(1, min(image.size) // (REDUCING_GAP * size))
+    # Less than `factor` pixels at the borders are left out, so that the middle stays the middle.
+    width, height = (side // factor for side in image.size)
+    left, first = (image.width % factor) // 2, (image.height % factor) // 2
+    rows = max(1, STRIP_PIXELS // image.width // factor)  # of the reduced image
+    reduced: Image.Image | None = None
+    for top in range(0, height, rows):
+        above, below = first + top * factor, first + min(top + rows, height) * factor
+        strip = _to_8_bit(image.crop((left, above, left + width * factor, below))).reduce(factor)
+        if reduced is None:
+            reduced = Image.new(strip.mode, (width, height))
+        reduced.paste(strip, (0, top))
+    orientation = image.getexif().get(ORIENTATION)
+    assert reduced is not None
+    return reduced if orientation not in ROTATIONS else reduced.transpose(ROTATIONS[orientation])
 
 
 def crop_and_resize(image: Image.Image, size: int, channels: int) -> np.ndarray:
@@ -202,8 +251,8 @@ def _open_image(file: Path | bytes) -> Iterator[Image.Image]:
         if (len(file) if isinstance(file, bytes) else file.stat().st_size) == 0:
             raise Unreadable("empty file")
         with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=formats()) as image:
-            limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and image.width * image.height > limit:
+            limit = min(Image.MAX_IMAGE_PIXELS or math.inf, MOST_PIXELS.get(image.format or "", math.inf))
+            if image.width * image.height > limit:
                 raise Unreadable(f"{image.width} x {image.height} pixels; the limit is {limit} pixels")
             yield image
     except Unreadable:

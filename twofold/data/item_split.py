@@ -5,6 +5,7 @@ The readers make an `ItemSplit`. `data/load.py` decodes it and uses the cache of
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,11 +16,13 @@ import numpy as np
 from PIL import Image
 
 from twofold.data import cache, parallel
-from twofold.data.decode import Picture, Unreadable, crop_and_resize, silence_pillow, square_and_picture
+from twofold.data.decode import TOO_LARGE, Picture, Unreadable, crop_and_resize, silence_pillow, square_and_picture
 from twofold.data.parallel import Progress, map_in_order, with_progress
 from twofold.data.picture_cache import AddPicture, PictureSet, collect_pictures, count_lines
 
 UNKNOWN = -1  # the label or group of an image if it is not known
+
+SLOW_SECONDS = 2.0  # of processor time, to decode one image
 
 # (row, size, use) → use(image). The image may be opened at reduced size, but at least twice `size`. Raises Unreadable.
 Fetch = Callable[[int, int, Callable[[Image.Image], Any]], Any]
@@ -102,7 +105,8 @@ class ItemSplit:
         is_new = np.full(len(rows), not cached)
         for found in cached:
             is_new[found.missing] = True
-        decoded = self._decoded(rows[is_new].tolist(), size, channels, picture_size)
+        slow: dict[int, float] = {}
+        decoded = self._decoded(rows[is_new].tolist(), size, channels, picture_size, slow)
 
         # Rows that other cached sets contain come from there, and the others are decoded, all in the order of `rows`.
         def all_rows() -> Iterator[Row]:
@@ -113,23 +117,20 @@ class ItemSplit:
         with silence_pillow():
             results = with_progress(all_rows(), len(rows), progress)
             if key is None:
-                return _collect(shape, list(results), pictures)
+                return replace(_collect(shape, list(results), pictures), slow=slow)
             if pictures is None:
-                return new_set(key, shape, map(_square, results), row_hashes=row_hashes)
+                return replace(new_set(key, shape, map(_square, results), row_hashes=row_hashes), slow=slow)
             lines = count_lines(self.sides, picture_size) * len(rows)
             with pictures.writing(int(lines * channels * picture_size), row_hashes) as add:
                 squares = map(_square, _passed_on(results, add))
                 written = new_set(key, shape, squares, row_hashes=row_hashes)
             found_pictures = pictures.read()
-            return written if found_pictures is None else replace(written, pictures=found_pictures[0])
+            return replace(written, slow=slow, pictures=None if found_pictures is None else found_pictures[0])
 
-    def _decoded(self, rows: list[int], size: int, channels: int, picture_size: int) -> Iterator["Row"]:
-        if self.path is not None and parallel.is_worthwhile(len(rows), self.side):
-            paths = map(self.path, rows)
-            if picture_size:
-                return parallel.decode_with_pictures(paths, size, channels, picture_size)
-            squares = parallel.decode_files(paths, size, channels)
-            return (square if isinstance(square, str) else (square, None) for square in squares)
+    def _decoded(
+        self, rows: list[int], size: int, channels: int, picture_size: int, slow: dict[int, float]
+    ) -> Iterator["Row"]:
+        """Decode rows in threads or processes. `slow` receives rows that take long, and their processor time."""
 
         def use(image: Image.Image) -> Row:
             if picture_size:
@@ -137,12 +138,26 @@ class ItemSplit:
             return crop_and_resize(image, size, channels), None
 
         def attempt(row: int) -> Row:
+            since = time.thread_time()
             try:
                 return self.fetch(row, size, use)
             except Unreadable as error:
                 return str(error)
+            finally:
+                seconds = time.thread_time() - since
+                if seconds > SLOW_SECONDS:
+                    slow[row] = seconds
 
-        return map_in_order(attempt, rows, self.threads)
+        if self.path is None or not parallel.is_worthwhile(len(rows), self.side):
+            return map_in_order(attempt, rows, self.threads)
+        paths = map(self.path, rows)
+        found: Iterator[Row]
+        if picture_size:
+            found = parallel.decode_with_pictures(paths, size, channels, picture_size)
+        else:
+            squares = parallel.decode_files(paths, size, channels)
+            found = (square if isinstance(square, str) else (square, None) for square in squares)
+        return (attempt(row) if one == TOO_LARGE else one for row, one in zip(rows, found, strict=True))
 
 
 Row = tuple[np.ndarray, Picture | None] | str  # the square and the picture of an image, or why it cannot be read

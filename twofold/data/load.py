@@ -12,12 +12,16 @@ from twofold.config import Config
 from twofold.data.cache import Decoded
 from twofold.data.decode import REDUCING_GAP
 from twofold.data.hold_out import SplitPart, parts_of
+from twofold.data.item_split import SLOW_SECONDS
 from twofold.data.parallel import Progress
 from twofold.data.pictures import Pictures
 from twofold.data.source import Data, Skipped, Source, digest_of
 from twofold.data.store import ImageStore, readonly_tensor
 from twofold.display import Display
 from twofold.errors import TwofoldError
+from twofold.text import duration, plural
+
+MOST_NAMED = 3  # slow images in messages
 
 
 def read_data(config: Config, source: Source, display: Display, *, rest: bool = False, pictures: bool = False) -> Data:
@@ -30,6 +34,13 @@ def read_data(config: Config, source: Source, display: Display, *, rest: bool = 
     with dist.one_before_the_others(), display.stage("reading images", len(source)) as stage:
         data = load_configured(config, source, stage, rest=rest, pictures=pictures)
     dist.same_everywhere("images", f"{data.fingerprint}, {len(data.train)} read")
+    slowest = sorted(data.slow, key=lambda image: -image[1])[:MOST_NAMED]
+    for name, seconds in slowest:
+        display.say(f"slow     {name} took {duration(seconds)} to decode; a smaller copy is read faster")
+    if len(data.slow) > len(slowest):
+        display.say(
+            f"slow     {plural(len(data.slow) - len(slowest), 'other image')} took more than {SLOW_SECONDS:g} s"
+        )
     return data
 
 
@@ -82,7 +93,7 @@ def load_data(
         for item in split.unreadable.items()
     ]
     parts = parts_of(source, test_fraction, rest, unlabelled_fraction)
-    stores, undecodable = _decode_parts(parts, (image_size, channels, picture_size), fingerprint, progress)
+    stores, undecodable, slow = _decode_parts(parts, (image_size, channels, picture_size), fingerprint, progress)
     skipped += undecodable
     train, test = stores["train"], stores.get("test")
     if len(train) < source.min_images:
@@ -91,21 +102,21 @@ def load_data(
             f"{source.name} has {len(train)} images that can be decoded; at least {source.min_images} are needed{first}"
         )
     test = test if test is not None and len(test) else None
-    return Data(
-        source.name, train, test, source.classes, tuple(skipped), fingerprint, stores.get("rest"), source.remark
-    )
+    found = tuple(skipped), fingerprint, slow, stores.get("rest"), source.remark
+    return Data(source.name, train, test, source.classes, *found)
 
 
 def _decode_parts(
     parts: list[SplitPart], sizes: tuple[int, int, int], fingerprint: str, progress: Progress | None
-) -> tuple[dict[str, ImageStore], list[Skipped]]:
-    """Return a store for each part by its name, and the images that could not be decoded.
+) -> tuple[dict[str, ImageStore], list[Skipped], tuple[tuple[str, float], ...]]:
+    """Return a store for each part by its name, the images that could not be decoded, and those that were slow.
 
     `sizes` are image_size, channels and picture_size. Only the training images have pictures.
     """
     image_size, channels, picture_size = sizes
     stores: dict[str, ImageStore] = {}
     skipped: list[Skipped] = []
+    slow: list[tuple[str, float]] = []
     total, before = sum(len(part.rows) for part in parts), 0
 
     def advance(done: int, _: int) -> None:
@@ -119,9 +130,12 @@ def _decode_parts(
         names = part.split.names(part.rows)
         for number, reason in decoded.skipped.items():
             skipped.append(Skipped(names[number] if names else f"item {part.rows[number]}", reason))
+        for row, seconds in decoded.slow.items():
+            named = part.split.names(np.array([row]))
+            slow.append((named[0] if named else f"item {row}", seconds))
         stores[part.name] = _make_store(part, decoded)
         before += len(part.rows)
-    return stores, skipped
+    return stores, skipped, tuple(slow)
 
 
 def load_sample(source: Source, count: int, *, image_size: int, channels: int, picture_size: int = 0) -> Data:

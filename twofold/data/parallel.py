@@ -7,7 +7,7 @@ true and they use processes (`decode_files`, `inspect_files`).
 The worker processes are separate programs. multiprocessing would run the user's script again in each worker if the
 script has no `__main__` guard. A worker reads requests, each a line of JSON: [kind, paths, arguments]. It exits when
 its input ends, so it never outlives its parent. If a file crashes a worker, the parent repeats the request one file at
-a time.
+a time. Workers refuse large images with the reason TOO_LARGE, and the parent decodes them one at a time.
 """
 
 import json
@@ -28,10 +28,11 @@ import numpy as np
 from PIL import Image
 
 from twofold.data.decode import (
+    LARGE_PIXELS,
     Header,
     Picture,
     Unreadable,
-    decode_image,
+    crop_and_resize,
     inspect_file,
     silence_pillow,
     square_and_picture,
@@ -210,7 +211,7 @@ def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     requests, answers = requests or sys.stdin.buffer, answers or sys.stdout.buffer
     known: dict[str, Callable[..., bytes]] = {
-        "decode": lambda path, *arguments: decode_image(path, *arguments).tobytes(),
+        "decode": _decode,
         "decode with picture": _decode_with_picture,
         "inspect": lambda path: json.dumps(_header_as_list(*inspect_file(path))).encode(),
     }
@@ -230,13 +231,19 @@ def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -
             answers.flush()
 
 
+def _decode(path: Path, size: int, channels: int) -> bytes:
+    return with_image(
+        path, size, lambda image: crop_and_resize(image, size, channels).tobytes(), most_pixels=LARGE_PIXELS
+    )
+
+
 def _decode_with_picture(path: Path, size: int, channels: int, picture_size: int) -> bytes:
     def use(image: Image.Image) -> bytes:
         square, picture = square_and_picture(image, size, channels, picture_size)
         facts = IS_WIDE_AND_SHORTER_SIDE.pack(picture.is_wide, picture.lines.shape[2])
         return b"".join((facts, square.tobytes(), picture.lines.tobytes()))
 
-    return with_image(path, size, use)
+    return with_image(path, size, use, most_pixels=LARGE_PIXELS)
 
 
 def _header_as_list(ends: int, header: Header | str) -> list[Any]:

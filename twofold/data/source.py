@@ -81,6 +81,7 @@ class Data:
     classes: tuple[str, ...] | None  # the names of the classes, if there are labels
     skipped: tuple[Skipped, ...]  # images that cannot be read
     fingerprint: str  # a hash of content, image_size, channels and test_fraction: equal only for equal images
+    slow: tuple[tuple[str, float], ...] = ()  # images that were slow to decode this time, and the seconds
     rest: ImageStore | None = None  # images that are in neither set, if requested
     remark: str = ""  # the note of the source
 
