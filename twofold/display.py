@@ -5,7 +5,7 @@ Every verb takes a `Display`. By default, the display is quiet in Python.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +22,9 @@ from rich.progress import (
 )
 from rich.table import Column
 from rich.text import Text
+
+from twofold.console import SafeConsole
+from twofold.text import printable
 
 PLAIN_SECONDS = 10.0  # the least time between two plain lines, so that a log file stays readable
 WIDE = 120  # a terminal with this many columns or more has a long bar; in others, the values next to it need the room
@@ -66,24 +69,17 @@ class Note(ProgressColumn):
         return Text(task.fields["note"], no_wrap=True, overflow="ellipsis")
 
 
-class PipeSafeConsole(Console):
-    """A console that ignores a closed pipe, as after `| head`. rich would exit, in the middle of training."""
-
-    def on_broken_pipe(self) -> None:
-        with suppress(SystemExit):
-            super().on_broken_pipe()
-
-
 class Display:
     """Prints messages and progress. With `quiet`, it prints nothing; errors are still raised."""
 
     def __init__(self, quiet: bool = False, console: Console | None = None):
         self.quiet = quiet
-        self.console = console or PipeSafeConsole()
+        self.console = console or SafeConsole()
 
     def say(self, text: object = "") -> None:
         if not self.quiet:
-            # Without markup, because a path may contain brackets.
+            # Escaped before it is wrapped. Without markup, because a path may contain brackets.
+            text = printable(text) if isinstance(text, str) else text
             self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     @contextmanager

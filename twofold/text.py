@@ -1,4 +1,23 @@
-"""Format numbers, sizes and durations for messages."""
+"""Format numbers, sizes, durations and names for messages."""
+
+import unicodedata
+
+BIDIRECTIONAL = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # change the order of characters
+
+
+def printable(text: str) -> str:
+    """Escape the characters of a name that could control a terminal: `\\x1b` instead of the character itself.
+
+    Line breaks and tabs stay. Half characters of names that are not UTF-8 are escaped, because they cannot be printed.
+    """
+    if text.isprintable():
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    is_control = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in BIDIRECTIONAL
+    return character.encode("unicode_escape").decode() if is_control and character not in "\n\t" else character
 
 
 def plural(count: int, word: str) -> str:

@@ -24,7 +24,7 @@ LAYERS: list[tuple[str, ...]] = [
             "randomness",
         )
     ),
-    *((name,) for name in ("launch", "dist", "files", "schema", "array_files", "display", "device")),
+    *((name,) for name in ("launch", "dist", "files", "schema", "array_files", "console", "display", "device")),
     ("config",),
     ("cuda",),
     ("data", "models", "objectives"),

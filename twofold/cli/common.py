@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Column
 
 from twofold.cli.help import Command, Program
+from twofold.console import SafeConsole
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_resume
 from twofold.version import __version__
 
@@ -190,7 +190,7 @@ def say_verdict(verdict: dict[str, Any] | None, display: "Display", title: str =
 
 def fail(message: str, code: int) -> None:
     """Print a message to standard error and exit."""
-    Console(stderr=True).print(message, highlight=False, soft_wrap=True, markup=False)
+    SafeConsole(stderr=True).print(message, highlight=False, soft_wrap=True, markup=False)
     sys.exit(code)
 
 

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from twofold.cli.common import write_json
+from twofold.text import printable
 
 if TYPE_CHECKING:
     from twofold.display import Display
@@ -40,7 +41,7 @@ def print_accuracies(found: dict[str, Any], title: str, out: Path | None, displa
         f"{found['data']}: {found['train_images']:,} training and {found['test_images']:,} test images, {where}"
     )
     display.say(main_table(found, title))
-    names, rows = found["classes"], found["rows"]
+    names, rows = list(map(printable, found["classes"])), found["rows"]
     display.say(class_table(names, rows))
     display.say(confusions(names, rows[0]["confusion"]))
     write_json(found, out, display)

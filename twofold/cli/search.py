@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from twofold.cli.common import (
     USE,
@@ -18,6 +17,8 @@ from twofold.cli.common import (
     display_of,
     handle_interrupts,
 )
+from twofold.console import SafeConsole
+from twofold.text import printable
 
 
 @command(USE, examples="twofold search runs/frossl-photos-1 photos/ query.jpg", name="search")
@@ -44,7 +45,7 @@ def search_command(
     """
     from twofold.verbs.search import search
 
-    console = Console()
+    console = SafeConsole()
     with handle_interrupts():
         found = search(
             run,
@@ -63,4 +64,4 @@ def search_command(
                 image = f"image {match.index}" if match.file is None else str(Path(data) / match.file)
                 lines.append(f"{rank:>4}  {match.similarity:.4f}  {image}{f'  ({match.name})' if match.name else ''}")
             # A table would cut long names at the edge of the terminal. Markup would misread brackets in names.
-            console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
+            console.print(printable("\n".join(lines)), highlight=False, soft_wrap=True, markup=False)

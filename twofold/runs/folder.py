@@ -50,6 +50,7 @@ from twofold.runs.checkpoint_folder import read_recorded_checksums, set_latest
 from twofold.runs.contents import CONFIG, LINES, RESULTS
 from twofold.runs.records import LOG, LOGS, RECORDS, Checksums, GrowingFiles, find_record_damage, size_of
 from twofold.schema import MOST_BYTES, anything, read_json
+from twofold.text import printable
 
 if TYPE_CHECKING:
     from twofold.runs.checkpoint import Checkpoint
@@ -220,7 +221,7 @@ class RunFolder:
 
     def log(self, line: str) -> None:
         """Append a line to `log.txt`."""
-        self._append(LOG, line)
+        self._append(LOG, printable(line))
 
     def _append(self, name: str, line: str) -> None:
         try:
@@ -255,8 +256,7 @@ class RunFolder:
 
     def recorded_checksums(self) -> dict[str, Any]:
         """Return the checksums of the records at the end of the run, or else at its latest checkpoint."""
-        results = self.results()
-        if results is None:
+        if (results := self.results()) is None:
             return read_recorded_checksums(self.path / "checkpoints")
         return results.get("records", {})  # runs of earlier versions have none
 

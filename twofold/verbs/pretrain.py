@@ -28,7 +28,7 @@ from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import NumberedPath, ReadOnlyRunFolder, RunFolder
 from twofold.runs.own_input import OwnInput
 from twofold.runs.run import Run
-from twofold.text import plural
+from twofold.text import plural, printable
 from twofold.train.setup import refuse_unfit_normalisation, weights_from_images
 from twofold.train.trainer import Trainer
 from twofold.verbs.choose import resolve_config
@@ -275,7 +275,9 @@ def start(
             own = None if encoder is None and made is None else trainer.untrained
             initial_weights.save_initial_weights(folder.path, weights, own)
         if data.skipped:
-            folder.write("skipped.txt", "".join(f"{item.path}: {item.reason}\n" for item in data.skipped))
+            folder.write(
+                "skipped.txt", "".join(printable(f"{item.path}: {item.reason}") + "\n" for item in data.skipped)
+            )
             display.say(f"{plural(len(data.skipped), 'image')} could not be read: see {folder.path / 'skipped.txt'}")
         announce(trainer, folder, display, source.remark, copies)
         return train_and_report(trainer, folder, display)
