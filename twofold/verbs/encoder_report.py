@@ -77,7 +77,7 @@ def compare_any(runs: Sequence[str | Path], data: Any, out: Path, display: Displ
     """
     refuse_unwritable(out)
     histories = [RunFolder.open(Path(run)) for run in runs if not is_without_run(run)]
-    values = histories[0].config_values() if histories else {}
+    values = histories[0].config_record()["values"] if histories else {}
     with ExitStack() as stack:
         folders = []
         for run in runs:

@@ -147,7 +147,7 @@ class _Search:
         values: Any = None
         if path is not None and (folder := Path(path).expanduser()).is_dir():
             if (folder / "config.json").exists():
-                values = RunFolder(folder).config_values()
+                values = RunFolder(folder).config_record()["values"]
             elif str(self.data) in NAMED_SETS:
                 values = self.opened().config
         with self.display.stage("scanning images", 0) as stage:
