@@ -7,7 +7,6 @@ Shapes: n images, q queries, K features.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -19,7 +18,8 @@ import numpy as np
 
 from twofold.data import cache
 from twofold.data.source import Source
-from twofold.runs.folder import adapter_file
+from twofold.errors import TwofoldError
+from twofold.runs.folder import RunFolder, adapter_file
 from twofold.version import __version__
 
 BLOCK = 2**14  # rows that are compared at a time
@@ -53,9 +53,9 @@ def identity_of(what: str | Path, module: Any, image_size: int | None, *, adapte
     files = [file, *([other] if (adapter or is_onnx) and other.exists() else [])]
     try:
         if config.exists():
-            settings.append(str(json.loads(config.read_text())["values"].get("precision")))
+            settings.append(str(RunFolder(path).config_record()["values"].get("precision")))
         return "|".join([*(_hash_of(each) for each in files), *settings])
-    except (OSError, ValueError, KeyError):
+    except (OSError, TwofoldError):
         return None
 
 
@@ -101,10 +101,10 @@ def query_key(bank: Bank, content: bytes) -> str:
 def read_rows(key: str) -> cache.Decoded | None:
     """Return the cached rows of a key, whose length the cache knows."""
     try:
-        shape = json.loads(cache.paths_of(key)[1].read_text())["shape"]
-        return cache.read_set(key, tuple(shape)) if len(shape) == 1 else None
-    except (OSError, ValueError, KeyError, TypeError):
+        shape = cache.read_metadata(cache.paths_of(key)[1])["shape"]
+    except TwofoldError:
         return None
+    return cache.read_set(key, tuple(shape)) if len(shape) == 1 and isinstance(shape[0], int) else None
 
 
 def write_row(key: str, features: np.ndarray) -> None:
