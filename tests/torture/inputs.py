@@ -41,7 +41,8 @@ from twofold.models.adapter import Adapter
 from twofold.report.compare import render_comparison
 from twofold.report.page import render
 from twofold.runs.checkpoint import MANIFEST
-from twofold.runs.folder import RunFolder, read_trained_images
+from twofold.runs.folder import RunFolder
+from twofold.runs.images_record import read_trained_images
 from twofold.runs.initial_weights import encoder_settings, read_weights
 from twofold.runs.provenance import open_run_source
 from twofold.runs.run import Run, config_of

@@ -17,7 +17,8 @@ from twofold.report import charts, gallery, headlines
 from twofold.report.accuracies import per_cent, seed_spread
 from twofold.report.charts import Chart, Record, accuracy_axis, axis, chart, line, thin
 from twofold.report.page import last_of, page, typical_speed
-from twofold.runs.folder import RunFolder, images_fingerprint
+from twofold.runs.folder import RunFolder
+from twofold.runs.images_record import images_fingerprint
 from twofold.text import duration
 
 PICTURE_BYTES = 7 * 2**20  # largest size of all sheets together, so that the page stays below 10 MB

@@ -25,7 +25,7 @@ from twofold.data.source import ARRAY, DATASET, Data, Source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.files import atomic
-from twofold.runs.folder import IMAGES_FILE, read_trained_images
+from twofold.runs.images_record import IMAGES_FILE, read_trained_images
 from twofold.text import plural
 
 MIN_SHARED_NAMES = 0.5  # a folder at another path is a copy of the run's images if it has this share of their names

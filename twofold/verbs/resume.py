@@ -21,7 +21,8 @@ from twofold.methods import refuse_unregistered
 from twofold.models import has_name
 from twofold.report.page import write_anew
 from twofold.runs import initial_weights, provenance
-from twofold.runs.folder import ReadOnlyRunFolder, RunFolder, has_recorded_images
+from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
+from twofold.runs.images_record import has_recorded_images
 from twofold.runs.run import Run
 from twofold.text import plural
 from twofold.train.optim import learning_rates
