@@ -28,8 +28,7 @@ PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TG
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 END_BYTES = 4096
 TOO_LARGE = "the image has too many pixels"
-ORIENTATION = 0x0112  # an EXIF tag
-ROTATIONS = {
+ROTATIONS = {  # by the orientation in the EXIF data
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -161,8 +160,11 @@ def _reduced_in_strips(image: Image.Image, size: int) -> Image.Image:
         if reduced is None:
             reduced = Image.new(strip.mode, (width, height))
         reduced.paste(strip, (0, top))
-    orientation = image.getexif().get(ORIENTATION)
     assert reduced is not None
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # as in _apply_exif_rotation
+        orientation = None
     return reduced if orientation not in ROTATIONS else reduced.transpose(ROTATIONS[orientation])
 
 
