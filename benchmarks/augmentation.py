@@ -44,7 +44,7 @@ def twofold_views(size: int) -> Views:
         blur_sigma=SIGMA,
     )
     mean, std = torch.tensor(MEAN), torch.tensor(STD)
-    augmenter = Augmenter(augment, views=VIEWS, image_size=size, mean=mean, std=std, seed=0)
+    augmenter = Augmenter(augment, views=VIEWS, image_size=size, mean=mean, std=std, seed=0).for_cpu()
     clock = torch.zeros((), dtype=torch.int64)
 
     def views(images: Tensor) -> Tensor:

@@ -158,6 +158,16 @@ def test_augmentation_does_not_synchronize_with_the_host() -> None:
         assert views.eval_transform(fake.from_tensor(images)).shape == (3, 3, 8, 8)
 
 
+@pytest.mark.parametrize("channels", [1, 3, 5])
+def test_views_for_a_cpu_are_bit_identical(channels: int) -> None:
+    augment = dataclasses.replace(EVERYTHING, extra_scale=(0.5, 1), extra_blur=0.5) if channels == 5 else EVERYTHING
+    for n in (1, 2, 40):  # among them are batches in which no view is blurred
+        images = images_of(n, channels, 9, 12)
+        arguments = images, torch.arange(n), at(4)
+        expected = augmenter(augment, channels=channels).pixels(*arguments)
+        assert torch.equal(augmenter(augment, channels=channels).for_cpu().pixels(*arguments), expected)
+
+
 def test_augmentation_compiles_to_a_single_graph() -> None:
     views, images = augmenter(EVERYTHING), images_of(3, 3, 9, 12)
     compiled = torch.compile(views.__call__, backend="eager", fullgraph=True)

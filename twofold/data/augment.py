@@ -5,8 +5,8 @@ function at the end of this module, decorate it with `@operation`, and add a key
 config/sections.py: the probability. The operations are applied in the order in which they are defined.
 
 A random draw is a hash of (seed, step, position, view, purpose), so a view does not depend on the rest of the batch. No
-code here copies a value to the host or has a data-dependent shape, so a CUDA graph can capture it. Operations that the
-configuration disables are removed when the Augmenter is made and cost nothing.
+code here copies a value to the host or has a data-dependent shape, so a CUDA graph can capture it, except after
+`for_cpu`. Operations that the configuration disables are removed when the Augmenter is made and cost nothing.
 
 If images have more than three channels, the first three are treated as red, green and blue. Jitter, grayscale and
 solarize change only those. The other channels share the other operations with them, or, with
@@ -103,6 +103,7 @@ class Augmenter:
         self.extra = self._of_extra_channels(views) if augment.extra_scale and len(mean) > RGB else None
         channels = len(mean) if self.extra is None else RGB
         self.has_colour = channels >= RGB and not is_extra
+        self.change = resample.change_all
         self.colour_channels = RGB if self.has_colour else channels
         names = ("brightness", "contrast", "saturation", "hue") if self.has_colour else ("brightness", "contrast")
         self.jittered = tuple(name for name in names if getattr(augment, name) > 0)
@@ -140,6 +141,13 @@ class Augmenter:
             first_view=self.first_view,
             is_extra=self.is_extra,
         )
+
+    def for_cpu(self) -> "Augmenter":
+        """Blur only the views that are drawn, which is faster on a CPU, and return this Augmenter."""
+        self.change = resample.change_some
+        if self.extra is not None:
+            self.extra.for_cpu()
+        return self
 
     def small_crops(self) -> "Augmenter | None":
         """Return the Augmenter of the small crops of multi-crop, whose view numbers follow these, or None."""
@@ -376,8 +384,8 @@ def _grayscale(views: Augmenter, x: Tensor, draws: Draws) -> Tensor:
 @operation("blur", draws=lambda _: ("blur.sigma",))
 def _blur(views: Augmenter, x: Tensor, draws: Draws) -> Tensor:
     sigma = uniform_between(*views.augment.blur_sigma, draws["blur.sigma"]).flatten()
-    blurred = resample.blur(x, sigma, views.augment.blur_sigma[1])
-    return torch.where(views.chosen("blur", draws).view(-1, 1, 1, 1), blurred, x)
+    largest, chosen = views.augment.blur_sigma[1], views.chosen("blur", draws).flatten()
+    return views.change(lambda part, sigmas: resample.blur(part, sigmas, largest), x, sigma, chosen)
 
 
 @operation("solarize", of_colours=True)

@@ -10,6 +10,7 @@ size, and S the side of the result.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -247,3 +248,17 @@ def blur(images: Tensor, sigma: Tensor, largest_sigma: float) -> Tensor:
     """Blur images `[B, C, S, S]` by a Gaussian with a separate `sigma` `[B]` for each."""
     weights = gaussian_weights(sigma, images.shape[-1], largest_sigma)[:, None]
     return separable(images, weights, weights)[0]
+
+
+def change_all(change: Callable[[Tensor, Tensor], Tensor], x: Tensor, values: Tensor, chosen: Tensor) -> Tensor:
+    """Return `change(x, values)` for the chosen samples of x `[B, C, S, S]`, and x for the others.
+
+    The change is computed for all samples, so that no shape depends on the data.
+    """
+    return torch.where(chosen.view(-1, 1, 1, 1), change(x, values), x)
+
+
+def change_some(change: Callable[[Tensor, Tensor], Tensor], x: Tensor, values: Tensor, chosen: Tensor) -> Tensor:
+    """Return the same as `change_all`, to the last bit, and compute the change for the chosen samples only."""
+    rows = chosen.nonzero().flatten()
+    return x.index_copy(0, rows, change(x[rows], values[rows])) if len(rows) else x

@@ -67,7 +67,10 @@ def build_augmenters(config: Config, images: ImageStore, device: torch.device) -
     augment = Augmenter(
         config.augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed
     ).to(device)
-    return augment, augment.small_crops()
+    crops = augment.small_crops()
+    if device.type == "cpu":
+        augment, crops = augment.for_cpu(), None if crops is None else crops.for_cpu()
+    return augment, crops
 
 
 def normalisation(config: Config, images: ImageStore) -> tuple[Tensor, Tensor]:
