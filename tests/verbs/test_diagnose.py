@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from scipy.stats import entropy
 from torch import nn
@@ -18,8 +19,10 @@ from typer.testing import CliRunner
 import running
 import twofold
 from twofold.cli import app, main
+from twofold.cli.diagnose import copies
 from twofold.errors import TwofoldError
 from twofold.verbs.diagnose import diagnose
+from twofold.verbs.duplicates import find_duplicates
 
 
 def rows_of_rank(rank: int, dimension: int = 64) -> np.ndarray:
@@ -234,3 +237,27 @@ def test_diagnose_uses_the_images_that_a_run_decoded(
     assert sorted(tmp_path.glob("*.u8")) == decoded
     of_all = diagnose(twofold.load_encoder(workspace / "run"), workspace / "photos")
     assert (found["rows"], found["eigenvalues"], found["measures"]) == (30, of_all["eigenvalues"], of_all["measures"])
+
+
+def test_duplicates_are_named_and_are_those_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOFOLD_CACHE", str(tmp_path / "cache"))
+    generator = np.random.default_rng(0)
+    (tmp_path / "photos").mkdir()
+    for number in range(40):
+        pixels = generator.integers(0, 200, (12, 12, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+        if number < 3:  # a brighter copy
+            Image.fromarray(pixels + 50).save(tmp_path / "photos" / f"{number}-bright.png")
+    settings = {"epochs": 1, "batch_size": 16, "encoder": "conv", "map_points": 0}
+    run = twofold.pretrain(str(tmp_path / "photos"), method="simclr", out=tmp_path / "run", **settings)
+    expected = {frozenset(str(image) for image in group) for group in find_duplicates(run)}
+    found = twofold.diagnose(run)
+    assert {frozenset(group) for group in found["duplicate_files"]} == expected
+    assert frozenset({"0.png", "0-bright.png"}) in expected
+    for name in ("features.npz", "features.csv"):
+        path = twofold.embed(run, tmp_path / "photos", tmp_path / name)
+        of_file = twofold.diagnose(path)
+        names = [name for group in of_file["duplicate_files"] for name in group]
+        assert all((tmp_path / "photos" / name).is_file() for name in names)
+    assert copies([(3, 5)], [["a.png", "b.png"]]).endswith("2 rows: a.png, b.png")
+    assert copies([(3, 5)], None).endswith("2 rows: 3, 5")

@@ -73,17 +73,17 @@ def diagnose_command(
         if found["measures"]:
             display.say(table)
         say_verdict(found["verdict"], display)
-        display.say(f"copies   {copies(found['duplicates'])}")
+        display.say(f"copies   {copies(found['duplicates'], found['duplicate_files'])}")
         if found["training"] is not None and found["training"].get("sentence"):
             display.say(f"run      {found['training']['sentence']} (embeddings at the end of the run)")
         write_json(found, out, display)
 
 
-def copies(groups: list[tuple[int, ...]] | None) -> str:
+def copies(groups: list[tuple[int, ...]] | None, files: list[list[str]] | None) -> str:
     """Return a sentence about near-duplicate rows. `groups` is None if they were not searched for."""
     if groups is None:
         return "not checked: there are too many rows to compare all pairs, values that are not finite, or a collapse"
     if not groups:
         return "no near-duplicate rows"
-    first = ", ".join(map(str, groups[0][:WORST]))
+    first = ", ".join(map(str, (groups if files is None else files)[0][:WORST]))
     return f"{plural(len(groups), 'group')} of near-duplicate rows; the largest has {len(groups[0])} rows: {first}"

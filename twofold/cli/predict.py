@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from twofold.cli.common import USE, Images, Quiet, command, display_of, handle_interrupts
+from twofold.text import plural, printable
 
 EXAMPLES = """
 twofold predict classifier.safetensors new-photos/ --out table.csv
@@ -39,7 +40,6 @@ def predict_command(
     quiet: Quiet = False,
 ) -> None:
     """Classify images with a saved classifier."""
-    from twofold.text import plural
     from twofold.verbs.predict import predict
 
     display = display_of(quiet)
@@ -49,10 +49,15 @@ def predict_command(
         for each in found[:SHOWN]:
             nearest = f"{each.nearest} ({each.nearest_class}, similarity {each.similarity:.2f})"
             name = each.file or str(each.index)
-            table.add_row(escape(name), escape(each.predicted), f"{100 * each.probability:.1f} %", escape(nearest))
+            table.add_row(cell(name), cell(each.predicted), f"{100 * each.probability:.1f} %", cell(nearest))
         display.say(table)
         if len(found) > SHOWN:
             advice = "" if out is not None else "; write all to a file with --out table.csv"
             display.say(f"{plural(len(found), 'image')}; the first {SHOWN} are shown{advice}")
         if out is not None:
             display.say(f"wrote    {out}")
+
+
+def cell(name: str) -> str:
+    """Return a name as the content of a table."""
+    return escape(printable(name))

@@ -1,7 +1,8 @@
 """`diagnose`: the spectrum and verdict of any embeddings or encoder, including those that Twofold did not train."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from twofold.data.open import find_again, open_source
 from twofold.data.source import Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.evaluate.duplicates import near_duplicates
+from twofold.evaluate.duplicates import Levelled, near_duplicates
 from twofold.evaluate.encoder import FILES, Encoder, is_encoder, open_encoder
 from twofold.evaluate.opened import folder_of
 from twofold.evaluate.spectrum import measure_spectrum
@@ -22,7 +23,7 @@ from twofold.runs.preprocess import Preprocess
 from twofold.runs.provenance import is_run_source
 from twofold.runs.run import Run, config_of, is_encoder_folder
 from twofold.verbs.all_images import AllImages
-from twofold.verbs.feature_files import READERS, as_embeddings, read_features
+from twofold.verbs.feature_files import READERS, as_embeddings, read_features, read_names
 
 MOST_PAIRED = 50_000  # the most rows of which all pairs are compared to find duplicates
 
@@ -61,8 +62,9 @@ def diagnose(
     -------
     dict
         `of` (the name of what was measured), `rows`, `dimension`, `measures` (by name), `eigenvalues` (of the
-        covariance, descending), `verdict`, `duplicates` (groups of row numbers, or None if they were not searched for)
-        and `training` (the verdict at the end of the run, or None).
+        covariance, descending), `verdict`, `duplicates` (groups of row numbers, or None if they were not searched for),
+        `duplicate_files` (the same groups as file names, or None without names) and `training` (the verdict at the end
+        of the run, or None).
 
     Examples
     --------
@@ -79,31 +81,44 @@ def diagnose(
         if data is not None or encoder is not None:
             raise TwofoldError("data and encoder do not apply to embeddings: leave them out")
         array = what if isinstance(what, np.ndarray) else what.detach().cpu().float().numpy()
-        name, features = "an array", as_embeddings("the array", array)
+        name, measured = "an array", Diagnosed(as_embeddings("the array", array))
     elif isinstance(what, nn.Module):
         name = type(what).__name__
-        features = encoder_features(what, name, data, encoder, image_size, adapter, display)
+        measured = encoder_features(what, name, data, encoder, image_size, adapter, display)
     elif isinstance(what, str | Path):
         name = str(what)
-        features = named_features(what, data, encoder, image_size, adapter, display)
+        measured = named_features(what, data, encoder, image_size, adapter, display)
         if Path(what).is_dir():
             training = None if is_encoder_folder(Path(what)) else (Run(what).results or {}).get("verdict")
     else:
         raise TwofoldError(
             f"diagnose cannot measure a {type(what).__name__}: give a file, a run, an encoder or an array"
         )
-    return {"of": name, **describe_features(features, display), "training": training}
+    return {"of": name, **describe_features(measured, display), "training": training}
 
 
-def describe_features(features: Tensor, display: Display) -> dict[str, Any]:
-    """Return the measures, eigenvalues, verdict and near-duplicates of features `[rows, dimensions]`."""
+@dataclass(frozen=True, eq=False)
+class Diagnosed:
+    """Features `[rows, dimensions]`, and what is known about their rows."""
+
+    features: Tensor
+    files: list[str] | None = None  # the names of the images
+    # The features that are compared to find duplicates. Those of an encoder are of images of equal brightness and
+    # contrast, as in `duplicates`, so that both find the same groups.
+    to_compare: Callable[[], Tensor] | None = None
+
+
+def describe_features(measured: Diagnosed, display: Display) -> dict[str, Any]:
+    """Return the measures, eigenvalues, verdict and near-duplicates of features."""
+    features = measured.features
     with display.stage("measuring the spectrum", len(features)) as stage:
         spectrum, measures, verdict = measure_spectrum(features, stage)
-    duplicates = None
+    duplicates, files = None, measured.files
     # After a complete collapse, rows differ only by noise, and whitening would amplify it to look like content.
     if spectrum and verdict.kind != "complete collapse" and len(features) <= MOST_PAIRED:
+        compared = features if measured.to_compare is None else measured.to_compare()
         with display.stage("searching duplicates", len(features)) as stage:
-            duplicates = [group.rows for group in near_duplicates(features, progress=stage)]
+            duplicates = [group.rows for group in near_duplicates(compared, progress=stage)]
     return {
         "rows": len(features),
         "dimension": features.shape[1],
@@ -111,6 +126,9 @@ def describe_features(features: Tensor, display: Display) -> dict[str, Any]:
         "eigenvalues": spectrum,
         "verdict": verdict.record(),
         "duplicates": duplicates,
+        "duplicate_files": None
+        if duplicates is None or files is None
+        else [[files[row] for row in group] for group in duplicates],
     }
 
 
@@ -121,11 +139,12 @@ def named_features(
     image_size: int | None,
     adapter: bool,
     display: Display,
-) -> Tensor:
+) -> Diagnosed:
     """Return the features in a file of embeddings, or those of the encoder that a path or name identifies."""
     path = Path(what).expanduser()
     if path.suffix in READERS and path.is_file():
-        return read_features(path)
+        features = read_features(path)
+        return Diagnosed(features, read_names(path, len(features)))
     if not is_encoder(what):
         problem = f"diagnose cannot read {what}" if path.is_file() else f"there is no file or run {what}"
         files = ", ".join((*READERS, FILES[0]))
@@ -141,16 +160,23 @@ def encoder_features(
     image_size: int | None,
     adapter: bool,
     display: Display,
-) -> Tensor:
+) -> Diagnosed:
     """Return the features `[images, dimensions]` of an encoder. `name` is what errors call it."""
     find_images = cache(partial(images_for, what, name, data))
     encoder = open_encoder(
         what, lambda: find_images()[0], module=module, image_size=image_size, adapter=adapter, say=display.say
     )
-    encoder = replace(encoder, autocast=nullcontext)  # the spectrum is computed from float32 features for every run
     images = read_images(encoder, *find_images(), display)
-    with display.stage("computing features", len(images)) as stage:
-        return encoder.features(images, progress=stage)
+    assert isinstance(encoder.preprocess, Preprocess)
+    levelled = replace(encoder, preprocess=Levelled(encoder.preprocess))
+    encoder = replace(encoder, autocast=nullcontext)  # the spectrum is computed from float32 features for every run
+
+    def compute(opened: Encoder, title: str) -> Tensor:
+        with display.stage(title, len(images)) as stage:
+            return opened.features(images, progress=stage)
+
+    features = compute(encoder, "computing features")
+    return Diagnosed(features, images.catalogue.files, partial(compute, levelled, "computing features to compare"))
 
 
 def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Source, dict[str, Any]]:

@@ -36,7 +36,7 @@ from twofold.report.compare import write_comparison
 from twofold.report.page import render
 from twofold.runs.folder import RunFolder
 from twofold.runs.run import is_encoder_folder
-from twofold.verbs.diagnose import describe_features
+from twofold.verbs.diagnose import Diagnosed, describe_features
 from twofold.verbs.probing import separate_adapter, untrained_network
 from twofold.version import __version__
 
@@ -144,7 +144,7 @@ def _measure(opened: Opened, module: str | nn.Module | None, read: Data, display
     train = read.train if splits is None else splits.train
     with display.stage("computing features", len(train)) as stage:
         features = encoder.features(train.place(encoder.device), progress=stage)
-    found = describe_features(features, display) | {"meanings": MEANINGS, "table": []}
+    found = describe_features(Diagnosed(features), display) | {"meanings": MEANINGS, "table": []}
     found["duplicates"] = None if found["duplicates"] is None else len(found["duplicates"])
     if splits is None or not found["eigenvalues"]:
         return found

@@ -188,6 +188,24 @@ def read_features(path: Path) -> Tensor:
     return as_embeddings(str(path), content)
 
 
+def read_names(path: Path, rows: int) -> list[str] | None:
+    """Return the file names of the rows of a file of features, or None if it has none or not as many."""
+    names: list[str] = []
+    try:
+        if path.suffix == ".npz":
+            names = read_member(path, "files").tolist() if "files" in names_of(path) else []
+        elif path.suffix == ".csv":
+            with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+                names = [row["file"] for row in csv.DictReader(file) if "file" in row]
+        elif path.suffix == ".parquet":
+            parquet = _pyarrow()[1].ParquetFile(path)
+            has_names = "file" in parquet.schema_arrow.names
+            names = parquet.read(columns=["file"])["file"].to_pylist() if has_names else []
+    except (OSError, ValueError, OverflowError, csv.Error):
+        return None
+    return names if len(names) == rows and all(isinstance(name, str) and name for name in names) else None
+
+
 def as_embeddings(where: str, content: np.ndarray) -> Tensor:
     """Return the array as a tensor without a copy. Refuse an array that cannot be features `[rows, dimensions]`."""
     if content.ndim != 2 or content.dtype.kind != "f" or len(content) < 2:

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from twofold.data.readers.folder import HEIF
 from twofold.models import has_name
 from twofold.train.trainer import Trainer
 
@@ -29,8 +30,12 @@ def lines_to_load(trainer: Trainer, run: Path) -> list[str]:
 
 
 def first_file(trainer: Trainer) -> Path | None:
-    """Return the path of a training image, relative to the current folder if it is below; None if there is no file."""
-    data, names = Path(trainer.config.data), trainer.data.train.files
+    """Return the path of a training image, relative to the current folder if it is below; None if there is no file.
+
+    It is one that Pillow opens by itself.
+    """
+    data = Path(trainer.config.data)
+    names = [name for name in trainer.data.train.files or () if Path(name).suffix.lower() not in HEIF]
     if not names or trainer.data.train.images.shape[1] not in (1, 3):
         return None
     path = (data if data.is_dir() else data.parent) / names[0]
