@@ -61,13 +61,13 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
         lines.insert(2, f"copies   {copies}{hint}")
     if remark:
         lines.insert(2, f"note     {remark}")
+    if config.init is not None:
+        lines.insert(-1, f"weights  {config.init}")
     if trainer.total_steps < LEAST_STEPS:
         lines.append(
             f"warning  {plural(trainer.total_steps, 'step')} are too few to learn much: train for {LEAST_STEPS} or "
             "more, with a smaller image_size, a smaller encoder or more time"
         )
-    if config.init is not None:
-        lines.insert(3, f"weights  {config.init}")
     if config.recipe == "continued":
         lines += continued_in_words(trainer)
     elif is_better_pretrained(config, len(data.train)):
