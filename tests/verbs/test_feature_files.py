@@ -9,7 +9,7 @@ import pytest
 
 import twofold
 from twofold.verbs.diagnose import diagnose
-from twofold.verbs.feature_files import WRITERS, Catalogue, write_npz
+from twofold.verbs.feature_files import WRITERS, Catalogue, read_features, write_npz
 
 
 def test_other_parquet_files_raise_an_error(tmp_path: Path) -> None:
@@ -50,3 +50,15 @@ def test_memory_does_not_grow_with_the_features(tmp_path: Path) -> None:
         features = file["features"]
     assert features.shape == (count, width)
     assert np.array_equal(features[::block, 0], np.arange(count // block))
+
+
+@pytest.mark.parametrize("array", [np.zeros((3, 0), np.float32), np.zeros((3, 2), np.longdouble), np.zeros(3)])
+def test_arrays_that_cannot_be_features_raise_an_error(tmp_path: Path, array: np.ndarray) -> None:
+    np.save(tmp_path / "f.npy", array)
+    with pytest.raises(twofold.TwofoldError, match="embeddings must be floats of shape"):
+        read_features(tmp_path / "f.npy")
+
+
+def test_numbers_in_the_other_byte_order_are_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", np.array([[1.0, 2.0], [3.0, 4.0]], ">f4"))
+    assert read_features(tmp_path / "f.npy").tolist() == [[1.0, 2.0], [3.0, 4.0]]

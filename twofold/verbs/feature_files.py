@@ -208,12 +208,15 @@ def read_names(path: Path, rows: int) -> list[str] | None:
 
 def as_embeddings(where: str, content: np.ndarray) -> Tensor:
     """Return the array as a tensor without a copy. Refuse an array that cannot be features `[rows, dimensions]`."""
-    if content.ndim != 2 or content.dtype.kind != "f" or len(content) < 2:
+    is_float = content.dtype.kind == "f" and content.dtype.itemsize <= 8  # PyTorch has no longer ones
+    if content.ndim != 2 or not is_float or len(content) < 2 or content.shape[1] < 1:
         shape = "x".join(map(str, content.shape))
         raise TwofoldError(
             f"{where} contains {content.dtype} of shape {shape}: "
             "embeddings must be floats of shape [rows, dimensions] with at least two rows"
         )
+    if not content.dtype.isnative:
+        content = content.astype(content.dtype.newbyteorder("="))
     return readonly_tensor(content)
 
 
