@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Two processes of one thread each. The tests of a file run in one process, since they share fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo docs test test-full lint format clean
+.PHONY: demo docs test test-full torture lint format clean
 
 demo: $(STAMP)
 	$(BIN)/twofold pretrain
@@ -20,6 +20,11 @@ test: lint
 
 test-full: lint
 	$(PYTEST) --hypothesis-profile=search
+
+# Kills, flipped bits, power losses and changed files for a given time; see docs/reliability.md.
+MINUTES ?= 60
+torture: $(STAMP)
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m torture --minutes $(MINUTES)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

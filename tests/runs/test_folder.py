@@ -7,13 +7,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from twofold.checksums import seal
 from twofold.errors import Interrupted, Stopped, TwofoldError
 from twofold.runs import checkpoint
 from twofold.runs import folder as folder_module
-from twofold.runs.folder import WRITTEN_IN_PLACE, NumberedPath, ReadOnlyRunFolder, RunFolder
+from twofold.runs.folder import WRITTEN_IN_PLACE, ReadOnlyRunFolder, RunFolder
+from twofold.runs.images_record import read_trained_images
+from twofold.runs.new_folder import NumberedPath
 from twofold.runs.run import Run
 
 
@@ -79,7 +82,7 @@ def test_a_damaged_record_is_refused_by_name(tmp_path: Path, is_finished: bool) 
     if is_finished:
         folder.write("results.json", json.dumps(seal({"records": folder.record_checksums()})))
     else:
-        checkpoint.save(folder.path, 1, {"records": folder.record_checksums(), "rows": None}, keep=2)
+        checkpoint.save(folder.path, 1, {}, keep=2, facts={"records": folder.record_checksums()})
     folder.append("metrics.jsonl", {"step": 2})
     assert [record["step"] for record in folder.read("metrics.jsonl")] == [1, 2]
     for name in ("metrics.jsonl", "timing.jsonl"):
@@ -87,6 +90,38 @@ def test_a_damaged_record_is_refused_by_name(tmp_path: Path, is_finished: bool) 
         path.write_text(path.read_text().replace("0.25", "0.35"))
         with pytest.raises(TwofoldError, match=rf"{name} is damaged.*restore the file from a copy"):
             folder.read(name)
+
+
+def test_a_damaged_log_does_not_stop_a_run(tmp_path: Path) -> None:
+    """The times and the log do not influence the run. The damaged file is kept under another name."""
+    folder, said = RunFolder.create(tmp_path / "run", "{}"), list[str]()
+    folder.append("timing.jsonl", {"step": 1, "seconds": 0.25})
+    checkpoint.save(folder.path, 1, {}, keep=2, facts={"records": folder.record_checksums()})
+    (folder.path / "timing.jsonl").write_text('{"step": 1, "reconds": 0.25}\n')
+    folder.load_checkpoint(said.append, allow_older=True, environment={})
+    assert "timing.jsonl is damaged" in said[0]
+    assert (folder.path / "timing.jsonl.damaged").exists()
+    folder.append("timing.jsonl", {"step": 2, "seconds": 0.5})
+    checkpoint.save(folder.path, 2, {}, keep=2, facts={"records": folder.record_checksums()})
+    assert [record["step"] for record in folder.read("timing.jsonl")] == [2]
+
+
+@pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.full)])
+def test_flipped_bits_of_the_record_of_images_raise_one_error_or_change_nothing(every: int, tmp_path: Path) -> None:
+    path = tmp_path / "images.npz"
+    arrays = {"fingerprint": np.array("abc"), "trained": np.arange(50, dtype=np.uint64) ** 5}
+    np.savez_compressed(path, arrays=np.array(list(arrays)), **arrays)
+    expected, content = read_trained_images(tmp_path), path.read_bytes()
+    for bit in range(0, 8 * len(content), every):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            found = read_trained_images(tmp_path)
+        except TwofoldError:
+            continue
+        assert found.keys() == expected.keys(), bit
+        assert all(np.array_equal(found[name], expected[name]) for name in found), bit
 
 
 def test_checksums_continue_after_rewinding(tmp_path: Path) -> None:

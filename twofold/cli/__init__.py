@@ -13,7 +13,7 @@ from twofold.errors import Followed, TwofoldError
 
 # The order of `twofold --help`, panel by panel; commands that are not listed follow.
 ORDER = (
-    *("pretrain", "resume", "methods"),
+    *("pretrain", "resume", "check", "methods"),
     *("probe", "knn", "diagnose", "report", "compare"),
     *("adapt", "embed", "search", "predict", "duplicates", "export", "cache"),
     *("verify", "reproduce"),

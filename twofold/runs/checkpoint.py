@@ -15,8 +15,9 @@ their checksums, and if the records of the run begin as they did when it was wri
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -91,7 +92,9 @@ def unpack(packed: Any, tensors: dict[str, Tensor]) -> Any:
     return tuple(items) if kind == "tuple" else items
 
 
-def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
+def save(
+    folder: Path, step: int, state: dict[str, Any], keep: int, facts: Mapping[str, Any] = MappingProxyType({})
+) -> Path:
     """Write a checkpoint and remove old ones.
 
     Parameters
@@ -104,6 +107,9 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
         Nested dicts, lists and tuples of tensors, numbers and text.
     keep
         How many checkpoints to keep.
+    facts
+        Further values for checksums.json, which may differ between equal runs: the checksums of all growing files as
+        `records`, and the `environment`.
 
     Returns
     -------
@@ -126,7 +132,7 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
             (aside / "state.json").write_text(json.dumps(packed))
             if (folder / "config.json").exists():
                 shutil.copyfile(folder / "config.json", aside / "config.json")
-            write_manifest(aside, step)
+            write_manifest(aside, step, facts)
             aside.rename(final)
             sync(root)  # before `latest` names it
         set_latest(root, step)

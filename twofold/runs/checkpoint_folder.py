@@ -6,6 +6,7 @@
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,20 @@ from twofold.checksums import KEY, file_checksum, find_damage, seal
 from twofold.errors import TwofoldError, other_format
 from twofold.files import sync, write_atomically
 from twofold.runs.records import RECORDED
-from twofold.schema import fields, items, read_json, text, values, whole
+from twofold.schema import either, fields, items, read_json, text, values, whole
 from twofold.version import __version__
 
 FORMAT = 3
 WITHOUT_CHECKSUMS = 2  # the format before, which can still be read
 MANIFEST = "checksums.json"
 MANIFEST_CONTENT = fields(
-    {"format": whole()}, {"twofold": text, "files": values(fields({"bytes": whole(), KEY: items(whole())}))}
+    {"format": whole()},
+    {
+        "twofold": text,
+        "files": values(fields({"bytes": whole(), KEY: items(whole())})),
+        "records": RECORDED,
+        "environment": values(either(text, whole())),
+    },
 )
 
 
@@ -64,41 +71,44 @@ def latest_and_older(root: Path) -> list[Path]:
     return [root / name, *(path for path in reversed(list_checkpoints(root)) if step_of(path.name) < step_of(name))]
 
 
-def write_manifest(aside: Path, step: int) -> None:
-    """Write the checksums of all files of a checkpoint, and flush everything to the disk."""
+def write_manifest(aside: Path, step: int, facts: Mapping[str, Any]) -> None:
+    """Write the checksums of all files of a checkpoint and `facts`, and flush everything to the disk."""
     files = {path.name: file_checksum(path) for path in sorted(aside.iterdir())}
-    manifest = {"format": FORMAT, "twofold": __version__, "step": step, "files": files}
+    manifest = {"format": FORMAT, "twofold": __version__, "step": step, "files": files, **facts}
     (aside / MANIFEST).write_text(json.dumps(seal(manifest)) + "\n")
     for name in (*files, MANIFEST):
         sync(aside / name)
     sync(aside)
 
 
-def verify_files(path: Path, *names: str) -> None:
-    """Raise `DamagedCheckpoint` if a file of a checkpoint, or one of these files, does not have its checksum."""
-    if not (path / MANIFEST).exists():  # format 2 had none
-        return
-    try:
-        manifest = read_json(path / MANIFEST, MANIFEST_CONTENT, "restore it from a copy")
-        written, files = manifest["format"], manifest.get("files", {})
-    except TwofoldError as error:
-        raise DamagedCheckpoint(f"the checkpoint {path} cannot be read: {error}") from None
-    if written != FORMAT:
-        raise other_format(f"the checkpoint {path}", written, manifest.get("twofold"), (WITHOUT_CHECKSUMS, FORMAT))
-    problems = [find_damage(path / name, checksum) for name, checksum in files.items() if name in (names or files)]
+def verify_files(path: Path) -> None:
+    """Raise `DamagedCheckpoint` if a file of a checkpoint does not have its checksum."""
+    files = read_manifest(path).get("files", {})
+    problems = [find_damage(path / name, checksum) for name, checksum in files.items()]
     if any(problems):
         raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {'; '.join(filter(None, problems))}")
 
 
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the checksums and facts of a checkpoint; empty for format 2, which had none."""
+    if not (path / MANIFEST).exists():
+        return {}
+    try:
+        manifest = read_json(path / MANIFEST, MANIFEST_CONTENT, "restore it from a copy")
+    except TwofoldError as error:
+        raise DamagedCheckpoint(f"the checkpoint {path} cannot be read: {error}") from None
+    if manifest["format"] != FORMAT:
+        raise other_format(
+            f"the checkpoint {path}", manifest["format"], manifest.get("twofold"), (WITHOUT_CHECKSUMS, FORMAT)
+        )
+    return manifest
+
+
 def read_recorded_checksums(root: Path) -> dict[str, Any]:
-    """Return the checksums of the records in the latest checkpoint, without its tensors; empty if there are none."""
-    for path in latest_and_older(root)[:1]:
-        try:
-            verify_files(path, "state.json")
-            packed = json.loads((path / "state.json").read_text())
-            records = dict(packed["state"]["dict"])["records"]["dict"]
-            found = {name: value if isinstance(value, int) else dict(value["dict"]) for name, value in records}
-            return {} if RECORDED(found) else found
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, TwofoldError):
-            break  # `resume` and `check` report a damaged checkpoint
-    return {}
+    """Return the checksums of the growing files in the latest checkpoint; empty if there are none."""
+    try:
+        newest = next(iter(latest_and_older(root)), None)
+        records = {} if newest is None else read_manifest(newest).get("records", {})
+    except (OSError, TwofoldError):  # `resume` and `check` report a damaged checkpoint
+        return {}
+    return records

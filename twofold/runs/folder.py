@@ -19,32 +19,29 @@
 - `tensorboard/`: the metrics for TensorBoard, if the run uses `log=tensorboard`.
 """
 
-import itertools
 import json
 import os
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from twofold.checksums import Damaged
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume, path_close_to
 from twofold.files import (
     FULL,
-    is_temporary,
     is_writable,
     make_folder,
     open_in_place,
     read_regular,
     refuse_links,
-    sync,
     try_lock,
     write_atomically,
 )
-from twofold.runs.checkpoint_folder import read_recorded_checksums, set_latest
+from twofold.runs.checkpoint_folder import read_manifest, read_recorded_checksums, set_latest
 from twofold.runs.contents import CONFIG, LINES, RESULTS
+from twofold.runs.new_folder import NumberedPath, has_no_run_yet
 from twofold.runs.records import LOG, LOGS, RECORDS, Checksums, GrowingFiles, find_record_damage, size_of
 from twofold.schema import MOST_BYTES, anything, read_json
 from twofold.text import printable
@@ -56,42 +53,6 @@ if TYPE_CHECKING:
 WRITTEN_IN_PLACE = (*RECORDS, *LOGS, "checkpoints", "head", "tensorboard", "wandb")
 RESTORE = "restore the file from a copy of the run folder, or train again"
 REPORT_FILES = ("pictures.json", "report.html")  # `twofold report` creates them again
-
-
-@dataclass(frozen=True)
-class NumberedPath:
-    """The path of a new run folder whose name Twofold chooses: `parent/stem-N` with the first free number N."""
-
-    parent: Path
-    stem: str
-
-    def __str__(self) -> str:
-        return str(self.path(1))
-
-    def path(self, number: int) -> Path:
-        """Return the path with this number. Its name needs no quotes in a shell."""
-        plain = re.sub(r"[^\w.-]+", "-", self.stem)
-        return self.parent / f"{plain}-{number}"
-
-    def create(self) -> Path:
-        """Create the folder with the first free number, and return its path.
-
-        Processes that call this at the same time get different folders, because creating a folder is atomic.
-        """
-        make_folder(self.parent)
-        for number in itertools.count(1):
-            with suppress(FileExistsError):
-                self.path(number).mkdir()
-                break
-        sync(self.parent)
-        return self.path(number)
-
-    def existing_runs(self) -> list[Path]:
-        """Return the run folders with this parent and stem, the most recent first."""
-        name = re.compile(re.escape(self.path(0).name[:-1]) + r"[0-9]+")
-        configs = [path / "config.json" for path in self.parent.glob("*") if name.fullmatch(path.name)]
-        started = {config.parent: config.stat().st_mtime_ns for config in configs if config.exists()}
-        return sorted(started, key=lambda path: -started[path])
 
 
 class RunFolder:
@@ -258,15 +219,22 @@ class RunFolder:
         return self._growing.checksums()
 
     def load_checkpoint(
-        self, say: Callable[[str], None], *, allow_older: bool, find_misfit: Callable[[Any], str]
+        self,
+        say: Callable[[str], None],
+        *,
+        allow_older: bool,
+        find_misfit: Callable[[Any], str] = lambda _: "",
+        environment: Mapping[str, Any] = MappingProxyType({}),
     ) -> "Checkpoint | None":
         """Load the latest checkpoint, or return None if there is none yet.
 
-        If it is damaged and `allow_older` is true, an older checkpoint is loaded instead, and a warning is passed to
-        `say` and written to the log. `find_misfit` says why a state does not fit the run, or returns "".
+        If it is damaged and `allow_older` is true, an older checkpoint is loaded instead. This, and another
+        `environment`, gives a warning, which is passed to `say` and written to the log. `find_misfit` says why a state
+        does not fit the run, or returns "".
         """
         # Imported here because it imports torch, which reports of runs do not need.
         from twofold.runs.checkpoint import load_latest, load_newest_readable
+        from twofold.runs.environment import explain_differences
 
         def warn(text: str) -> None:
             say(text)
@@ -275,10 +243,21 @@ class RunFolder:
         found = (
             load_newest_readable(self.path, warn, find_misfit) if allow_older else load_latest(self.path, find_misfit)
         )
-        problem = "" if found is None else find_record_damage(self.path, found[1].get("records", {}), LOGS)
-        if problem:
-            warn(f"{problem}; this does not change the run, but its report")
+        if found is not None:
+            facts = read_manifest(self.path / "checkpoints" / f"step-{found[0]}")
+            for name in LOGS:
+                problem = find_record_damage(self.path, facts.get("records", {}), (name,))
+                if problem:
+                    self.set_aside(name)
+                    warn(f"{problem}; it does not influence the run, and a new one begins")
+            changed = explain_differences(facts.get("environment", {}), environment)
+            if changed:
+                warn(changed)
         return found
+
+    def set_aside(self, name: str) -> None:
+        """Rename a damaged file, so that the run can begin a new one."""
+        self._growing.set_aside(name)
 
     def rewind(self, checksums: Checksums, step: int | None = None) -> None:
         """Remove the records after a checkpoint. The resumed run writes them again.
@@ -341,6 +320,9 @@ class ReadOnlyRunFolder(RunFolder):
     def _append(self, name: str, line: str) -> None:
         pass
 
+    def set_aside(self, name: str) -> None:
+        pass
+
     def record_checksums(self) -> dict[str, Any]:
         return {}
 
@@ -349,16 +331,6 @@ class ReadOnlyRunFolder(RunFolder):
 
     def write(self, name: str, text: str) -> Path:  # noqa: ARG002 — the signature of RunFolder
         return self.path / name
-
-
-def has_no_run_yet(folder: Path) -> bool:
-    """Whether a folder is empty except for what a process leaves that was killed before it wrote config.json."""
-
-    def is_left(entry: Path) -> bool:
-        is_log = entry.name == LOG and not entry.is_symlink() and entry.stat().st_size == 0
-        return is_log or (is_temporary(entry) and entry.name.startswith(".config.json."))
-
-    return all(map(is_left, folder.iterdir()))
 
 
 def adapter_file(encoder: Path) -> Path:

@@ -8,6 +8,7 @@ from twofold.array_files import read_members
 from twofold.errors import TwofoldError
 
 IMAGES_FILE = "images.npz"
+ARRAYS = "arrays"  # the names of all other arrays
 # The number of dimensions and the kind of numbers of the arrays in images.npz.
 IMAGES_KINDS = dict.fromkeys(("fingerprint", "order"), (0, "U"))
 IMAGES_KINDS |= dict.fromkeys(("trained", "pixels", "names", "contents"), (1, "u"))
@@ -33,6 +34,8 @@ def read_trained_images(run: Path) -> dict[str, np.ndarray] | None:
         return None
     try:
         record = read_members(run / IMAGES_FILE)
+        if ARRAYS in record and set(record.pop(ARRAYS).ravel().tolist()) != record.keys():
+            raise ValueError("arrays are missing")
         kinds = {name: (array.ndim, array.dtype.kind) for name, array in record.items() if name in IMAGES_KINDS}
         if "fingerprint" not in kinds or any(kind != IMAGES_KINDS[name] for name, kind in kinds.items()):
             raise ValueError("it has other arrays than Twofold writes")

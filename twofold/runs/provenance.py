@@ -25,7 +25,7 @@ from twofold.data.source import ARRAY, DATASET, Data, Source
 from twofold.data.store import ImageStore
 from twofold.errors import TwofoldError
 from twofold.files import atomic
-from twofold.runs.images_record import IMAGES_FILE, read_trained_images
+from twofold.runs.images_record import ARRAYS, IMAGES_FILE, read_trained_images
 from twofold.text import plural
 
 MIN_SHARED_NAMES = 0.5  # a folder at another path is a copy of the run's images if it has this share of their names
@@ -52,6 +52,7 @@ def record_trained_images(run: Path, source: Source, config: Config, data: Data)
 
     The file contains these arrays:
 
+    - `arrays`: the names of the others. It is the first, because damage can hide the arrays after another one.
     - `fingerprint`: the fingerprint of the source.
     - `trained`: the hashes of the file names of the training images. Arrays have no file names.
     - `pixels`: the hashes of the pixels of the training images, unless there are too many.
@@ -87,7 +88,7 @@ def record_trained_images(run: Path, source: Source, config: Config, data: Data)
             record["contents"] = hashes.all
     try:
         with atomic(run / IMAGES_FILE, durable=True) as aside, aside.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **record)
+            np.savez_compressed(file, allow_pickle=False, **{ARRAYS: np.array(list(record)), **record})
     except OSError as error:
         raise TwofoldError(
             f"{run / IMAGES_FILE} could not be written: {error}; free some disk space, or make {run} writable"

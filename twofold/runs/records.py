@@ -5,6 +5,7 @@ records only if they begin with exactly what the checkpoint says.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,12 @@ class GrowingFiles:
         sync(self.folder)  # otherwise a power failure could lose a new file
         none = (0, 0)
         return {name: dict(zip(("bytes", KEY), self._known.get(name, none), strict=True)) for name in (*RECORDS, *LOGS)}
+
+    def set_aside(self, name: str) -> None:
+        """Rename a damaged file. The next one begins with nothing."""
+        self._known.pop(name, None)
+        with suppress(FileNotFoundError):
+            (self.folder / name).rename(self.folder / f"{name}.damaged")
 
     def return_to(self, checksums: Checksums) -> None:
         """Continue from the sizes and checksums of a checkpoint, after the records were cut there."""

@@ -25,9 +25,10 @@ from twofold.models import feature_dimension, one_by_one, share_statistics
 from twofold.models.blocks import constant_modules
 from twofold.models.encoders import choose_memory_format
 from twofold.randomness import own_randomness, seed_all
-from twofold.runs import checkpoint, snapshots
+from twofold.runs import checkpoint, environment, snapshots
 from twofold.runs.folder import RunFolder
 from twofold.runs.provenance import describe_changes, has_same_images
+from twofold.runs.records import RECORDS
 from twofold.train import guards, loggers, setup
 from twofold.train.log_points import log_spaced
 from twofold.train.micro_batches import refuse_uneven
@@ -290,13 +291,13 @@ class Trainer:
         due = stop is not None or time.monotonic() - self.last_save >= every
         return due if every == 0 else self.rows.all_save(self.step, due)
 
-    def state(self, rows: dict[str, Any] | None) -> dict[str, Any]:
+    def state(self, rows: dict[str, Any] | None, records: dict[str, Any]) -> dict[str, Any]:
         return {
             "fingerprint": self.fingerprint(),
             "method": self.method.state_dict(),
             "optimizer": optimizer_state(self.optimizer),
             "observers": self.observers.state_dict(),
-            "records": self.folder.record_checksums(),
+            "records": records,
             "rows": rows,
         }
 
@@ -308,7 +309,10 @@ class Trainer:
             )
         rows = self.rows.save()
         if dist.is_first():
-            checkpoint.save(self.folder.path, self.step, self.state(rows), self.config.checkpoint.keep)
+            growing = self.folder.record_checksums()
+            state = self.state(rows, {name: growing[name] for name in RECORDS})
+            facts = {"records": growing, "environment": environment.describe(self.device)}
+            checkpoint.save(self.folder.path, self.step, state, self.config.checkpoint.keep, facts)
         self.rows.saved()
         self.last_save = time.monotonic()
 
@@ -332,6 +336,7 @@ class Trainer:
             self.display.say,
             allow_older=self.rows.can_return(folder.path),
             find_misfit=lambda state: find_misfit(state, *current),
+            environment=environment.describe(self.device),
         )
         dist.same_everywhere("checkpoints", str(found and found[0]))
         if found is None:

@@ -29,7 +29,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder
 from twofold.methods import find
 from twofold.models import feature_dimension
-from twofold.runs.folder import NumberedPath
+from twofold.runs.new_folder import NumberedPath
 from twofold.runs.preprocess import preprocess_of
 from twofold.runs.weights import load_encoder
 from twofold.verbs.pretrain import pretrain

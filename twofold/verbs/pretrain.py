@@ -25,7 +25,8 @@ from twofold.methods.relations import SOURCES
 from twofold.models import name_of
 from twofold.models.blocks import has_new_batchnorm
 from twofold.runs import initial_weights, provenance
-from twofold.runs.folder import NumberedPath, ReadOnlyRunFolder, RunFolder
+from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
+from twofold.runs.new_folder import NumberedPath
 from twofold.runs.own_input import OwnInput
 from twofold.runs.run import Run
 from twofold.text import plural, printable

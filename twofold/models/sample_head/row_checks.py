@@ -3,6 +3,7 @@
 A record begins with the step of the row's last use and a checksum, both uint32. Both are 0 if the row was never used.
 """
 
+import json
 import os
 import struct
 import zlib
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from twofold.checksums import unseal
 
 HEAD_BYTES = 8  # step and checksum at the start of a record
 BLOCK = struct.Struct("<8sQQQ")  # name, number of rows never used, number of rows used, checksum of these and the body
@@ -115,3 +118,14 @@ def _skip_hole(file: int, row: int, record_bytes: int) -> int:
         return max(row, os.lseek(file, row * record_bytes, os.SEEK_DATA) // record_bytes)
     except OSError:  # there is only a hole until the end
         return os.fstat(file).st_size // record_bytes
+
+
+def find_damaged_in(folder: Path, step: int) -> list[int]:
+    """Return the damaged rows in a folder that no run uses now, if it returned to the mark of `step`."""
+    description = folder / "head.json"
+    rows = int(unseal(json.loads(description.read_text()), description)["rows"])
+    undo = [(int(path.stem.split("-")[1]), path) for path in folder.glob("undo-*.bin")]
+    with (folder / "rows.bin").open("rb") as file:
+        record_bytes = os.fstat(file.fileno()).st_size // rows
+        later = [path for mark, path in sorted(undo) if mark >= step]
+        return find_damaged_rows(file.fileno(), record_bytes, later, step)

@@ -1,0 +1,42 @@
+"""Run campaigns for a given time and print their table. `make torture` calls this.
+
+PYTHONPATH=tests python -m torture --minutes 60 --parts kills,flips,power,fuzz
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+PARTS = ("kills", "flips", "power", "fuzz")  # each is a module here with a function run(seconds, seed) → rows
+
+
+def main() -> int:
+    """Return 1 if anything failed."""
+    parser = argparse.ArgumentParser(prog="torture", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60, help="Time for all parts together.")
+    parser.add_argument("--parts", default=",".join(PARTS), help="Which parts to run, separated by commas.")
+    parser.add_argument("--seed", type=int, default=0, help="Another seed tries other cases.")
+    words = parser.parse_args()
+    parts = words.parts.split(",")
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        parser.error(f"unknown parts: {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
+    failed = 0
+    print(f"{'test':44} {'tried':>10} {'failed':>8}")
+    with tempfile.TemporaryDirectory(prefix="twofold-cache-") as cache:
+        os.environ["TWOFOLD_CACHE"] = cache
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+        for part in parts:
+            for row in import_module(f"torture.{part}").run(60 * words.minutes / len(parts), words.seed):
+                failed += row.failed
+                print(f"{row.test:44} {row.tried:>10,} {row.failed:>8,}", flush=True)
+                for line in row.note.splitlines():
+                    print(f"    {line}")
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
