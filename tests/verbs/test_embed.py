@@ -214,5 +214,5 @@ def test_run_of_an_unregistered_method_can_be_used_but_not_resumed(
     assert twofold.resume(run.path).path == run.path  # it is finished
     for name in ("results.json", "encoder.safetensors"):
         (run.path / name).unlink()
-    with pytest.raises(TwofoldError, match="'mine', a method that is not registered here: in Python, import"):
+    with pytest.raises(TwofoldError, match=r"not registered here: pass --method FILE\.py:FUNCTION"):
         twofold.resume(run.path)
