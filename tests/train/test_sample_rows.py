@@ -252,7 +252,7 @@ def test_rows_on_disk_belong_to_the_newest_checkpoint_only(uninterrupted: Path, 
     for run in (train(tmp_path / "disk", **rows), train(tmp_path / "memory", **{SECONDS: 0})):
         os.truncate(run / "checkpoints" / "step-22" / "state.json", 100)
     records = {name: (tmp_path / "disk" / name).read_bytes() for name in ("metrics.jsonl", "checkpoints/latest")}
-    with pytest.raises(TwofoldError, match=r"step-22 cannot be read"):
+    with pytest.raises(TwofoldError, match=r"step-22 is damaged"):
         train(tmp_path / "disk")
     for name, content in records.items():
         assert (tmp_path / "disk" / name).read_bytes() == content

@@ -13,7 +13,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.verbs import explain, precision, pretrain
 
-IMAGES = np.zeros((64, 32, 32, 3), np.uint8)
+IMAGES = np.random.default_rng(0).integers(0, 256, (64, 32, 32, 3), np.uint8)
 LONG: dict[str, Any] = {"device": "cpu", "encoder": "conv", "epochs": 3000}
 
 

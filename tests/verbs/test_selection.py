@@ -77,8 +77,10 @@ def test_run_that_fails_keeps_the_encoder_before_training(failed: twofold.Run) -
 def test_interrupted_run_keeps_the_same_encoder(failed: twofold.Run, tmp_path: Path) -> None:
     with pytest.raises(Interrupted), stopped_at(60):
         train(tmp_path / "run", 1.0)
-    earlier = snapshots.load_snapshots(tmp_path / "run", STEPS)
+    missing: list[str] = []
+    earlier = snapshots.load_snapshots(tmp_path / "run", STEPS, missing.append)
     assert list(earlier) == [25, 50]
+    assert "the encoder of step 75 cannot be chosen" in missing[0]
     snapshots.snapshot_path(tmp_path / "run", 75).write_bytes(b"left by a killed process")
     run = twofold.resume(tmp_path / "run", IMAGES)
     assert run.results is not None

@@ -78,7 +78,10 @@ def read_graph(path: Path, names: frozenset[str]) -> GraphFile:
 def is_heading(row: Sequence[str], names: frozenset[str]) -> bool:
     """Return whether a first row names columns: it has a known title, and no image."""
     known = {*PATHS, *NO_GROUPS, "group", *(name for pair in PAIR_NAMES for name in pair)}
-    return names.isdisjoint(row) and (len(row) == 2 or not known.isdisjoint(cell.lower() for cell in row))
+    is_title = not row[0].isdecimal()  # a number is the index of an image, even of one that is not among the names
+    return names.isdisjoint(row) and (
+        (len(row) == 2 and is_title) or not known.isdisjoint(cell.lower() for cell in row)
+    )
 
 
 def _with_heading(path: Path, heading: list[str], rows: list[list[str]]) -> GraphFile:

@@ -14,7 +14,7 @@ from twofold import counter
 from twofold.config import Graph
 from twofold.data.duplicates import BLOCK, levelled, near_duplicates
 from twofold.data.store import ImageStore
-from twofold.errors import TwofoldError, nearest
+from twofold.errors import TwofoldError, nearest, path_close_to
 from twofold.methods.graph_files import GraphFile, Pair, read_graph
 from twofold.methods.own_function import load_function
 from twofold.objectives import (
@@ -240,7 +240,9 @@ def _content_of(graph: Graph, images: ImageStore, held_out: ImageStore | None = 
     """Read the file of a graph. The names of images tell its heading from its first row."""
     path = Path(graph.source)
     if not path.exists():
-        raise TwofoldError(f"graph.source={path} does not exist{nearest(str(path), list(SOURCES))}")
+        close = path_close_to(path)
+        advice = f", did you mean '{close}'?" if close else nearest(str(path), list(SOURCES))
+        raise TwofoldError(f"graph.source={path} does not exist{advice}")
     stores = [store for store in (images, held_out) if store is not None]
     return read_graph(path, frozenset(name for store in stores for name in _places(store)))
 

@@ -24,7 +24,7 @@ from twofold.evaluate.probes import Measured, labelled_splits, measure_accuracie
 from twofold.runs.provenance import count_trained_on, read_trained_images
 from twofold.train.trainer import Trainer
 from twofold.verbs.run_adapter import WITH_ADAPTER, applied
-from twofold.verbs.selection import Kept
+from twofold.verbs.selection import Kept, judged_steps
 
 
 def evaluate(trainer: Trainer, kept: Kept, adaptation: Adaptation | None, display: Display) -> list[Measured]:
@@ -68,15 +68,15 @@ def evaluate(trainer: Trainer, kept: Kept, adaptation: Adaptation | None, displa
 
 def judge_gain(trainer: Trainer, copies: float, kept: Kept, measured: list[Measured]) -> Gain:
     """Answer the question whether training helped: by labels if there are any, otherwise by views."""
-    test = trainer.data.test
+    test, steps = trainer.data.test, judged_steps(trainer)
     if measured:
         # The answer is about training to the last step, so without the adapter and earlier encoders.
         correct = {each.row.name: each.correct for each in measured if each.row.name in (TRAINED, *WORDS)}
         comparisons = compare_accuracies(correct)
         labelled = 0 if test is None else test.labels_known
-        return judge_by_labels(comparisons, steps=trainer.step, test_images=labelled, copies=copies)
+        return judge_by_labels(comparisons, steps=steps, test_images=labelled, copies=copies)
     scores = {name: score for name, score in kept.scores.items() if name in (TRAINED, *WORDS)}
-    return judge_by_views(scores, steps=trainer.step, test_images=0 if test is None else len(test), copies=copies)
+    return judge_by_views(scores, steps=steps, test_images=0 if test is None else len(test), copies=copies)
 
 
 def share_of_copies(run: Path, trainer: Trainer) -> float:

@@ -61,8 +61,7 @@ def choose(trainer: Trainer, folder: RunFolder, copies: float, display: Display)
     is_selecting = trainer.config.select == "best"
     if not is_selecting and (test is None or test.labels_known):
         return Kept(last, step)
-    few_steps = step if trainer.before is None else LEAST_STEPS  # good initial weights can be lost within a few steps
-    problem = obstacle(few_steps, 0 if test is None else len(test), copies)
+    problem = obstacle(judged_steps(trainer), 0 if test is None else len(test), copies)
     if problem:
         return Kept(last, step, f"the last step; no earlier encoder was scored: {problem}" if is_selecting else "")
     encoders = {TRAINED: last, UNTRAINED: trainer.untrained}
@@ -84,6 +83,14 @@ def choose(trainer: Trainer, folder: RunFolder, copies: float, display: Display)
     # The first process decides, because rounding may differ between devices.
     chosen = dist.from_first(lambda: best_of({name: scores[name] for name in steps}))
     return Kept(encoders[chosen], steps[chosen], reason(chosen, scores), scores)
+
+
+def judged_steps(trainer: Trainer) -> int:
+    """Return the steps by which a run is judged: at least 100 for a run that starts from weights.
+
+    Few steps teach a new encoder nothing, but they can improve or ruin good initial weights.
+    """
+    return trainer.step if trainer.before is None else max(trainer.step, LEAST_STEPS)
 
 
 def best_of(candidates: Mapping[str, ViewScore]) -> str:

@@ -63,7 +63,7 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
         lines.insert(2, f"note     {remark}")
     if config.init is not None:
         lines.insert(-1, f"weights  {config.init}")
-    if trainer.total_steps < LEAST_STEPS:
+    if trainer.total_steps < LEAST_STEPS and config.recipe != "continued":  # few steps are enough for such a run
         lines.append(
             f"warning  {plural(trainer.total_steps, 'step')} are too few to learn much: train for {LEAST_STEPS} or "
             "more, with a smaller image_size, a smaller encoder or more time"

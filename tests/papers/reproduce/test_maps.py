@@ -46,9 +46,10 @@ def test_a_square_for_each_image_in_the_colour_of_its_class() -> None:
 
 
 def test_a_record_keeps_the_positions_of_images(tmp_path: Path) -> None:
-    sheet = {"side": 1, "gutter": 0, "columns": 1, "rows": 1, "address": "data:image/png;base64,"}
+    sheet = {"side": 1, "gutter": 1, "columns": 3, "rows": 1, "address": "data:image/png;base64,"}
     assert kept_map(tmp_path) is None
     found = {"x": [-1.0, 0.0, 1.0], "y": [0.5, -0.25, 0.0], "labels": [2, None, 0], "sheet": sheet}
+    found |= {"perplexity": 1.0, "divergence": 0.5, "index": [0, 1, 2], "held_out": [0, 0, 1], "names": [None] * 3}
     text = json.dumps({"format": FORMAT, "classes": ["a", "b", "c"], "map": found, "neighbours": None, "views": None})
     (tmp_path / "pictures.json").write_text(text)
     kept = kept_map(tmp_path)
