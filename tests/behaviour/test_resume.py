@@ -111,7 +111,7 @@ def test_resume_skips_damaged_checkpoints(reference: dict[str, Path], tmp_path: 
     resumed = run("resume", str(folder))
     assert resumed.returncode == 0, resumed.stderr
     for said in ("".join(resumed.stdout.split()), "".join((folder / "log.txt").read_text().split())):
-        assert f"{folder}/checkpoints/step-{LAST_STEP}isdamaged" in said
+        assert f"{folder}/checkpoints/step-{LAST_STEP}cannotberead" in said
         assert "therunresumesfromthecheckpointofstep23" in said
     assert_same_run(whole, folder)
     assert len(list((folder / "checkpoints").glob("step-*"))) == 12

@@ -147,14 +147,15 @@ def test_the_encoder_is_chosen_by_the_shapes_in_a_file_of_another_library(
     weights = {name: torch.zeros(value.shape, dtype=value.dtype) for name, value in names.items()}
     classifier = {"fc.weight": torch.ones(1000, 512), "fc.bias": torch.ones(1000)}
     save_file(weights | classifier, tmp_path / "model.safetensors")
-    config, _ = pretrain.configure(PICTURES, "frossl", {"init": str(tmp_path / "model.safetensors")})
+    config, _ = pretrain.configure(PICTURES, "frossl", {"init": str(tmp_path / "model.safetensors"), "image_size": 32})
     assert (config.encoder, config.stem, config.channels) == (kind, stem, channels)
     assert config.origin["encoder"] == "init"
     init, read = initial_weights.read_weights(config.init, channels=channels, image_size=32)
     network = build_encoder(kind, channels=channels, stem=stem, image_size=32)
     initial_weights.load_into(network, read, init)
     assert same(network.state_dict(), weights)
-    asked, _ = pretrain.configure(PICTURES, "frossl", {"init": config.init, "encoder": "resnet34", "stem": "small"})
+    keys = {"init": config.init, "image_size": 32, "encoder": "resnet34", "stem": "small"}
+    asked, _ = pretrain.configure(PICTURES, "frossl", keys)
     assert (asked.encoder, asked.stem) == ("resnet34", "small")
 
 
