@@ -36,6 +36,15 @@ def test_tiles_show_each_number_with_its_baselines(tmp_path):
     ]  # fmt: skip
 
 
+def test_rows_of_the_run_itself_are_no_baselines(tmp_path):
+    table = RESULTS["table"]
+    made = [table[0] | {"name": name, "linear_accuracy": 0.99} for name in ("with adapter", "kept, step 50")]
+    folder = finished_run(tmp_path / "run")
+    folder.write("results.json", json.dumps(RESULTS | {"table": [*table, *made]}))
+    warnings = [e for e in elements(render(folder)) if e.attributes.get("class") == "warning"]
+    assert ["".join(e.text).strip() for e in warnings] == ["not better than raw pixels"]
+
+
 def test_missing_numbers_are_dashes_and_empty_columns_are_left_out(tmp_path):
     table = accuracy_table([{"name": "trained", "knn_accuracy": 0.5}, {"name": "untrained"}])
     assert table is not None

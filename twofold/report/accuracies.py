@@ -41,6 +41,11 @@ def clearly_above(row: Record, other: Record, key: str, test_images: int) -> boo
     return difference > 0 and difference > 100 * both
 
 
+def is_baseline(name: str) -> bool:
+    """Whether a row of the table is compared with the trained encoder, and not itself a result of the training."""
+    return name not in ("trained", "with adapter") and not name.startswith("kept, step")
+
+
 def shortfall(trained: Record, others: Sequence[Record], key: str, test_images: int) -> str:
     """Return which baselines the trained encoder does not beat, in words; "" if it beats all of them."""
     unbeaten = [row for row in others if not clearly_above(trained, row, key, test_images)]

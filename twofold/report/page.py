@@ -17,7 +17,7 @@ from twofold.errors import TwofoldError, how_to_resume
 from twofold.evaluate.projection import MOST_POINTS
 from twofold.keys import shown
 from twofold.report import charts, gallery, headlines
-from twofold.report.accuracies import accuracy_table, per_cent, shortfall, tested
+from twofold.report.accuracies import accuracy_table, is_baseline, per_cent, shortfall, tested
 from twofold.runs.folder import RunFolder
 from twofold.text import duration, plural
 
@@ -224,7 +224,8 @@ def glance(
             continue
         others = [row for name, row in rows.items() if name != "trained" and row.get(key) is not None]
         note = " · ".join(f"{row['name']} {per_cent(row[key]):.1f} %" for row in others)
-        unbeaten = shortfall(trained, others, key, tested(results))
+        baselines = [row for row in others if is_baseline(row["name"])]
+        unbeaten = shortfall(trained, baselines, key, tested(results))
         tiles.append(_tile(f"{per_cent(trained[key]):.1f}", label, note, unit="%", warning=unbeaten))
     rank = last_of(metrics, "features_effective_rank")
     features = last_of([record for record in spectra if record.get("of") == "features"], "eigenvalues")
