@@ -11,16 +11,15 @@ of 95 % from the t distribution.
 
 import argparse
 import fcntl
-import json
 import os
 import platform
-import subprocess
-import sys
 import time
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+from benchmarks.folders.pool import claimed, lines_of, record, run_workers
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
@@ -48,23 +47,18 @@ def work(given: argparse.Namespace) -> None:
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     overrides = dict(parse_overrides(given.overrides))
-    for folder, seed, what in jobs(given.splits, given.seeds):
+    of_name = {name_of(job): job for job in jobs(given.splits, given.seeds)}
+    for name in claimed(given.work, of_name):
+        folder, seed, what = job = of_name[name]
+        line = {"folder": folder, "seed": seed, "what": what, "size": given.size, "torch": torch.__version__}
+        line["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+        record(given.out, line, lambda job=job: measured(given, job, overrides))  # type: ignore[misc]
         if time.time() > given.deadline:
             break
-        try:
-            (given.work / "taken" / f"{folder}-{seed}-{what}").touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        line: dict[str, Any] = {"folder": folder, "seed": seed, "what": what}
-        start = time.perf_counter()
-        try:
-            line["rows"] = measured(given, (folder, seed, what), overrides)
-        except Exception as error:  # a job that fails must not end the others
-            line["error"] = f"{type(error).__name__}: {error}"[:500]
-        line |= {"seconds": round(time.perf_counter() - start, 1), "size": given.size, "torch": torch.__version__}
-        line["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-        with given.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+
+
+def name_of(job: Job) -> str:
+    return "-".join(map(str, job))
 
 
 def measured(given: argparse.Namespace, job: Job, overrides: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -82,7 +76,7 @@ def measured(given: argparse.Namespace, job: Job, overrides: dict[str, Any]) -> 
 
 def summary(path: Path) -> None:
     """Print paired differences to the start, as it is, of each folder."""
-    lines = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+    lines = lines_of(path)
     for line in lines:
         if "error" in line:
             print("ERROR", line["folder"], line["seed"], line["what"], line["error"])
@@ -137,23 +131,9 @@ def main() -> None:
     if given.worker:
         return work(given)
     if not given.summary:
-        taken = given.work / "taken"
-        taken.mkdir(parents=True, exist_ok=True)
-        for each in taken.iterdir():
-            each.unlink()
-        for text in given.out.read_text().splitlines() if given.out.exists() else []:
-            line = json.loads(text)
-            if "rows" in line:
-                (taken / f"{line['folder']}-{line['seed']}-{line['what']}").touch()
-        deadline = time.time() + given.seconds
-        command = [sys.executable, "-m", "benchmarks.folders.bars", "--worker", "--deadline", str(deadline)]
-        workers = [subprocess.Popen([*command, *sys.argv[1:]]) for _ in range(given.workers)]
-        for worker in workers:
-            left = None if deadline == float("inf") else max(1.0, deadline + 30 - time.time())
-            try:
-                worker.wait(left)
-            except subprocess.TimeoutExpired:
-                worker.kill()
+        done = (line for line in lines_of(given.out) if "rows" in line)
+        names = (name_of((line["folder"], line["seed"], line["what"])) for line in done)
+        run_workers("benchmarks.folders.bars", given.work, names, time.time() + given.seconds, [[]] * given.workers)
     return summary(given.out)
 
 

@@ -111,17 +111,16 @@ def scratch(split: Split, settings: Settings) -> Representations:
     untrained = initial(run.config, stores[0], "pre", None, made_weights(plain))
     encoders = {
         name: Encoder.on_device(network, plain.preprocess, torch.device("cpu"))
-        for name, network in {"untrained": untrained, "trained, without adapter": plain}.items()
+        for name, network in {"untrained": untrained, "trained from scratch": plain}.items()
     }
     found: Representations = {
         name: (*map(encoder.features, stores), seconds if encoder.network is plain else 0.0)
         for name, encoder in encoders.items()
     }
-    adapters = {"trained from scratch": read_adapter(run.path / ENCODER_FILE, plain.state_dict())}
-    adapters["untrained, adapter"] = (fit_adapter(encoders["untrained"], stores[0]).adapter, "")
-    for (name, adapter), of in zip(adapters.items(), ("trained, without adapter", "untrained"), strict=True):
-        fit, score, cost = found[of]
-        found[name] = found[of] if adapter is None or adapter[0] is None else (adapter[0](fit), adapter[0](score), cost)
+    adapter = (read_adapter(run.path / ENCODER_FILE, plain.state_dict()) or [None])[0]
+    if adapter is not None:
+        fit, score, _ = found["trained, without adapter"] = found["trained from scratch"]
+        found["trained from scratch"] = (adapter(fit), adapter(score), seconds)
     print(split.name, split.seed, run.config.method, size, run.metrics[-1]["step"], "steps", flush=True)
     return found
 
@@ -227,14 +226,17 @@ ROWS: dict[str, Callable[[Split, Settings], Representations]] = {
 }
 
 
-def measure(split: Split, representations: Representations) -> dict[str, dict[str, float]]:
+def measure(
+    split: Split, representations: Representations, *, with_few_labels: bool = True
+) -> dict[str, dict[str, float]]:
     """Accuracies in per cent of each representation, and the seconds that it took."""
     labels = [torch.from_numpy(labels_of(folder)) for folder in (split.fit, split.score)]
     classes = int(labels[0].max()) + 1
     found = {}
     for name, (fit, score, seconds) in representations.items():
         data = (fit.cpu(), labels[0], score.cpu(), labels[1])
-        few = few_label_accuracy(*data, classes=classes)[0] if is_few(labels[0], LABELS_PER_CLASS) else float("nan")
+        is_possible = with_few_labels and is_few(labels[0], LABELS_PER_CLASS)
+        few = few_label_accuracy(*data, classes=classes)[0] if is_possible else float("nan")
         found[name] = {
             "linear": 100 * linear_accuracy(*data, classes=classes),
             "few": 100 * few,

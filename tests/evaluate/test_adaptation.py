@@ -13,6 +13,8 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.adaptation import VARIANTS, _held_out, fit_adapter, group_retrieval, mild_views
 from twofold.evaluate.encoder import Encoder
 from twofold.evaluate.view_retrieval import view_retrieval
+from twofold.models import patches
+from twofold.models.encoders import PatchConv
 from twofold.runs.preprocess import Preprocess
 
 SIDE = 8
@@ -202,3 +204,16 @@ def test_whole_groups_are_held_out_together():
     assert 0 < held_out[numbers < 0].sum() < 40
     one_group = _held_out(torch.zeros(400, dtype=torch.int64), whole_groups=True)
     assert one_group.sum() == 80
+
+
+def test_features_of_patches_get_a_bolder_map(monkeypatch):
+    monkeypatch.setattr(patches.PatchFeatures, "WIDTH", 32)
+    monkeypatch.setattr(patches, "SAMPLED", 500)
+    store = images(150)
+    network = PatchConv(3, SIDE).eval()
+    opened = encoder(network=network)
+    network.patches.fit(store.images, opened.preprocess)
+    found = fit_adapter(opened, store)
+    assert [each.settings["shrinkage"] for each in found.tried] == [0.9, 0.7, 0.5]
+    assert found.adapter is not None
+    assert found.settings["shrinkage"] < 0.9
