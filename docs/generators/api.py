@@ -154,7 +154,14 @@ WITHOUT_ENTRY = {
 }
 
 # Signature and options of names for which the usual ones would be too long: a key of a run is a field of Config.
-NOTATION = {"twofold.Config": ("(**keys)", ["   :members: scaled_lr"])}
+NOTATION = {
+    "twofold.Config": ("(**keys)", ["   :members: scaled_lr"]),
+    "twofold.Twofold": (
+        "(method='frossl', epochs=100, image_shape=None, overrides=None, *, random_state=0, out=None, verbose=False, "
+        "**keys)",
+        ["   :members:", "   :undoc-members:"],
+    ),
+}
 
 INTRODUCTION = """# Python API
 

@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import re
 import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,8 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 import twofold
@@ -78,7 +80,7 @@ def outcomes(estimator: twofold.Twofold, expected: dict[str, str]) -> dict[str, 
 
 
 def test_scikit_learn_checks_pass_for_tables_that_are_images() -> None:
-    found = outcomes(twofold.Twofold(epochs=1, overrides=SMALL), NOT_IMAGES)
+    found = outcomes(twofold.Twofold(epochs=1, **SMALL), NOT_IMAGES)
     assert found["xfail"] == set(NOT_IMAGES)
     assert set(found) <= {"passed", "skipped", "xfail"}
     assert len(found["passed"]) >= 20
@@ -109,6 +111,67 @@ def test_features_equal_those_of_a_run_with_the_same_settings(fitted: twofold.Tw
     assert fitted.config_.seed == 3
     assert list(fitted.get_feature_names_out()[:2]) == ["twofold0", "twofold1"]
     assert len(fitted.get_feature_names_out()) == found.shape[1] == 256
+
+
+def test_keys_as_parameters_equal_those_in_overrides(fitted: twofold.Twofold) -> None:
+    step = twofold.Twofold(epochs=1, random_state=3, augment__flip=0.5, batch_size=16, projector=(16, 8))
+    for estimator in (step, clone(step), pickle.loads(pickle.dumps(step))):
+        assert estimator.get_params() == twofold.Twofold(epochs=1, random_state=3).get_params() | {
+            "augment__flip": 0.5,
+            "batch_size": 16,
+            "projector": (16, 8),
+        }
+        assert (
+            repr(estimator)
+            == "Twofold(augment__flip=0.5, batch_size=16, epochs=1, projector=(16, 8),\n        random_state=3)"
+        )
+    np.testing.assert_array_equal(clone(step).fit(IMAGES).transform(IMAGES), fitted.transform(IMAGES))
+    changed = clone(step).set_params(augment__flip=0, temperature=0.1, method="simclr", batch_size=...)
+    assert changed.fit(IMAGES).config_.augment.flip == 0
+    assert changed.config_.parameters["temperature"] == 0.1
+    assert "batch_size" not in changed.get_params()
+    assert changed.config_.origin.get("batch_size") != "user"
+
+
+def test_grid_search_varies_the_keys_of_a_run_and_of_its_method() -> None:
+    labels = DIGITS.target[:40] % 2
+    steps = [("ssl", twofold.Twofold("simclr", epochs=1, projector=(16, 8))), ("classify", LogisticRegression())]
+    grid = {"ssl__batch_size": [10, 20], "ssl__temperature": [0.1, 0.5]}
+    search = GridSearchCV(Pipeline(steps), grid, cv=[(range(20), range(20, 40))], error_score="raise")
+    search.fit(IMAGES[:40], labels)
+    for parameters, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):
+        own = {name.removeprefix("ssl__"): value for name, value in parameters.items()}
+        step = twofold.Twofold("simclr", epochs=1, overrides={"projector": (16, 8), **own}).fit(IMAGES[:20])
+        alone = LogisticRegression().fit(step.transform(IMAGES[:20]), labels[:20])
+        assert score == alone.score(step.transform(IMAGES[20:40]), labels[20:])
+    best = search.best_estimator_["ssl"].config_
+    assert best.batch_size == search.best_params_["ssl__batch_size"]
+    assert best.parameters["temperature"] == search.best_params_["ssl__temperature"]
+
+
+def test_unknown_parameters_name_the_nearest_ones() -> None:
+    meant = {
+        "bach_size": ", did you mean 'batch_size'?",
+        "temprature": ", did you mean 'temperature'?",  # a key of some methods
+        "flip": ", did you mean 'augment__flip'?",
+        "augment.flip": ", did you mean 'augment__flip'?",
+        "random_sate": ", did you mean 'random_state'?",
+        "qqqqqqq": "; list the keys of a method with: twofold methods NAME",
+        "seed": ": use the parameter random_state",
+        "data": ": the images are X",
+    }
+    for name, advice in meant.items():
+        for make in (lambda **keys: twofold.Twofold(**keys), lambda **keys: twofold.Twofold().set_params(**keys)):
+            with pytest.raises(ValueError, match=re.escape(f"Twofold has no parameter '{name}'{advice}")):
+                make(**{name: 1})
+    estimator = twofold.Twofold(batch_size=16)
+    with pytest.raises(ValueError, match="epoks"):
+        estimator.set_params(epochs=3, batch_size=32, epoks=4)
+    assert (estimator.epochs, estimator.batch_size) == (100, 16)  # nothing changes if one of the names is wrong
+    with pytest.raises(ValueError, match=r"frossl has no key 'temperature'; methods with this key: .*simclr"):
+        twofold.Twofold(temperature=0.5).fit(IMAGES)
+    with pytest.raises(ValueError, match="batch_size is given twice: as a parameter and in overrides"):
+        twofold.Twofold(batch_size=16, overrides={"batch_size": 16}).fit(IMAGES)
 
 
 def test_every_layout_of_the_same_images_gives_the_same_features(fitted: twofold.Twofold) -> None:

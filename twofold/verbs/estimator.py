@@ -5,6 +5,7 @@ features.
 """
 
 import copy
+import inspect
 import math
 import operator
 import tempfile
@@ -27,7 +28,8 @@ from twofold.data.store import ImageStore, readonly_tensor
 from twofold.device import choose_device
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder
-from twofold.methods import find
+from twofold.keys import nearest_key
+from twofold.methods import CATALOG, find, name_of_method, schema
 from twofold.models import feature_dimension
 from twofold.runs.new_folder import NumberedPath
 from twofold.runs.preprocess import preprocess_of
@@ -41,10 +43,25 @@ SET_ELSEWHERE = {  # keys that overrides must not contain, with the reason
     "epochs": "use the parameter epochs",
     "seed": "use the parameter random_state",
 }
+DOT = "__"  # stands for the dot of a key in the name of a parameter, as in augment__flip
 
 
 class InvalidInput(TwofoldError, ValueError):
     """A `TwofoldError` that is also a `ValueError`, which scikit-learn expects for invalid input."""
+
+
+def keys_of_all_methods() -> set[str]:
+    """Return the keys that are no parameters under another name, of all methods that are registered now."""
+    return {key for method in CATALOG for key in schema(method)} - SET_ELSEWHERE.keys()
+
+
+def with_all_keys(init: inspect.Signature) -> inspect.Signature:
+    """Return the signature of `__init__` without `self`, and with the keys of all methods instead of `**keys`."""
+    own = [each for each in init.parameters.values() if each.name != "self" and each.kind is not each.VAR_KEYWORD]
+    names = sorted(key.replace(".", DOT) for key in keys_of_all_methods())
+    return inspect.Signature(
+        [*own, *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...) for name in names)]
+    )
 
 
 class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -63,8 +80,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         The shape `(H, W)`, `(H, W, C)` or `(C, H, W)` of an image, if `X` has rows of pixels. Not needed for square
         grey images.
     overrides : Mapping, optional
-        Further settings by key, such as `{"batch_size": 128, "augment.flip": 0}`. The value of `"encoder"` may be a
-        module.
+        Further settings as a dict, such as `{"batch_size": 128, "augment.flip": 0}`.
     random_state : int, RandomState or None
         The seed of the weights, the order of images and the augmentation. With an int, every `fit` gives the same
         features.
@@ -72,6 +88,11 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         A folder in which every `fit` keeps its run folder, with report and checkpoints. By default, `fit` keeps none.
     verbose : bool
         Print progress.
+    **keys
+        Any other setting of a run or of its method, with two underscores for a dot: `batch_size=128, temperature=0.2,
+        augment__flip=0`. `twofold methods NAME` lists them. `encoder` may be a module. The value `...` stands for the
+        default. `get_params` returns the settings that were given and `set_params` accepts all, so a grid search can
+        vary each of them.
 
     Attributes
     ----------
@@ -92,6 +113,8 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     >>> from sklearn.pipeline import make_pipeline
     >>> model = make_pipeline(twofold.Twofold(epochs=20), LogisticRegression())  # doctest: +SKIP
     >>> model.fit(images, labels).score(test_images, test_labels)  # doctest: +SKIP
+    >>> grid = {"twofold__batch_size": [64, 256], "twofold__augment__flip": [0, 0.5]}
+    >>> search = GridSearchCV(model, grid).fit(images, labels)  # doctest: +SKIP
     """
 
     def __init__(
@@ -104,6 +127,7 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = 0,
         out: str | Path | None = None,
         verbose: bool = False,
+        **keys: Any,
     ):
         self.method = method
         self.epochs = epochs
@@ -112,14 +136,56 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.random_state = random_state
         self.out = out
         self.verbose = verbose
+        self._set_keys(keys, method)
+
+    # For `help` and for scikit-learn's checks. The parameters that every estimator has are those of `__init__`, from
+    # which scikit-learn reads them.
+    __signature__ = with_all_keys(inspect.signature(__init__))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of the signature, and all other settings that were given."""
+        return super().get_params(deep) | self._given_keys()
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters and any settings of a run, such as `set_params(epochs=20, augment__flip=0)`."""
+        keys = {name: value for name, value in params.items() if name not in self._get_param_names()}
+        self._set_keys(keys, params.get("method", self.method))
+        return super().set_params(**{name: value for name, value in params.items() if name not in keys})
+
+    def _given_keys(self) -> dict[str, Any]:
+        """Return the settings that are not in the signature. They are the public attributes that `fit` does not set."""
+        others = self._get_param_names()
+        return {k: value for k, value in vars(self).items() if k not in others and k.strip("_") == k}
+
+    def _set_keys(self, keys: Mapping[str, Any], method: Any) -> None:
+        """Set the attributes for these settings, or raise an error if one is no key of any method.
+
+        `fit` checks whether the estimator's own method has the key, because `set_params` may change the method later. A
+        method that is given as `FILE.py:FUNCTION` is unknown until then, and so are its keys.
+        """
+        known = keys_of_all_methods() if keys else set()
+        for name in keys:
+            key = name.replace(DOT, ".")
+            if key in SET_ELSEWHERE:
+                raise InvalidInput(f"Twofold has no parameter '{name}': {SET_ELSEWHERE[key]}")
+            if hasattr(type(self), name):
+                raise InvalidInput(f"'{name}' is an attribute of the estimator: set this key with overrides")
+            if "." in name or not (key in known or ":" in str(method)):
+                advice = nearest_key(key, {*known, *self._get_param_names()}).replace(".", DOT)
+                raise InvalidInput(f"Twofold has no parameter '{name}'{advice}")
+        for name, value in keys.items():
+            if value is ...:
+                self.__dict__.pop(name, None)
+            else:
+                setattr(self, name, value)
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 — other steps of a pipeline use the labels
         """Train an encoder on all images. `y` is ignored."""
         checks: dict[str, Any] = {**ALLOWED, "ensure_min_samples": 2, "ensure_min_features": 2}
         X = check_array(as_array(X), **checks, estimator=self, input_name="X")
         with tempfile.TemporaryDirectory(prefix="twofold-") as aside, value_errors():
-            find(self.method)
-            if self.method == "supervised":
+            method = find(name_of_method(str(self.method))).name
+            if method == "supervised":
                 raise TwofoldError(
                     "method='supervised' needs labels, and this estimator ignores y: "
                     "call twofold.pretrain((X, y), method='supervised')"
@@ -132,16 +198,19 @@ class Twofold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             for key, place in SET_ELSEWHERE.items():
                 if key in (self.overrides or {}):
                     raise TwofoldError(f"overrides contains '{key}': leave it out, {place}")
+            given = {name.replace(DOT, "."): value for name, value in self._given_keys().items()}
+            for key in given.keys() & (self.overrides or {}).keys():
+                raise TwofoldError(f"{key} is given twice: as a parameter and in overrides; leave one out")
             images = self._images(X)
             # All images are for training, and equal data give equal features, so nothing is held out or selected.
             exact = {"select": "last", "unlabelled_fraction": 0.0}
-            keys = {**exact, "epochs": self.epochs, "seed": self._seed(), **(self.overrides or {})}
+            keys = {**exact, "epochs": self.epochs, "seed": self._seed(), **(self.overrides or {}), **given}
             module = keys.pop("encoder", None)
             run = pretrain(
                 {"data": images, **keys},
-                method=self.method,
+                method=method,
                 encoder=copy.deepcopy(module),  # scikit-learn forbids that fit changes a parameter
-                out=NumberedPath(Path(aside if self.out is None else self.out), self.method),
+                out=NumberedPath(Path(aside if self.out is None else self.out), method),
                 quiet=not self.verbose,
             )
             own = copy.deepcopy(module) if isinstance(module, nn.Module) else None
