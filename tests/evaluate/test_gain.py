@@ -30,12 +30,12 @@ def outcomes(gained: int, lost: int, *, of: int) -> tuple[Tensor, Tensor]:
     return ours, theirs
 
 
-def judged(linear: tuple[int, int], knn: tuple[int, int], **settings: Any) -> Any:
+def judged(linear: tuple[int, int], knn: tuple[int, int], start: str = "untrained", **settings: Any) -> Any:
     """Judge accuracies on 1,000 images: how many images the trained encoder gained and lost, for both measures."""
     pairs = {"linear_accuracy": outcomes(*linear, of=1000), "knn_accuracy": outcomes(*knn, of=1000)}
     correct = {
         "trained": {name: ours for name, (ours, _) in pairs.items()},
-        "untrained": {name: theirs for name, (_, theirs) in pairs.items()},
+        start: {name: theirs for name, (_, theirs) in pairs.items()},
     }
     return judge_by_labels(compare_accuracies(correct), **(ENOUGH | settings))
 
@@ -90,6 +90,21 @@ def test_answer_states_the_differences_in_points() -> None:
     )
     assert gain.remedy is None
     assert gain.by == "labels"
+
+
+@pytest.mark.parametrize("start, advice", [("untrained", "Train for more steps"), ("before training", "Lower lr")])
+def test_advice_to_change_the_training_is_only_for_features_that_became_worse(start: str, advice: str) -> None:
+    higher, lower = (judged((50, 45), knn, start=start) for knn in ((60, 50), (50, 60)))
+    assert higher.kind == lower.kind == "cannot tell"
+    assert "hold out more" in str(higher.remedy)
+    assert advice not in str(higher.remedy)
+    assert advice in str(lower.remedy)
+    assert advice in str(judged((2, 2), (1, 3), start=start).remedy)
+
+
+def test_answer_names_the_adapter_if_it_is_judged_with_it() -> None:
+    assert judged((100, 40), (90, 30), with_adapter=True).sentence.startswith("Training and the adapter helped")
+    assert "whether training and the adapter helped" in judged((50, 45), (60, 50), with_adapter=True).sentence
 
 
 @pytest.mark.parametrize(

@@ -155,11 +155,11 @@ def test_run_that_ends_below_its_start_did_not_help(tmp_path: Path, monkeypatch:
 
 
 def test_few_photographs_get_a_hint_at_pretrained_encoders() -> None:
-    def hinted(images: int, **settings: Any) -> bool:
+    def hinted(images: int, **settings: Any) -> str:
         config = resolve(schema("frossl"), {"user": {"image_size": 64, "channels": 3} | settings})
-        return training.is_better_pretrained(config, images)
+        return explain.hint_at_weights(config, images)
 
-    assert hinted(480)
+    assert "twofold pretrain digits --init efficientnet-lite0" in hinted(480)
     assert not hinted(50_000)
     assert not hinted(480, image_size=28)
     assert not hinted(480, init="timm:resnet18")

@@ -26,7 +26,11 @@ def test_a_run_fits_an_adapter_to_the_encoder_that_it_keeps(tmp_path: Path) -> N
     run = twofold.pretrain((PIXELS, LABELS), out=tmp_path / "run", adapter=True, augment__flip=0, **KEYS)
     rows = {row["name"]: row for row in run.results["table"]}
     assert "with adapter" in rows
-    assert "with adapter" not in {each["baseline"] for each in run.results["gain"]["comparisons"]}
+    found = {(each["baseline"], each["measure"]): each["difference"] for each in run.results["gain"]["comparisons"]}
+    assert "with adapter" not in {baseline for baseline, _ in found}
+    gained = rows["with adapter"]["knn_accuracy"] - rows["untrained"]["knn_accuracy"]
+    assert found["untrained", "knn_accuracy"] == pytest.approx(gained)
+    assert "whether training and the adapter helped" in run.results["gain"]["sentence"]
     assert run.results["adapter"]["variant"] == "within"
     adapted, plain = twofold.load_encoder(run), twofold.load_encoder(run, adapter=False)
     images = torch.randn(5, 1, 12, 12)

