@@ -26,7 +26,7 @@ from twofold.cuda.bf16_weights import Bf16Weights
 from twofold.cuda.step_graph import StepGraph
 from twofold.data import store
 from twofold.data.load import read_data
-from twofold.device import tf32_products
+from twofold.device import autocast_of, tf32_products
 from twofold.display import Display
 from twofold.models.encoders import to_memory_format
 from twofold.train.sample_rows import NoRows
@@ -80,7 +80,7 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
     views = to_memory_format(torch.randn(shape, device=device), trainer.memory_format).unflatten(0, (config.views, -1))
     parameters = [parameter for _, parameter in method.trained_parameters()]
     optimizer = torch.optim.SGD(parameters, lr=torch.tensor(1e-4, device=device), momentum=0.9, fused=True)
-    batch = trainer.loader.batch(0)
+    batch, autocast = trainer.loader.batch(0), autocast_of(config.precision, device)
     optimizer_step: Callable[[], None] = optimizer.step
     if isinstance(trainer.run_step, StepGraph):
         from twofold.cuda.fused_optimizer import FusedStep
@@ -91,7 +91,7 @@ def bare_step(trainer: Trainer) -> Callable[[], None]:
     def step() -> None:
         optimizer.zero_grad()
         with tf32_products(trainer.train_step.bf16):
-            with trainer.autocast():
+            with autocast():
                 embeddings = trainer.train_step.weight_copies(views, batch)
             output = embeddings.z if embeddings.prediction is None else embeddings.prediction
             output = output.float()

@@ -144,6 +144,14 @@ def computes_bf16(device: torch.device) -> bool:
     return any(getattr(torch.cpu, name, lambda: False)() for name in names)
 
 
+def evaluation_precision(precision: str, device: torch.device) -> str:
+    """Return the precision in which the encoder of a run is evaluated: that of the run, or float32 if this is faster.
+
+    A CPU without instructions for bfloat16 computes in float32 faster.
+    """
+    return "float32" if device.type == "cpu" and precision == "bf16" and not computes_bf16(device) else precision
+
+
 def autocast_of(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
     bf16 = uses_bf16(precision, device)
     # Without bf16, autocast is disabled explicitly, because the caller may have enabled it.

@@ -11,13 +11,16 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+import running
 import twofold
 from running import small
+from twofold import device
 from twofold.data.open import open_source
 from twofold.data.source import Source
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import Encoder, is_encoder, open_encoder, open_run_encoder
 from twofold.models import build_encoder
+from twofold.runs.preprocess import Preprocess
 
 CPU = torch.device("cpu")
 
@@ -48,6 +51,22 @@ def network() -> nn.Module:
     network[1].running_mean.normal_()
     network[1].running_var.uniform_(0.5, 2)
     return network
+
+
+@pytest.mark.parametrize(("has_bf16", "precision"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_a_bf16_run_is_evaluated_in_float32_where_bf16_is_slow(
+    has_bf16: bool, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "computes_bf16", lambda _: has_bf16)
+    seen: list[torch.dtype] = []
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    network.register_forward_hook(lambda *found: seen.append(found[-1].dtype))
+    preprocess = Preprocess(8, 3, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    Encoder.on_device(network, preprocess, CPU, "bf16").features(Images(2))
+    trainer = running.trainer(precision="bf16")
+    trainer.method.encoder.register_forward_hook(lambda *found: seen.append(found[-1].dtype))
+    trainer.features(trainer.data.train)
+    assert set(seen) == {precision}
 
 
 def reference(network: nn.Module, images: Tensor) -> Tensor:

@@ -145,7 +145,7 @@ class Constant(nn.Module):
 @pytest.mark.parametrize("value", [0.0, 1.0, float("nan")])
 def test_a_collapsed_encoder_still_has_pictures(tmp_path: Path, value: float) -> None:
     trainer = running.trainer()
-    encoder = Encoder(Constant(value), trainer.augment.eval_transform, trainer.device, trainer.autocast)
+    encoder = Encoder(Constant(value), trainer.augment.eval_transform, trainer.device)
     pictures = gather_pictures(trainer.config, trainer.data, encoder, [trainer.augment], 50, QUIET)
     assert pictures["map"] is None
     assert (pictures["neighbours"] is None) == (value != value)

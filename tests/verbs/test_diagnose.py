@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -21,6 +22,7 @@ import twofold
 from twofold.cli import app, main
 from twofold.cli.diagnose import copies
 from twofold.errors import TwofoldError
+from twofold.evaluate import spectrum
 from twofold.verbs.diagnose import diagnose
 from twofold.verbs.duplicates import find_duplicates
 
@@ -119,6 +121,28 @@ def test_diagnose_detects_low_rank_with_equal_eigenvalues(rows: int, rank: int, 
     generator = np.random.default_rng(0)
     x = generator.normal(size=(rows, rank)) @ generator.normal(size=(rank, dimension))
     assert diagnose(x.astype(np.float32))["verdict"]["kind"] == "dimensional collapse"
+
+
+@pytest.mark.parametrize("rows, dimension", [(60, 40), (60, 60), (40, 60), (2, 9)])
+def test_diagnose_finds_the_eigenvalues_of_numpy(rows: int, dimension: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spectrum, "MOMENT_NUMBERS", 7 * 60)  # several blocks
+    x = 5 + np.random.default_rng(0).normal(size=(rows, dimension)) * np.linspace(0.1, 2, dimension)
+    expected = np.linalg.eigvalsh(np.cov(x.T))[::-1][: min(rows - 1, dimension)]
+    found = diagnose(x)
+    np.testing.assert_allclose(found["eigenvalues"], expected, rtol=1e-4)
+    assert found["measures"]["norm"] == pytest.approx(np.sqrt(np.square(x).sum(1).mean()), rel=1e-5)
+
+
+def test_memory_of_few_rows_does_not_grow_with_the_square_of_the_dimensions(tmp_path: Path) -> None:
+    np.save(tmp_path / "z.npy", np.random.default_rng(0).normal(size=(20, 30_000)).astype(np.float32))
+    code = (
+        "import sys, twofold; from twofold.device import process_memory; twofold.diagnose(sys.argv[1]); before = "
+        "process_memory(); twofold.diagnose(sys.argv[2]); print(process_memory() - before)"
+    )
+    np.save(tmp_path / "small.npy", np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32))
+    words = [sys.executable, "-c", code, str(tmp_path / "small.npy"), str(tmp_path / "z.npy")]
+    added = float(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert added < 100  # MiB; a matrix of 30,000 x 30,000 numbers would have 7,000
 
 
 def test_diagnose_names_the_eigenvalues_of_the_condition_number(tmp_path: Path) -> None:

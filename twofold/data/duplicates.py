@@ -80,7 +80,11 @@ def check_threshold(threshold: float) -> None:
 
 
 def whitened_features(features: Tensor) -> Tensor:
-    """Return whitened rows `[n, K]` of unit length in float32. Equal features give equal rows."""
+    """Return whitened rows `[n, L]` of unit length in float32. Equal features give equal rows.
+
+    L is the smaller of n and K, or 1 if all rows are equal. With fewer rows than dimensions, the result is in a basis
+    of the directions in which the rows differ. Inner products are the same there, and no matrix `[K, K]` is needed.
+    """
     if features.ndim != 2 or len(features) < 2:
         raise TwofoldError(
             f"features of shape {tuple(features.shape)} cannot be compared; give at least two rows [n, K]"
@@ -88,21 +92,30 @@ def whitened_features(features: Tensor) -> Tensor:
     n, K = features.shape
     parts = features.split(BLOCK)
     mean = torch.stack([part.double().sum(0) for part in parts]).sum(0) / n
-    spread = torch.zeros(K, K, dtype=torch.float64, device=features.device)
-    for part in parts:
-        centred = part.double() - mean
-        spread += centred.T @ centred
-    if not spread.isfinite().all():
+    if not mean.isfinite().all():
         raise TwofoldError("some features are NaN or infinite and cannot be compared; check the encoder and the images")
-    values, vectors = torch.linalg.eigh(spread / n)
+    products = torch.zeros(2 * [min(n, K)], dtype=torch.float64, device=features.device)
+    if n < K:
+        for part, own_mean in zip(features.split(BLOCK, 1), mean.split(BLOCK), strict=True):
+            centred = part.double() - own_mean
+            products.addmm_(centred, centred.T)
+    else:
+        for part in parts:
+            centred = part.double() - mean
+            products.addmm_(centred.T, centred)
+    values, vectors = torch.linalg.eigh(products / n)
     # n rows can differ in at most n − 1 directions, so the mean is over these.
     scale = values.clamp(min=0).sum() / min(K, n - 1)
-    rows = torch.ones(n, K, device=features.device)
-    if scale > torch.finfo(torch.float32).eps ** 2 * mean.square().mean():  # otherwise all rows are equal
-        ridge = RIDGE * max(1.0, K / n) * scale  # stronger for few images, which tell little about how images vary
-        weights = vectors * (values.clamp(min=0) + ridge).rsqrt()
+    if not scale > torch.finfo(torch.float32).eps ** 2 * mean.square().mean():  # all rows are equal
+        return torch.ones(n, 1, device=features.device)
+    ridge = RIDGE * max(1.0, K / n) * scale  # stronger for few images, which tell little about how images vary
+    weights = (values.clamp(min=0) + ridge).rsqrt()
+    rows = torch.empty(n, len(values), device=features.device)
+    if n < K:  # centred features times their right singular vectors are the left ones times the singular values
+        rows.copy_(vectors * (values.clamp(min=0) * n).sqrt() * weights)
+    else:
         for part, target in zip(parts, rows.split(BLOCK), strict=True):
-            target.copy_((part.double() - mean) @ weights)
+            target.copy_((part.double() - mean) @ (vectors * weights))
     return functional.normalize(rows, dim=1, out=rows)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from twofold.config import Config
 from twofold.data.augment import Augmenter
 from twofold.data.source import Source
-from twofold.device import autocast_of, choose_device
+from twofold.device import autocast_of, choose_device, evaluation_precision
 from twofold.errors import TwofoldError, close_to
 from twofold.evaluate.features import BATCH_SIZE, ImageRows, batches, check_views, collect, fixed_views
 from twofold.evaluate.foreign_encoders import (
@@ -79,9 +79,10 @@ class Encoder:
     ) -> Self:
         """Move network and preprocessing to the device.
 
-        `precision` is a value of the key `precision`. With None, the caller's autocast settings apply.
+        `precision` is a value of the key `precision`: bf16 becomes float32 on a CPU that computes bf16 more slowly.
+        With None, the caller's autocast settings apply.
         """
-        autocast = nullcontext if precision is None else autocast_of(precision, device)
+        autocast = nullcontext if precision is None else autocast_of(evaluation_precision(precision, device), device)
         return cls(network.to(device), preprocess.to(device), device, autocast)
 
     def features(self, images: ImageRows, *, batch_size: int = BATCH_SIZE, progress: Progress | None = None) -> Tensor:

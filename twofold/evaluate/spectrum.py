@@ -72,22 +72,28 @@ def measure_spectrum(
 def moments_in_blocks(
     features: Tensor, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Tensor, Tensor, int]:
-    """Return the mean `[K]` and the unbiased covariance `[K, K]` of rows, and how many rows are not finite.
+    """Return the mean `[K]` of rows, a matrix with the eigenvalues of their covariance, and how many are not finite.
 
-    Both are float64 on the CPU. The features are read in blocks, because they may be a memory-mapped file, and twice,
-    so that a large mean costs no precision.
+    The matrix is the unbiased covariance `[K, K]`. With fewer rows than dimensions it is the smaller matrix of the
+    inner products of centred rows `[n, n]`, divided by n − 1. Apart from zeros, both have the same eigenvalues, and so
+    the same trace. Mean and matrix are float64 on the CPU. The features are read in blocks, because they may be a
+    memory-mapped file, and twice, so that a large mean costs no precision.
     """
-    size = max(1, MOMENT_NUMBERS // features.shape[1])
-    total = torch.zeros(features.shape[1], dtype=torch.float64)
+    rows, dimensions = features.shape
+    size = max(1, MOMENT_NUMBERS // dimensions)
+    total = torch.zeros(dimensions, dtype=torch.float64)
     broken = 0
     for block in features.split(size):
         total += block.cpu().double().sum(0)
         broken += int((~block.isfinite()).any(1).sum())
-    mean = total / len(features)
-    products = torch.zeros(len(mean), len(mean), dtype=torch.float64)
-    for number, block in enumerate(features.split(size)):
-        x = block.cpu().double() - mean
-        products.addmm_(x.T, x)
+    mean = total / rows
+    products = torch.zeros(2 * [min(rows, dimensions)], dtype=torch.float64)
+    along = 0 if dimensions <= rows else 1  # a block has some of the rows, or some of the dimensions of all rows
+    size = size if along == 0 else max(1, MOMENT_NUMBERS // rows)
+    means = len(features.split(size, along)) * [mean] if along == 0 else mean.split(size)
+    for number, (block, own_mean) in enumerate(zip(features.split(size, along), means, strict=True)):
+        x = block.cpu().double() - own_mean
+        products.addmm_(*((x.T, x) if along == 0 else (x, x.T)))
         if progress is not None:
-            progress(min((number + 1) * size, len(features)), len(features))
-    return mean, products / max(len(features) - 1, 1), broken
+            progress(min((number + 1) * size * rows // features.shape[along], rows), rows)
+    return mean, products / max(rows - 1, 1), broken

@@ -15,7 +15,7 @@ from twofold.cuda.step_graph import StepGraph, keep_compiled_code, worth_compili
 from twofold.cuda.streams import Streams
 from twofold.data.source import Data
 from twofold.data.store import ImageStore
-from twofold.device import autocast_of, choose_device, kept_memory
+from twofold.device import autocast_of, choose_device, evaluation_precision, kept_memory
 from twofold.display import Display, Stage, status_line
 from twofold.errors import Diverged, Interrupted, TwofoldError, how_to_resume
 from twofold.evaluate.encoder import Encoder
@@ -66,7 +66,6 @@ class Trainer:
         loggers.require(config.log)
         self.config, self.display = config, display
         self.device = choose_device(config.device)
-        self.autocast = autocast_of(config.precision, self.device)
         self.data = setup.place(data, self.device)
         shares = setup.shares_of(config)
         self.loader = setup.build_loader(config, self.data.train, shares)
@@ -260,7 +259,8 @@ class Trainer:
     def encoder(self, network: nn.Module | None = None) -> Encoder:
         """The trained encoder, or another network, with the preprocessing and precision of the run."""
         network = self.method.encoder if network is None else network.to(self.device)
-        return Encoder(network, self.augment.eval_transform, self.device, self.autocast)
+        autocast = autocast_of(evaluation_precision(self.config.precision, self.device), self.device)
+        return Encoder(network, self.augment.eval_transform, self.device, autocast)
 
     def features(self, store: ImageStore, network: nn.Module | None = None) -> Tensor:
         """The features of all images; the processes share the work."""
