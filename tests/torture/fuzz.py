@@ -134,7 +134,7 @@ def run(seconds: float, seed: int, only: str = "") -> list[Row]:
         with tempfile.TemporaryDirectory(prefix="twofold-fuzz-") as aside:
             left = min(end - time.monotonic(), PER_CHILD)
             words = ["--child", f"{aside}/files", "--minutes", str(left / 60), "--seed", str(seed), "--only", only]
-            environment = os.environ | {"OMP_NUM_THREADS": "1"}
+            environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
             process = subprocess.run(
                 [sys.executable, "-m", "torture.fuzz", *words], capture_output=True, text=True, env=environment
             )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from twofold.data.load import read_data
 from twofold.data.open import open_source
 from twofold.display import Display
+from twofold.errors import TwofoldError
 from twofold.evaluate.probes import labelled_splits, linear_scores
 from twofold.runs.folder import RunFolder
 from twofold.runs.provenance import open_run_source
@@ -27,7 +28,8 @@ def measure_probe(path: Path, probe: Probe, display: Display) -> float | list[fl
     trainer = Trainer(config, data, display)
     trainer.restore(RunFolder.open(path))
     if probe.alignment:
-        assert isinstance(trainer.method.predictor, nn.Linear)
+        if not isinstance(trainer.method.predictor, nn.Linear):
+            raise TwofoldError(f"{path}: the alignment needs a linear predictor; pass predictor_width=0")
         z = trainer.features(data.train, nn.Sequential(trainer.method.encoder, trainer.method.projector))
         found: list[float] = alignment(z, trainer.method.predictor.weight.detach()).tolist()
         return found

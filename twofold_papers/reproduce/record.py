@@ -36,6 +36,7 @@ PATHS = ("data", "data_dir", "graph.source", "class_list", "head.path", "init")
 # Settings that the name contains in another form, or that do not change the numbers of a run.
 NOT_IN_NAME = {"data", "data_dir", "download", "method", "epochs", "seed", "device", "compile"}
 NOT_IN_NAME |= {"log", "map_points", "head.path"}
+LONGEST_NAME = 200  # file systems allow 255 bytes, and endings such as .error.txt follow
 RANKS = 16  # number of eigenvalues in a record, log-spaced; the 14th, for FroSSL's figures, is always added
 
 
@@ -46,7 +47,10 @@ def record_name(config: Mapping[str, Any]) -> str:
     words += [str(values["epochs"])] * ("epochs" in asked)
     words += [f"{key}-{values[key]}" for key in sorted(asked - NOT_IN_NAME)]
     words += [f"seed{values['seed']}"] * ("seed" in asked)
-    return re.sub(r"[^\w.]+", "-", "-".join(words)).strip("-")
+    name = re.sub(r"[^\w.]+", "-", "-".join(words)).strip("-")
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 9]}-{blake2b(name.encode(), digest_size=4).hexdigest()}"
 
 
 def data_word(data: str) -> str:

@@ -165,3 +165,13 @@ def test_records_with_other_defaults_are_not_read(tmp_path: Path) -> None:
     kept["config"]["origin"]["augment.crop_scale"] = "user"  # set by the user, so the name of the record contains it
     (tmp_path / "asked.json").write_text(json.dumps(kept))
     assert list(read_records(tmp_path)) == ["asked", "now"]
+
+
+def test_long_names_are_shortened_and_stay_distinct() -> None:
+    names = set()
+    for last in (0.1, 0.2):
+        keys = {f"augment.a_long_name_of_a_key_{number}": number + last for number in range(12)}
+        values = {"data": "cifar10", "method": "frossl", "epochs": 1, "seed": 0, **keys}
+        names.add(record_name({"values": values, "origin": dict.fromkeys(keys, "user")}))
+    assert len(names) == 2
+    assert all(len(name) == 200 for name in names)

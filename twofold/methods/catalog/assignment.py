@@ -111,14 +111,19 @@ def with_full_classifier(
         "for each of the n training images, and e_i is the one-hot vector of image i. With `normalize=true`, h_i is "
         "scaled to unit length first."
     ),
-    source=f"as for diet; the paper trains only linear networks with this loss. {UNSTATED}",
+    source=(
+        "as for diet, but the rows of the classifier start at zero; the paper trains only linear networks with this "
+        f"loss. {UNSTATED}"
+    ),
     state="one trained classifier row for each image",
     memory="N·n outputs, and 3·n·K numbers for the classifier and the optimizer's moments",
     choose="To study theory: with a linear encoder, its minima are those of the spectral contrastive loss.",
 )
 def mse_diet(parts: Parts, *, normalize: Normalize = False, projector: OptionalProjector = None) -> Method:
     """DIET with the squared error instead of the cross entropy."""
-    return with_full_classifier(parts, objectives.squared_error, normalize, projector)
+    method = with_full_classifier(parts, objectives.squared_error, normalize, projector)
+    nn.init.zeros_(method.head.weight)  # random rows are wrong by far more than 1, and the encoder would follow them
+    return method
 
 
 @entry(
