@@ -160,7 +160,7 @@ def test_grayscale_and_solarize_have_the_given_probability(name: str) -> None:
     n, probabilities = 4000, (0.25, 0.0)
     images = images_of(n, 3, 4, 4)
     views = augmenter(only(**{name: probabilities}), size=4).pixels(images, torch.arange(n), at(0))
-    done = getattr(colour, name)(images / 255, torch.ones(n, dtype=torch.bool))
+    done = colour.grayscale(images / 255) if name == "grayscale" else colour.solarize(images / 255, torch.ones(n) > 0)
     changed = (views[0] == done).flatten(1).all(1)
     assert torch.equal(views[0][~changed], images[~changed] / 255)
     assert abs(changed.double().mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)

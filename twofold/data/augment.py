@@ -103,7 +103,7 @@ class Augmenter:
         self.extra = self._of_extra_channels(views) if augment.extra_scale and len(mean) > RGB else None
         channels = len(mean) if self.extra is None else RGB
         self.has_colour = channels >= RGB and not is_extra
-        self.change = resample.change_all
+        self.change, self.jitter = resample.change_all, colour.jitter
         self.colour_channels = RGB if self.has_colour else channels
         names = ("brightness", "contrast", "saturation", "hue") if self.has_colour else ("brightness", "contrast")
         self.jittered = tuple(name for name in names if getattr(augment, name) > 0)
@@ -143,8 +143,8 @@ class Augmenter:
         )
 
     def for_cpu(self) -> "Augmenter":
-        """Blur only the views that are drawn, which is faster on a CPU, and return this Augmenter."""
-        self.change = resample.change_some
+        """Change only the views for which an operation is drawn, which is faster on a CPU. Return this Augmenter."""
+        self.change, self.jitter = resample.change_some, colour.jitter_some
         if self.extra is not None:
             self.extra.for_cpu()
         return self
@@ -373,12 +373,13 @@ def _jitter(views: Augmenter, x: Tensor, draws: Draws) -> Tensor:
         strength = getattr(views.augment, name)
         low, neutral, high = (-strength, 0.0, strength) if name == "hue" else (max(0, 1 - strength), 1.0, 1 + strength)
         factors[name] = torch.where(chosen, uniform_between(low, high, draws[f"jitter.{name}"]), neutral).flatten()
-    return colour.jitter(x, factors, {name: draws[f"jitter.order.{name}"].flatten() for name in views.jittered})
+    return views.jitter(x, factors, {name: draws[f"jitter.order.{name}"].flatten() for name in views.jittered})
 
 
 @operation("grayscale", of_colours=True, is_possible=lambda views: views.has_colour)
 def _grayscale(views: Augmenter, x: Tensor, draws: Draws) -> Tensor:
-    return colour.grayscale(x, views.chosen("grayscale", draws).flatten())
+    chosen = views.chosen("grayscale", draws).flatten()
+    return views.change(lambda part, _: colour.grayscale(part), x, chosen, chosen)
 
 
 @operation("blur", draws=lambda _: ("blur.sigma",))
