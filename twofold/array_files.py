@@ -1,5 +1,6 @@
 """Read .npy and .npz files that may be damaged or malicious. Every failure is a ValueError with one line of text."""
 
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,28 +8,28 @@ from pathlib import Path
 
 import numpy as np
 
+from twofold.files import open_regular
+
 BOMB_BYTES, BOMB_RATIO = 2**28, 200  # what would unpack to more than both limits is refused
 
 
 def read_array(path: Path) -> np.ndarray | None:
     """Return the array of a .npy file, memory-mapped, or None if the file is an archive of arrays."""
-    if zipfile.is_zipfile(path):
-        return None
-    with _errors():
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        assert isinstance(found, np.ndarray)
-        return found
+    with _errors(), open_regular(path):
+        if zipfile.is_zipfile(path):
+            return None
+        return _with_valid_text(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def names_of(path: Path) -> list[str]:
     """Return the names of the arrays in an .npz file."""
-    with _errors(), np.load(path, allow_pickle=False) as content:
+    with _errors(), open_regular(path), np.load(path, allow_pickle=False) as content:
         return list(content.files)
 
 
 def read_member(path: Path, name: str) -> np.ndarray:
     """Return an array of an .npz file."""
-    with _errors(), zipfile.ZipFile(path) as archive:
+    with _errors(), open_regular(path), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.filename in (name, f"{name}.npy"):
                 _refuse_bomb(member)
@@ -36,7 +37,7 @@ def read_member(path: Path, name: str) -> np.ndarray:
         found = content[name]
         if not isinstance(found, np.ndarray):
             raise ValueError("it contains no plain array of numbers")
-        return found
+        return _with_valid_text(found)
 
 
 def read_members(path: Path) -> dict[str, np.ndarray]:
@@ -47,6 +48,14 @@ def read_members(path: Path) -> dict[str, np.ndarray]:
 def is_bomb(packed: int, unpacked: int) -> bool:
     """Whether a file of `packed` bytes that says it has `unpacked` ones is likely made to fill the memory."""
     return unpacked > max(BOMB_BYTES, BOMB_RATIO * packed)
+
+
+def _with_valid_text(found: np.ndarray) -> np.ndarray:
+    """Return an array. If it has text with numbers that are no characters, raise ValueError."""
+    codes = np.dtype(np.uint32).newbyteorder(found.dtype.byteorder)
+    if found.dtype.kind == "U" and np.frombuffer(found.tobytes(), codes).max(initial=0) > sys.maxunicode:
+        raise ValueError("it has text with characters that do not exist")
+    return found
 
 
 def _refuse_bomb(member: zipfile.ZipInfo) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.errors import TwofoldError
+from twofold.files import open_regular
 
 KEY = "crc32"
 BLOCK_BYTES = 2**22
@@ -53,11 +54,15 @@ def as_text(checksum: int) -> str:
     return f"{checksum:08x}"
 
 
-def file_checksum(path: Path) -> dict[str, Any]:
-    """Return the size of a file and the checksum of each block, as JSON values."""
-    with path.open("rb") as file:
+def file_checksum(path: Path, expected: int | None = None) -> dict[str, Any]:
+    """Return the size of a file and the checksum of each block, as JSON values.
+
+    If the file does not have the expected size, it is not read, because it can be huge.
+    """
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        return {"bytes": size, KEY: list(block_checksums(file.fileno(), size))}
+        is_wanted = expected in (None, size)
+        return {"bytes": size, KEY: list(block_checksums(file.fileno(), size)) if is_wanted else []}
 
 
 def block_checksums(file: int, size: int, block_bytes: int | None = None) -> Iterable[int]:
@@ -78,7 +83,7 @@ def block_checksums(file: int, size: int, block_bytes: int | None = None) -> Ite
 def find_damage(path: Path, recorded: Mapping[str, Any]) -> str:
     """Return how a file differs from its recorded checksum, in words, or "" if it does not."""
     try:
-        found = file_checksum(path)
+        found = file_checksum(path, recorded["bytes"])
     except OSError as error:
         return f"{path.name} cannot be read ({error.strerror or error})"
     if found["bytes"] != recorded["bytes"]:
@@ -93,7 +98,7 @@ def extend(path: Path, start: int, checksum: int, end: int | None = None) -> tup
 
     Returns the number of bytes, which is smaller than `end` if the file is shorter, and their checksum.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(start)
         size = start
         while content := file.read(BLOCK_BYTES if end is None else min(BLOCK_BYTES, end - size)):

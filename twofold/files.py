@@ -19,6 +19,7 @@ except ImportError:  # Windows has no fcntl, so files are not locked
     fcntl = None  # type: ignore[assignment]
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+MOST_TABLE_BYTES = 2**28  # of a list of images, a table of groups or of features: millions of rows
 TEMPORARY = ".part"  # the extension of a file that is still being written
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows does not have it
 
@@ -157,19 +158,39 @@ def open_in_place(path: Path, flags: int) -> int:
     return os.open(path, flags | NO_FOLLOW, 0o666)
 
 
-def read_regular(path: Path, most: float = math.inf) -> bytes:
-    """Return the content of a file. Raise OSError if it has more than `most` bytes or is not a plain file.
+def open_regular(path: Path, most: float = math.inf) -> IO[bytes]:
+    """Open a file to read it. Raise OSError if it has more than `most` bytes or is not a plain file.
 
     Reading a pipe would wait for another process, and a device may have no end.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
-        if status.st_size > most:
-            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes")
+    status = os.fstat(handle)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= most:
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, which is too large for such a file")
+    raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file")
+
+
+def read_regular(path: Path, most: float = math.inf) -> bytes:
+    """Return the content of a file that `open_regular` opens."""
+    with open_regular(path, most) as file:
         return file.read()
+
+
+def read_table(path: Path) -> str:
+    """Return the text of a file that people write or export, such as a list. A byte order mark is left out."""
+    return read_regular(path, MOST_TABLE_BYTES).decode("utf-8-sig")
+
+
+def refuse_special(paths: Iterable[Path]) -> None:
+    """Raise an error if a path is a pipe, a socket or a device, because reading it could wait forever."""
+    for path in paths:
+        with suppress(OSError):  # it does not exist
+            mode = path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise TwofoldError(f"{path} is a pipe, a socket or a device, not a file; replace it by a file")
 
 
 def try_lock(file: IO[Any]) -> bool:

@@ -6,25 +6,14 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# From the lowest layer to the highest. Each name of the first two lines is a layer of its own. Folders in the same
+# From the lowest layer to the highest. Each name of the first three lines is a layer of its own. Folders in the same
 # layer do not import each other.
 LAYERS: list[tuple[str, ...]] = [
+    *((name,) for name in ("version", "errors", "types", "keys", "text", "counter", "linalg", "lars", "randomness")),
     *(
         (name,)
-        for name in (
-            "version",
-            "errors",
-            "checksums",
-            "types",
-            "keys",
-            "text",
-            "counter",
-            "linalg",
-            "lars",
-            "randomness",
-        )
+        for name in ("launch", "dist", "files", "checksums", "schema", "array_files", "console", "display", "device")
     ),
-    *((name,) for name in ("launch", "dist", "files", "schema", "array_files", "console", "display", "device")),
     ("config",),
     ("cuda",),
     ("data", "models", "objectives"),

@@ -1,6 +1,6 @@
 """Run campaigns for a given time and print their table. `make torture` calls this.
 
-PYTHONPATH=tests python -m torture --minutes 60 --parts kills,flips,power,fuzz
+PYTHONPATH=tests python -m torture --minutes 60 --parts kills,processes,disks,flips,power,replaced,fuzz
 """
 
 import argparse
@@ -10,7 +10,10 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
-PARTS = ("kills", "flips", "power", "fuzz")  # each is a module here with a function run(seconds, seed) → rows
+from torture.table import add_to_record
+
+# Each is a module here with a function run(seconds, seed) → rows.
+PARTS = ("kills", "processes", "disks", "flips", "power", "replaced", "fuzz")
 
 
 def main() -> int:
@@ -19,6 +22,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60, help="Time for all parts together.")
     parser.add_argument("--parts", default=",".join(PARTS), help="Which parts to run, separated by commas.")
     parser.add_argument("--seed", type=int, default=0, help="Another seed tries other cases.")
+    parser.add_argument("--add-to", type=Path, help="A record (JSON) to which the counts are added.")
     words = parser.parse_args()
     parts = words.parts.split(",")
     unknown = set(parts) - set(PARTS)
@@ -30,11 +34,14 @@ def main() -> int:
         os.environ["TWOFOLD_CACHE"] = cache
         os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
         for part in parts:
-            for row in import_module(f"torture.{part}").run(60 * words.minutes / len(parts), words.seed):
+            rows = import_module(f"torture.{part}").run(60 * words.minutes / len(parts), words.seed)
+            for row in rows:
                 failed += row.failed
                 print(f"{row.test:44} {row.tried:>10,} {row.failed:>8,}", flush=True)
                 for line in row.note.splitlines():
                     print(f"    {line}")
+            if words.add_to is not None:
+                add_to_record(words.add_to, part, words.seed, rows)
     return min(failed, 1)
 
 

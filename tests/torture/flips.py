@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from torture.row import Row
-from torture.small_runs import METHODS, contents, differences, finished, go_on, stopped
+from torture.small_runs import METHODS, contents, differences, finished, go_on, image_files, stopped
 from twofold.errors import TwofoldError
 
 MOST_NOTES = 5
@@ -95,6 +95,7 @@ def in_place(folder: Path, kind: str, work: Callable[[Path], Any]) -> Any:
 def run(seconds: float, seed: int) -> list[Row]:
     """Flip bits for about this time, and return a row for each kind of run."""
     end, tried, failures = time.monotonic() + seconds, dict[str, int](), dict[str, list[str]]()
+    image_files()
     with tempfile.TemporaryDirectory(prefix="twofold-flips-") as aside:
         for name, failure in attempts(Path(aside), seed):
             tried[name] = tried.get(name, 0) + 1

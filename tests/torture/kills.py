@@ -1,118 +1,184 @@
 """Kill runs at random times and at file operations, and resume them until they finish. A failure is a different result.
 
-Run `python -m torture.kills --child ...` to see one run; `run` starts it in processes of its own.
+With two processes, one of them is killed. They are joined as torchrun joins them, by a store in a third process.
 """
 
-import argparse
 import os
+import shutil
 import signal
-import subprocess
+import socket
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import torch
+from torch.distributed import TCPStore
+
+from torture.forked import DONE, KILLED, REFUSED, SLOW, STOPPED, Forked
 from torture.row import Row
-from torture.small_runs import METHODS, begin, differences, go_on
-from twofold.runs.new_folder import has_no_run_yet
+from torture.small_runs import METHODS, continue_or_begin, differences, image_files
 
 KILLS_PER_RUN = 8
+NOTICED_SECONDS = 0.3  # until torchrun notices that a process has ended
+STOPPED_SECONDS = 3.0  # until it kills the others; torchrun waits 30 s
 OPERATIONS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "open")
+MOST_OPERATIONS = 400  # of a tiny run
 MOST_NOTES = 5
+TIMES, FILES = "at random times", "at file operations"
+NEVER = 0
 
 
 def kill_at(operation: int, root: Path) -> None:
-    """Kill this process at its file operation of this number that changes something below `root`."""
+    """Kill this process at its file operation of this number that changes something below `root`, or is a sync."""
     done = 0
 
-    def count(event: str, arguments: tuple[object, ...]) -> None:
+    def count() -> None:
         nonlocal done
+        done += 1
+        if done == operation:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def see(event: str, arguments: tuple[object, ...]) -> None:
         is_change = event in OPERATIONS and str(arguments[0]).startswith(str(root))
         if is_change and (event != "open" or int(str(arguments[2])) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
-            done += 1
-            if done == operation:
-                os.kill(os.getpid(), signal.SIGKILL)
+            count()
 
-    sys.addaudithook(count)
+    def counted(sync: Callable[[Any], None]) -> Callable[[Any], None]:
+        def call(file: Any) -> None:
+            count()
+            sync(file)
+
+        return call
+
+    sys.addaudithook(see)
+    os.fsync, os.fdatasync = counted(os.fsync), counted(os.fdatasync)
 
 
-def child(method: str, folder: Path, operation: int) -> None:
-    """Start or continue the run in a folder, and print when training begins."""
-    print("ready", flush=True)
-    kill_at(operation, folder)
-    run = folder / "run"
-    if (run / "results.json").exists() or (run.is_dir() and not has_no_run_yet(run)):
-        go_on(run)
+def child(method: str, folder: Path, operation: int, joining: dict[str, str]) -> None:
+    """Start or continue the run in a folder, alone or with other processes."""
+    os.environ |= joining
+    if operation != NEVER:
+        kill_at(operation, folder)
+    continue_or_begin(method, folder / "run")
+
+
+class Launcher:
+    """Starts the processes of a run."""
+
+    def __init__(self, count: int):
+        self.count, self.attempt, self.store = count, 0, None
+        if count > 1:
+            with socket.socket() as listener:
+                listener.bind(("127.0.0.1", 0))
+                self.port = listener.getsockname()[1]
+            self.store = Forked(self.serve)
+            time.sleep(0.5)
+
+    def serve(self) -> None:
+        """Host the store, as torchrun does, so that it survives all processes of the run."""
+        store = TCPStore("127.0.0.1", self.port, is_master=True, wait_for_workers=False)
+        signal.pause()
+        del store
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.kill()
+            self.store.wait()
+
+    def start(self, method: str, folder: Path, victim: int, operation: int) -> list[Forked]:
+        """Start all processes. The victim is killed at its file operation of this number."""
+        self.attempt += 1
+        joining: dict[str, str] = {}
+        if self.count > 1:
+            joining = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port), "WORLD_SIZE": str(self.count)}
+            joining |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": str(self.attempt)}
+        return [
+            Forked(
+                partial(
+                    child,
+                    method,
+                    folder,
+                    operation if rank == victim else NEVER,
+                    joining and joining | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                )
+            )
+            for rank in range(self.count)
+        ]
+
+
+def problem_of(processes: list[Forked], victim: int, chance: Random) -> tuple[bool, str]:
+    """Wait for all processes. Return whether the victim was killed, and what is wrong, or "".
+
+    If it was, torchrun asks the others to stop, and kills them if they do not.
+    """
+    first = processes[victim].wait()
+    was_killed = first.kind == KILLED
+    others = [process for number, process in enumerate(processes) if number != victim]
+    if was_killed and others:
+        time.sleep(chance.uniform(0, NOTICED_SECONDS))
+        for process in others:
+            process.stop()
+        outcomes = [process.wait(STOPPED_SECONDS) for process in others]
+        allowed = (DONE, REFUSED, STOPPED, SLOW)
     else:
-        begin(method, run)
+        outcomes, allowed = [first, *(process.wait() for process in others)], (KILLED if was_killed else DONE,)
+    wrong = [f"{kind}: {text}" for kind, text in outcomes if kind not in allowed]
+    return was_killed, "; ".join(wrong)
 
 
-def launch(method: str, folder: Path, operation: int) -> "subprocess.Popen[str]":
-    words = ["--child", method, str(folder), "--operation", str(operation)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "torture.kills", *words],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()  # the imports are done
-    return process
-
-
-def completed(process: "subprocess.Popen[str]") -> str:
-    """Wait for a process, and return the last line of its errors, or "" if it succeeded."""
-    _, errors = process.communicate()
-    return "" if process.returncode == 0 else (errors.splitlines() or [f"exit code {process.returncode}"])[-1]
-
-
-def campaign(method: str, root: Path, chance: Random, end: float) -> tuple[dict[str, int], list[str]]:
-    """Kill and resume runs of a method until the time ends. Return the number of kills of each kind, and failures."""
+def campaign(method: str, root: Path, chance: Random, spend: float, count: int) -> tuple[Counter[str], list[str]]:
+    """Kill and resume runs of a method for so many seconds. Return the number of kills of each kind, and failures."""
+    launcher = Launcher(count)
     begun = time.monotonic()
-    failures = list(filter(None, [completed(launch(method, root / "whole", 0))]))
-    seconds = max(0.5, time.monotonic() - begun)
-    kills = {"at random times": 0, "at file operations": 0}
-    number = 0
-    while time.monotonic() < end:
-        number += 1
-        folder = root / f"killed-{number}"
+    _, problem = problem_of(launcher.start(method, root / "whole", 0, NEVER), 0, chance)
+    failures = [f"whole: {problem}"] if problem else []
+    seconds = max(0.3, time.monotonic() - begun)
+    end = time.monotonic() + spend
+    kills = Counter({TIMES: 0, FILES: 0})
+    while time.monotonic() < end and not problem:
+        folder = root / "killed"
         folder.mkdir()
-        for kind in chance.choices(sorted(kills), k=KILLS_PER_RUN):
-            process = launch(method, folder, chance.randint(1, 120) if kind == "at file operations" else 0)
-            if kind == "at random times":
+        done: list[str] = []
+        for kind in chance.choices((TIMES, FILES), k=KILLS_PER_RUN):
+            victim = chance.randrange(count)
+            operation = int(MOST_OPERATIONS ** chance.random()) if kind == FILES else NEVER
+            processes = launcher.start(method, folder, victim, operation)
+            if kind == TIMES:
                 time.sleep(chance.uniform(0, seconds))
-                process.kill()
-            problem = completed(process)
-            kills[kind] += process.returncode == -signal.SIGKILL
-            if problem and process.returncode != -signal.SIGKILL:
-                failures.append(f"{folder.name}: {problem}")
-        problem = completed(launch(method, folder, 0)) or differences(folder / "run", root / "whole" / "run")
-        if problem:
-            failures.append(f"{folder.name}: {problem}")
+                processes[victim].kill()
+            was_killed, wrong = problem_of(processes, victim, chance)
+            kills[kind] += was_killed
+            done.append(f"process {victim} {kind} {operation or ''}")
+            if wrong:
+                failures.append(f"{', '.join(done)}: {wrong}")
+        _, wrong = problem_of(launcher.start(method, folder, 0, NEVER), 0, chance)
+        wrong = wrong or differences(folder / "run", root / "whole" / "run")
+        if wrong:
+            failures.append(f"{', '.join(done)}: {wrong}")
+        shutil.rmtree(folder)
+    launcher.close()
     return kills, failures
 
 
-def run(seconds: float, seed: int) -> list[Row]:
+def run(seconds: float, seed: int, count: int = 1) -> list[Row]:
     """Kill runs for about this time, and return a row for each method and kind of kill."""
+    torch.set_num_threads(1)
+    image_files()
     rows, chance = [], Random(seed)
     for method in METHODS:
-        end = time.monotonic() + seconds / len(METHODS)
         with tempfile.TemporaryDirectory(prefix="twofold-kills-") as aside:
             (Path(aside) / "whole").mkdir()
-            kills, failures = campaign(method, Path(aside), chance, end)
+            kills, failures = campaign(method, Path(aside), chance, seconds / len(METHODS), count)
         notes = "\n".join(failures[:MOST_NOTES])
+        what = "kills" if count == 1 else f"kills of one of {count} processes"
         rows += [
-            Row(f"kills {kind}, {method}", count, 0 if number else len(failures), "" if number else notes)
-            for number, (kind, count) in enumerate(kills.items())
+            Row(f"{what} {kind}, {method}", tried, 0 if number else len(failures), "" if number else notes)
+            for number, (kind, tried) in enumerate(kills.items())
         ]
     return rows
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--child", nargs=2, metavar=("METHOD", "FOLDER"), required=True)
-    parser.add_argument("--operation", type=int, default=0)
-    words = parser.parse_args()
-    child(words.child[0], Path(words.child[1]), words.operation)

@@ -28,7 +28,7 @@ import numpy as np
 
 from twofold.checksums import block_checksums, seal
 from twofold.errors import TwofoldError
-from twofold.files import atomic, cache_folder, is_temporary, sync
+from twofold.files import atomic, cache_folder, is_temporary, open_regular, read_regular, sync
 from twofold.schema import anything, fields, items, read_json, text, whole
 from twofold.text import bytes_in_words
 
@@ -180,6 +180,8 @@ def read_file(key: str, shape: list[Any]) -> CachedFile | None:
         skipped = dict(metadata["skipped"])
         if metadata["shape"] != shape or max(skipped, default=-1) >= metadata["count"] + len(skipped):
             return None
+        if "bytes" not in metadata and not all(isinstance(side, int) for side in shape):  # pictures need it
+            return None
         expected = metadata["bytes"] if "bytes" in metadata else metadata["count"] * int(np.prod(shape))
         if pixels.stat().st_size != expected or not _checksums_match(pixels, metadata):
             return None
@@ -239,7 +241,7 @@ def find_rows(shape: Sequence[Any], row_hashes: Sequence[bytes], open_rows: Open
             metadata = read_metadata(sidecar)
             if metadata["shape"] != list(shape) or not entry.key.endswith(f"-{CACHE_FORMAT}"):
                 continue
-            blob = hashes_file.read_bytes()
+            blob = read_regular(hashes_file, ROW_HASH_BYTES * metadata["count"])
             here = [blob[at : at + ROW_HASH_BYTES] for at in range(0, len(blob), ROW_HASH_BYTES)]
             is_complete = len(blob) == ROW_HASH_BYTES * metadata["count"]
             if not is_complete or wanted.keys().isdisjoint(here) or not _checksums_match(pixels, metadata):
@@ -257,8 +259,10 @@ def find_rows(shape: Sequence[Any], row_hashes: Sequence[bytes], open_rows: Open
 
 def _checksums_match(pixels: Path, metadata: dict[str, Any]) -> bool:
     """Whether all blocks have their checksums. A core verifies about 2 GB/s."""
-    with pixels.open("rb") as file:
+    with open_regular(pixels) as file:
         size = os.fstat(file.fileno()).st_size
+        if -(-size // CHECKSUM_BYTES) != len(metadata["checksums"]):
+            return False
         return list(block_checksums(file.fileno(), size, CHECKSUM_BYTES)) == metadata["checksums"]
 
 

@@ -17,6 +17,7 @@ from twofold.config.resolve import default_encoder_keys, default_image_size
 from twofold.data.load import load_data
 from twofold.data.source import Source
 from twofold.errors import TwofoldError, how_to_install
+from twofold.files import read_regular, refuse_special
 from twofold.models import build_encoder
 from twofold.models.encoders import EFFICIENTNET, TIMM, ResNet, from_timm
 from twofold.models.onnx_encoder import OnnxEncoder
@@ -32,12 +33,14 @@ from twofold.runs.own_input import (
 from twofold.runs.preprocess import Preprocess, preprocess_of
 from twofold.runs.tensor_files import load_tensors
 from twofold.runs.weights import METADATA_KEY
+from twofold.schema import MOST_BYTES
 
 LARGEST = 4096  # pixels; the largest side of images, as for the key image_size
 
 
 def is_written_by_twofold(path: Path) -> bool:
     """Return whether a .safetensors file describes its encoder and preprocessing, as those of Twofold do."""
+    refuse_special([path])
     try:
         with safe_open(path, framework="pt") as file:
             return METADATA_KEY in (file.metadata() or {})
@@ -132,14 +135,14 @@ def load_timm(name: str, image_size: int | None = None) -> tuple[nn.Module, Prep
 def load_onnx(path: Path, image_size: int | None) -> tuple[nn.Module, Preprocess]:
     """Return the network in an .onnx file, and the preprocessing that the JSON file next to it states."""
     try:
-        content = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+        content = torch.frombuffer(bytearray(read_regular(path)), dtype=torch.uint8)
     except (OSError, ValueError) as error:
         raise TwofoldError(f"{path} cannot be read: {error}; check that the file is complete") from None
     network = OnnxEncoder(content, str(path))
     described = path.with_name(f"{path.name}.json")
     example = {"preprocessing": {"resize": [network.image_size or 224] * 2, "mean": IMAGENET_MEAN, "std": IMAGENET_STD}}
     try:
-        stated = json.loads(described.read_text())["preprocessing"]
+        stated = json.loads(read_regular(described, MOST_BYTES))["preprocessing"]
         (size, _), mean, std = stated["resize"], tuple(map(float, stated["mean"])), tuple(map(float, stated["std"]))
         if not 1 <= int(size) <= LARGEST or not all(map(math.isfinite, mean + std)) or min(std) <= 0:
             raise ValueError(f"resize is {size}, mean is {mean} and std is {std}")

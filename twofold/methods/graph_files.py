@@ -18,6 +18,7 @@ from pathlib import Path
 
 from twofold.data.readers.columns import read_rows
 from twofold.errors import TwofoldError
+from twofold.files import read_table
 
 PATHS = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "name")
 PAIRS = (("first", "second"), ("source", "target"), ("from", "to"), ("a", "b"), ("left", "right"))
@@ -143,7 +144,7 @@ def _without_heading(path: Path, rows: list[list[str]], names: frozenset[str]) -
 def _of_json(path: Path) -> GraphFile:
     """Read the groups of duplicates that `twofold duplicates --out FILE.json` writes."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_table(path))
         groups = [
             (str(image["file"] or image["index"]), str(number))
             for number, group in enumerate(content)
@@ -159,7 +160,7 @@ def _of_json(path: Path) -> GraphFile:
 def _of_paragraphs(path: Path) -> GraphFile | None:
     """Read the text that `twofold duplicates --out FILE.txt` writes; None if the file has another form."""
     groups, number = [], 0
-    for line in filter(None, path.read_text(encoding="utf-8-sig").splitlines()):
+    for line in filter(None, read_table(path).splitlines()):
         if re.fullmatch(r"\d+ images", line):
             number += 1
         elif number and (found := re.fullmatch(r"  \d\.\d{3}  (?:(?:train|test) image (\d+)|(.+))", line)):

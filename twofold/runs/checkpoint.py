@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from twofold.errors import TwofoldError, how_to_resume, other_format
-from twofold.files import make_folder, sync
+from twofold.files import make_folder, read_regular, sync
 from twofold.runs.checkpoint_folder import (
     FORMAT,
     MANIFEST,
@@ -41,6 +41,8 @@ from twofold.runs.checkpoint_folder import (
     write_manifest,
 )
 from twofold.runs.records import RECORDED, find_record_damage
+
+MOST_STATE_BYTES = 2**28  # of state.json
 
 Checkpoint = tuple[int, dict[str, Any]]  # the step and the state after it
 
@@ -225,7 +227,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     verify_files(path)
     try:
-        packed = json.loads((path / "state.json").read_text())
+        packed = json.loads(read_regular(path / "state.json", MOST_STATE_BYTES))
         tensors = load_file(path / "state.safetensors")
     except (OSError, ValueError, SafetensorError, RecursionError) as error:
         raise DamagedCheckpoint(f"the checkpoint {path} cannot be read: {error}") from None
@@ -235,6 +237,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
         if packed["format"] == FORMAT and not (path / MANIFEST).exists():
             raise DamagedCheckpoint(f"the checkpoint {path} is damaged: {MANIFEST} is missing")
         step, state = int(packed["step"]), unpack(packed["state"], tensors)
+        if step != step_of(path.name):
+            raise ValueError(f"it says that it is of step {str(step)[:20]}")
         records = state.get("records", {})
         if problem := RECORDED(records):
             raise ValueError(f"records{problem}")

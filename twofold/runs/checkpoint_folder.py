@@ -12,7 +12,7 @@ from typing import Any
 
 from twofold.checksums import KEY, file_checksum, find_damage, seal
 from twofold.errors import TwofoldError, other_format
-from twofold.files import sync, write_atomically
+from twofold.files import read_regular, sync, write_atomically
 from twofold.runs.records import RECORDED
 from twofold.schema import either, fields, items, read_json, text, values, whole
 from twofold.version import __version__
@@ -20,6 +20,7 @@ from twofold.version import __version__
 FORMAT = 3
 WITHOUT_CHECKSUMS = 2  # the format before, which can still be read
 MANIFEST = "checksums.json"
+MOST_POINTER_BYTES = 1000  # of the file `latest`
 MANIFEST_CONTENT = fields(
     {"format": whole()},
     {
@@ -36,9 +37,12 @@ class DamagedCheckpoint(TwofoldError):
 
 
 def latest_name(root: Path) -> str | None:
-    """Return the name of the newest complete checkpoint, or None if the file `latest` does not exist."""
-    pointer = root / "latest"
-    return Path(pointer.read_text(errors="replace").strip()).name if pointer.exists() else None
+    """Return the name of the newest complete checkpoint, or None if the file `latest` is missing or damaged."""
+    try:
+        name = read_regular(root / "latest", MOST_POINTER_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return None
+    return name if step_of(name) < math.inf else None
 
 
 def set_latest(root: Path, step: int) -> None:
@@ -49,7 +53,7 @@ def set_latest(root: Path, step: int) -> None:
 
 def step_of(name: str) -> float:
     """Return the step of a checkpoint's folder by its name, or infinity if the name has another form."""
-    found = re.fullmatch(r"step-(\d+)", name)
+    found = re.fullmatch(r"step-([0-9]{1,15})", name)
     return int(found[1]) if found else math.inf
 
 

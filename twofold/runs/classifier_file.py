@@ -18,13 +18,20 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError
+from twofold.files import refuse_special
 from twofold.models.adapter import AdaptedEncoder, Adapter
 from twofold.models.classifier import Classifier
-from twofold.runs.tensor_files import load_tensors, save_tensors
-from twofold.runs.weights import METADATA_KEY, build_described
+from twofold.runs.tensor_files import save_tensors
+from twofold.runs.weights import INPUT, METADATA_KEY, build_described, read_described
+from twofold.schema import fields, items, text
 
 CLASSIFIER_FILE = "classifier.safetensors"
 CLASSES_KEY = "classes"  # in the metadata; other files that Twofold writes do not have it
+
+
+def find_problem(description: Any) -> str:
+    """Return what is wrong with the description, or ""."""
+    return INPUT(description) or fields({CLASSES_KEY: items(text), "labelled": items(text)})(description)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +96,7 @@ def is_classifier(path: Any) -> bool:
     try:
         with safe_open(Path(path), framework="pt") as file:
             return CLASSES_KEY in json.loads((file.metadata() or {}).get(METADATA_KEY, "{}"))
-    except (SafetensorError, OSError, ValueError, TypeError):
+    except (SafetensorError, OSError, ValueError, TypeError, RecursionError):
         return False
 
 
@@ -105,6 +112,7 @@ def classifier_file(model: Any) -> Path:
             )
     if not path.exists():
         raise TwofoldError(f"{path} does not exist: pass a run folder or a file that `twofold probe --out` wrote")
+    refuse_special([path])
     return path
 
 
@@ -114,9 +122,10 @@ def load_classifier(path: Path, module: nn.Module | None = None) -> SavedClassif
         raise TwofoldError(
             f"{path} is not a classifier that Twofold wrote: write one with `twofold probe RUN --out {CLASSIFIER_FILE}`"
         )
-    tensors = load_tensors(path)
-    with safe_open(path, framework="pt") as file:
-        description = json.loads(file.metadata()[METADATA_KEY])
+    try:
+        tensors, description = read_described(path, find_problem)
+    except ValueError as error:
+        raise TwofoldError(f"{path} is damaged: {error}; write it again with `twofold probe`") from None
 
     def part(name: str) -> dict[str, Tensor]:
         return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}

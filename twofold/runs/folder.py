@@ -34,8 +34,10 @@ from twofold.files import (
     is_writable,
     make_folder,
     open_in_place,
+    open_regular,
     read_regular,
     refuse_links,
+    refuse_special,
     try_lock,
     write_atomically,
 )
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 # A run adds to these files and folders in place. It replaces other files by new ones.
 WRITTEN_IN_PLACE = (*RECORDS, *LOGS, "checkpoints", "head", "tensorboard", "wandb")
+READ_FROM = ("*", "checkpoints/*", "checkpoints/*/*", "head/*")  # where the files of a run are
+MOST_RECORDED_BYTES = 2**28  # of a file of records
 RESTORE = "restore the file from a copy of the run folder, or train again"
 REPORT_FILES = ("pictures.json", "report.html")  # `twofold report` creates them again
 
@@ -122,6 +126,7 @@ class RunFolder:
                 f"{path} has no run yet, because its start was interrupted before it wrote config.json; start it again "
                 "with the same `twofold pretrain` command"
             )
+        refuse_special(file for pattern in READ_FROM for file in path.glob(pattern))
         if not (path / "config.json").exists():
             raise TwofoldError(f"{path} is not a run folder: it has no config.json; check the path")
         return cls(path)
@@ -133,7 +138,11 @@ class RunFolder:
         A KeyboardInterrupt in the block becomes `Stopped`, which names the run. `Interrupted` names it already.
         """
         self.refuse_links()
-        with (self.path / "config.json").open() as file:
+        try:
+            config = open_regular(self.path / "config.json")
+        except OSError as error:
+            raise TwofoldError(f"{self.path / 'config.json'} cannot be read ({error.strerror}); {RESTORE}") from None
+        with config as file:
             if not try_lock(file):
                 raise TwofoldError(
                     f"{self.path} is in use by another process, which trains it; wait until that process ends"
@@ -195,7 +204,7 @@ class RunFolder:
             return []
         advice = "restore the file, or remove that line"
         try:
-            *complete, _ = read_regular(path).split(b"\n")
+            *complete, _ = read_regular(path, MOST_RECORDED_BYTES).split(b"\n")
             # A process that was killed while it wrote leaves an incomplete last line, which `rewind` removes.
             records = [json.loads(line) for line in complete]
         except OSError as error:

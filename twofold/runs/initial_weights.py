@@ -90,7 +90,7 @@ def encoder_settings(init: str) -> tuple[dict[str, Any], OwnInput | None]:
             metadata = file.metadata() or {}
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         description = json.loads(metadata[METADATA_KEY]) if METADATA_KEY in metadata else {}
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise _unreadable(source, error) from None
     if not isinstance(description, dict) or not description:
         settings = find_resnet(shapes)

@@ -46,9 +46,9 @@ def load_snapshots(run: Path, total: int, warn: Callable[[str], None]) -> dict[i
     return found
 
 
-def remove_snapshots(run: Path, total: int) -> None:
-    for step in steps_of(total):
-        snapshot_path(run, step).unlink(missing_ok=True)
+def remove_snapshots(run: Path) -> None:
+    for path in (run / "checkpoints").glob("encoder-*.safetensors"):
+        path.unlink(missing_ok=True)
 
 
 def snapshot_path(run: Path, step: int) -> Path:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from twofold.checksums import BLOCK_BYTES, KEY, Damaged, as_text
 from twofold.errors import TwofoldError
-from twofold.files import write_atomically
+from twofold.files import open_regular, write_atomically
 
 UNKNOWN = as_text(0)
 ENTRY = f'"{KEY}":"'.encode()  # in the header; inside another entry of the metadata, the quotes would be escaped
@@ -51,7 +51,7 @@ def with_sorted_header(content: bytes) -> bytes:
 
 def refuse_damaged(path: Path) -> None:
     """Raise `Damaged` if a safetensors file has a checksum and another content. Files of others have no checksum."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         length = file.read(8)
         header = file.read(min(int.from_bytes(length, "little"), path.stat().st_size))
         at = header.find(ENTRY) + len(ENTRY)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from twofold import schema
 from twofold.errors import TwofoldError, how_to_resume
-from twofold.files import write_atomically
+from twofold.files import refuse_special, write_atomically
 from twofold.models import build_encoder, has_name, name_of
 from twofold.models.adapter import AdaptedEncoder, Adapter
 from twofold.models.onnx_encoder import ONNX, OnnxEncoder
@@ -108,6 +108,7 @@ def encoder_file(run: Any) -> Path:
         if (path.parent / "config.json").exists():
             raise TwofoldError(f"{path.parent} is not finished: run `{how_to_resume(path.parent)}` first")
         raise TwofoldError(f"{path} does not exist: pass the folder of a finished run, or its encoder.safetensors")
+    refuse_special([path, adapter_file(path)])
     return path
 
 

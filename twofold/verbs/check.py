@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from twofold.config import Head
 from twofold.errors import TwofoldError, how_to_report, how_to_resume
+from twofold.files import refuse_special
 from twofold.models.sample_head.row_checks import find_damaged_in
 from twofold.report import gallery
 from twofold.runs.checkpoint import read_checkpoint
@@ -123,6 +124,7 @@ def rows_folder(run: Run, files: list[Checked]) -> Path | None:
 
 
 def verify_rows(rows: Path, newest: Any) -> None:
+    refuse_special(rows.glob("*"))
     description = json.loads((rows / "head.json").read_text())
     if newest is None:
         raise TwofoldError(f"{rows} cannot be verified, because the checkpoint that it belongs to is damaged")

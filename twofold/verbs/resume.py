@@ -19,7 +19,6 @@ from twofold.evaluate.graph_features import with_graph_features
 from twofold.keys import checked
 from twofold.methods import refuse_unregistered
 from twofold.models import has_name
-from twofold.report.page import write_anew
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
 from twofold.runs.images_record import has_recorded_images
@@ -28,7 +27,7 @@ from twofold.text import plural
 from twofold.train.optim import learning_rates
 from twofold.train.setup import weights_from_images
 from twofold.train.trainer import Trainer
-from twofold.verbs.training import train_and_report
+from twofold.verbs.training import complete, train_and_report
 
 EXTENDED = {"epochs": "user"}  # the origin of the number of epochs of an extended run
 
@@ -98,8 +97,8 @@ def continue_run(
     folder = RunFolder.open(path) if dist.is_first() else ReadOnlyRunFolder(path)
     longer = config if epochs is None else with_epochs(path, config, epochs)
     if (path / "results.json").exists() and longer == config:
-        if not (path / "report.html").exists() and dist.is_first():  # it was stopped between the two files
-            write_anew(folder, display)
+        if not (path / "report.html").exists() and dist.is_first():
+            complete(folder, config, display, data)
         display.say(f"{path} is already finished; see its report {path / 'report.html'}")
         return Run(path)
     refuse_unregistered(config.method, path, folder.config_record()["values"])

@@ -22,6 +22,7 @@ from twofold.data.registry import NAMED_SETS
 from twofold.data.source import Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
+from twofold.files import read_regular
 from twofold.keys import Count, checked
 from twofold.runs.folder import RunFolder
 from twofold.verbs import feature_bank
@@ -182,7 +183,7 @@ class _Search:
         if (row := self._row_of(path, bank)) is not None:
             return bank.rows[row : row + 1]
         try:
-            key = feature_bank.query_key(bank, path.read_bytes())
+            key = feature_bank.query_key(bank, read_regular(path))
         except OSError:
             return self._encode(path)  # which raises the error
         known = feature_bank.read_rows(key)

@@ -5,18 +5,21 @@ import json
 import platform
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import torch
 
 from twofold import dist
 from twofold.checksums import seal
+from twofold.config import Config
 from twofold.data.source import ARRAY, DATASET
 from twofold.device import device_name, peak_memory, process_memory
 from twofold.display import Display
+from twofold.errors import TwofoldError
 from twofold.evaluate.gain import LEAST_STEPS
 from twofold.evaluate.verdict import with_gain
 from twofold.methods.relations import file_coverage
-from twofold.report.page import write_report
+from twofold.report.page import write_anew, write_report
 from twofold.report.pictures import record_trainer
 from twofold.runs import checkpoint, provenance
 from twofold.runs.folder import RunFolder
@@ -138,12 +141,30 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
         "versions": {"twofold": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "records": folder.record_checksums(),
     }
+    if dist.is_first():
+        save_trained_classifier(trainer, folder, kept)
+    # With this file, the run is finished. If it is stopped from here on, `complete` does what is left.
     folder.write("results.json", json.dumps(seal(results), indent=2) + "\n")
     if dist.is_first():
-        remove_snapshots(folder.path, trainer.total_steps)
-        if trainer.config.origin.get("checkpoint.keep") != "user":
-            checkpoint.keep_latest(folder.path)
-        save_trained_classifier(trainer, folder, kept)
+        remove_unused(folder, trainer.config)
         record_trainer(folder, trainer, kept.encoder, display)
         write_report(folder)
     return Run(folder.path)
+
+
+def remove_unused(folder: RunFolder, config: Config) -> None:
+    """Remove what only an unfinished run needs: the encoders of earlier steps, and older checkpoints."""
+    remove_snapshots(folder.path)
+    if config.origin.get("checkpoint.keep") != "user":
+        checkpoint.keep_latest(folder.path)
+
+
+def complete(folder: RunFolder, config: Config, display: Display, data: Any) -> None:
+    """Do what is left of a finished run that was stopped before it wrote its report, which is its last action."""
+    remove_unused(folder, config)
+    try:
+        write_anew(folder, display, data=data)
+    except TwofoldError:  # the pictures need these images
+        if data is None:
+            raise
+        write_anew(folder, display)

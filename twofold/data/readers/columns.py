@@ -15,13 +15,14 @@ import numpy as np
 from twofold.data.decode import extensions
 from twofold.data.item_split import UNKNOWN
 from twofold.errors import TwofoldError
+from twofold.files import read_table
 
 Cell = str | int | None  # None: empty
 
 
 def read_rows(path: Path) -> list[tuple[int, list[str]]]:
     """Return the non-empty rows of a CSV or TSV file, each with its row number (from 1)."""
-    text = path.read_text(encoding="utf-8-sig")  # drops the byte order mark that Excel writes
+    text = read_table(path)  # drops the byte order mark that Excel writes
     return [
         (number, row)
         for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=find_delimiter(path, text)), 1)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from twofold.array_files import read_member
 from twofold.data import cache, parallel
 from twofold.data.decode import Header, inspect_file, silence_pillow, with_image
 from twofold.data.item_split import ItemSplit
@@ -173,9 +174,9 @@ def index_path(of: Path) -> Path:
 def load_index(of: Path) -> FileIndex | None:
     """Return the saved index of a folder or list, or None if it does not exist or is damaged."""
     try:
-        with np.load(index_path(of), allow_pickle=False) as content:
-            names, rows = os.fsdecode(content["names"].tobytes()).split("\0"), content["rows"]
-    except Exception:  # numpy and zipfile raise many types of errors for a damaged file; the index is then rebuilt
+        path = index_path(of)
+        names, rows = os.fsdecode(read_member(path, "names").tobytes()).split("\0"), read_member(path, "rows")
+    except ValueError:  # the index is built again
         return None
     return FileIndex(names, rows, {}) if rows.dtype == INDEX_DTYPE and rows.shape == (len(names),) else None
 

@@ -28,6 +28,7 @@ from twofold.data.parallel import Progress
 from twofold.data.readers.file_index import index_files, split_of_files
 from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
 from twofold.errors import TwofoldError, how_to_install
+from twofold.files import MOST_TABLE_BYTES, read_regular, read_table
 from twofold.text import plural
 
 ANNOTATIONS = "val_annotations.txt"
@@ -44,7 +45,7 @@ def read_class_list(class_list: str | Path) -> tuple[str, ...]:
     """Return the class names in a text file, in order and without repeats."""
     path = Path(class_list).expanduser()
     try:
-        names = tuple(path.read_text(encoding="utf-8-sig").split("\n"))
+        names = tuple(read_table(path).split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise TwofoldError(f"class_list={path} cannot be read: {error}") from None
     found = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
@@ -150,7 +151,7 @@ def _why_missing(entry: os.DirEntry[str]) -> str:
 
 def _read_annotations(listed: Path, files: list[str]) -> dict[str, str | None]:
     """Read the classes from lines `file name, class, …`, separated by tabs."""
-    rows = [line.split("\t") for line in listed.read_text(encoding="utf-8", errors="replace").splitlines()]
+    rows = [line.split("\t") for line in read_regular(listed, MOST_TABLE_BYTES).decode(errors="replace").splitlines()]
     classes = {row[0]: row[1] for row in rows if len(row) > 1}
     missing = next((name for name in files if name.rpartition("/")[2] not in classes), None)
     if missing is not None:

@@ -24,6 +24,7 @@ from twofold.data.readers.columns import Cell, number_labels, read_rows
 from twofold.data.readers.file_index import index_files, split_of_files
 from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
 from twofold.errors import TwofoldError, nearest
+from twofold.files import read_table
 
 LIST_SUFFIXES = (".txt", ".csv", ".tsv")
 COLUMN_NAMES = {
@@ -72,7 +73,7 @@ def parse_list(path: Path) -> list[ListedImage]:
     """Return the rows of a list. The file extension determines the format."""
     try:
         if path.suffix.lower() == ".txt":
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
+            lines = read_table(path).splitlines()
             return _parse_lines([line.strip() for line in lines if line.strip()])
         rows = read_rows(path)
     except (OSError, UnicodeDecodeError) as error:

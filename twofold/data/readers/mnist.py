@@ -4,7 +4,7 @@ import gzip
 import math
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from twofold.array_files import is_bomb
 from twofold.data.array_split import ArraySplit, ArraySplits
 from twofold.data.downloads import Remote, find_or_fetch
 from twofold.errors import TwofoldError
+from twofold.files import open_regular
 
 # A digit that is mirrored, cropped or rotated a lot becomes a different digit or none.
 SMALL_DISTORTIONS: dict[str, Any] = {
@@ -106,7 +107,7 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
     """
     start = 4 + 4 * dimensions
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with open_regular(path) as plain, gzip.open(plain) if path.suffix == ".gz" else plain as file:
             head = file.read(start).ljust(start, b"\0")
             shape = tuple(np.frombuffer(head[4:], ">u4").tolist())
             size = math.prod(shape)
@@ -118,7 +119,7 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _read_exactly(file: BinaryIO | gzip.GzipFile, size: int) -> bytearray | None:
+def _read_exactly(file: IO[bytes] | gzip.GzipFile, size: int) -> bytearray | None:
     """Return the rest of a file, or None if it does not have this size.
 
     The size comes from the file itself, so it reserves no memory. A small compressed file can unpack to a huge one.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from twofold.errors import TwofoldError
+from twofold.files import open_regular
 
 ALLOWED_DTYPES = ("u1", "i1", "i2", "i4", "i8", "f4", "f8")
 
@@ -63,7 +64,7 @@ class _RestrictedUnpickler(pickle._Unpickler):
 def read_pickle(path: Path) -> dict[str, Any]:
     """Return the dict in a pickle file, with its arrays."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = _RestrictedUnpickler(file, encoding="latin1").load()
         plain = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
         return {key: value.array if isinstance(value, _Array) else value for key, value in plain.items()}

@@ -49,7 +49,7 @@ import numpy as np
 
 from twofold.checksums import seal, unseal
 from twofold.errors import TwofoldError, other_format
-from twofold.files import is_temporary, make_folder, refuse_links, sync, write_atomically
+from twofold.files import is_temporary, make_folder, read_regular, refuse_links, refuse_special, sync, write_atomically
 from twofold.models.sample_head.row_checks import (
     find_damaged,
     find_damaged_rows,
@@ -131,6 +131,7 @@ class DiskRows:
         try:
             with self._errors("opened"):
                 refuse_links(path.glob("*"))  # `path` itself may be one, to another disk
+                refuse_special(path.glob("*"))
                 if not (path / HEADER).exists():
                     if count > 1:
                         raise TwofoldError(
@@ -245,9 +246,9 @@ class DiskRows:
 
     def _refuse_other(self, header: Mapping[str, Any]) -> None:
         try:
-            found = unseal(json.loads((self.path / HEADER).read_text()), self.path / HEADER)
+            found = unseal(json.loads(read_regular(self.path / HEADER, 2**24)), self.path / HEADER)
             size = (self.path / ROWS).stat().st_size
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             raise TwofoldError(f"cannot read the classifier rows in {self.path}: {error}") from None
         if not isinstance(found, dict):
             raise TwofoldError(f"{self.path} has no classifier rows: choose another folder")
