@@ -65,11 +65,34 @@ def test_other_runs_keep_the_recipe_of_their_method(keys: dict[str, Any], monkey
     assert "recipe" not in config.origin or keys == {"recipe": "scratch"}
 
 
-def test_runs_with_time_for_thousands_of_steps_and_tiny_images_keep_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_with_time_for_thousands_of_steps_keep_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds_per_step(monkeypatch, 1e-6)
     assert configured().recipe == "scratch"
-    seconds_per_step(monkeypatch, 1.0)
-    assert configured(LARGE[:, :12, :12]).recipe == "scratch"
+
+
+def test_few_tiny_images_get_short_runs_whatever_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds_per_step(monkeypatch, 1e-4)
+    tiny = LARGE[:, :12, :12]
+    config = configured(tiny)
+    assert (config.recipe, config.encoder, config.image_size) == ("short", "conv-patches", 12)
+    assert configured(tiny, method="simclr").recipe == "scratch"
+    assert configured("digits").recipe == "scratch"  # a named data set with settings of its own
+    monkeypatch.setattr(short_runs, "FEW_TINY", 400)
+    assert configured(tiny).recipe == "scratch"
+
+
+def test_short_runs_do_not_mirror_grey_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds_per_step(monkeypatch, 1e-4)
+    grey = LARGE[..., 0]
+    assert (configured(grey).augment.flip, configured(grey, **{"augment.flip": 0.3}).augment.flip) == (0.0, 0.3)
+    assert configured(LARGE).augment.flip == 0.5
+    rows = {row.key: row.why for row in explain.explained(configured(grey), pretrain.configure(grey)[1])}
+    assert "mirrored" in rows["augment.flip"]
+
+
+def test_augmentation_that_a_data_set_recommends_is_kept() -> None:
+    config, _ = pretrain.configure("digits", None, {"recipe": "short", "device": "cpu"}, for_use=True)
+    assert (config.augment.crop_scale, config.augment.rotate, config.encoder) == ((1.0, 1.0), 15.0, "conv-patches")
 
 
 def test_keys_of_the_usual_method_keep_that_method(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,9 @@ def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
         chosen.pop("encoder", None)
     if config.image_size >= BLURRED_FROM and "augment.blur" not in config.origin:
         chosen["augment.blur"] = 0.5
+    # Grey images are often text, drawings or scans, where a mirrored image means something else.
+    if config.recipe == "short" and config.channels == 1 and config.origin.get("augment.flip", "chosen") == "chosen":
+        chosen["augment.flip"] = 0.0
     if (shorter := warm_up(config.warmup_epochs, config.epochs)) != config.warmup_epochs:
         chosen["warmup_epochs"] = shorter
     if (shorter := min(config.head_epochs, HEAD_SHARE * config.epochs)) != config.head_epochs:

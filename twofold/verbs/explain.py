@@ -75,6 +75,7 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         "channels": "all images are grey" if config.channels == 1 else "some images are in colour",
         "stem": f"for images of {config.image_size} pixels",
         "encoder": f"images of {config.image_size} pixels are too small for a ResNet",
+        "augment.flip": "grey images are often text, drawings or scans, which change their meaning if mirrored",
         "augment.blur": f"images of {BLURRED_FROM} pixels or more are blurred, as in the papers",
         "warmup_epochs": "a tenth of the epochs",
         "picture_size": _why_pictures(config, source) if name == "picture_size" else "",

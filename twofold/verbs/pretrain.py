@@ -95,8 +95,7 @@ def configure(
             progress=stage,
         )
     layers, own = layers_of(settings, source, module, for_use=for_use)
-    size = settings.config.image_size or layers["chosen"]["image_size"]
-    if for_use and minutes is not None and may_be_short(settings.config, size, has_weights):
+    if for_use and minutes is not None and may_be_short(settings.config, has_weights):
         short = short_settings(settings, data, minutes)
         if short is not None and is_short(settings.keys, layers, source, minutes, module, display):
             settings = short
@@ -148,12 +147,20 @@ def layers_of(
     layers = {
         "method": dict(recipe),
         "data": suited,
-        "recipe": dict(settings.recipe),
+        "recipe": kept_recipe(settings, suited),
         "chosen": sizes | located,
         "init": weights,
         "user": user,
     }
     return layers, own
+
+
+def kept_recipe(settings: Asked, suited: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recipe of the run. In short runs, the augmentation that a data set recommends comes first."""
+    recipe = dict(settings.recipe)
+    if recipe.get("recipe") == "short" and any(name.startswith("augment.") for name in suited):
+        recipe = {name: value for name, value in recipe.items() if not name.startswith("augment.")}
+    return recipe
 
 
 def unlabelled_hold_out(source: Source, user: Mapping[str, Any]) -> dict[str, float]:

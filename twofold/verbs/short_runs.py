@@ -1,7 +1,8 @@
 """Short runs: a CPU often has time for hundreds of steps only, which need other settings than thousands of steps.
 
 `pretrain` decides this for `--minutes`, from the measured time of a step. Then the run gets the recipe `short`, an
-encoder that needs little training, and images that are small enough for hundreds of steps.
+encoder that needs little training, and images that are small enough for hundreds of steps. A few tiny images get it
+too: there is time for thousands of steps, but the features that are made from the images are better.
 """
 
 from collections.abc import Mapping
@@ -26,19 +27,16 @@ from twofold.verbs.settings import Asked, check_settings
 
 MANY_STEPS = 2_000  # from here on, the recipes of the methods are better
 ENOUGH_STEPS = 300  # smaller images are used if there is time for fewer
+FEW_TINY = 5_000  # training images; measured on 1,438 images of 8 pixels
 SIZES = (64, 48)  # pixels, the best first; larger images are reduced to the first
 
 Layers = Mapping[str, Mapping[str, Any]]
 
 
-def may_be_short(config: Config, image_size: int, has_weights: bool) -> bool:
-    """Return whether a run may get the settings for short runs: on a CPU, with new weights, in one process.
-
-    Tiny images are left out, because their usual encoder takes hundreds of steps within a minute.
-    """
+def may_be_short(config: Config, has_weights: bool) -> bool:
+    """Return whether a run may get the settings for short runs: on a CPU, with new weights, in one process."""
     is_new = config.recipe == "scratch" and "recipe" not in config.origin and config.init is None and not has_weights
-    is_tiny = "encoder" in default_encoder_keys(image_size)
-    return is_new and not is_tiny and dist.count() == 1 and choose_device(config.device).type == "cpu"
+    return is_new and dist.count() == 1 and choose_device(config.device).type == "cpu"
 
 
 def short_settings(usual: Asked, data: Any, minutes: float) -> Asked | None:
@@ -55,7 +53,21 @@ def short_settings(usual: Asked, data: Any, minutes: float) -> Asked | None:
 def is_short(
     keys: Schema, layers: Layers, source: Source, minutes: float, module: nn.Module | None, display: Display
 ) -> bool:
-    """Return whether there is time for fewer than 2,000 steps with the recipe of the method, and say so."""
+    """Return whether there is time for fewer than 2,000 steps with the recipe of the method, and say so.
+
+    The usual encoder of tiny images takes thousands of steps within minutes. If there are few of them, the run is short
+    nevertheless, unless the user names a method or the images are a named data set with settings of its own.
+    """
+    size = layers["user"].get("image_size", layers["chosen"]["image_size"])
+    if "encoder" in default_encoder_keys(size):
+        images = len(source.train.readable())
+        if "method" in layers["user"] or source.defaults or images >= FEW_TINY:
+            return False
+        display.say(
+            f"recipe=short: {plural(images, 'image')} of {size} pixels are few for the usual settings; set "
+            "recipe=scratch to keep them"
+        )
+        return True
     display.say(f"timing a few steps, to choose settings for --minutes {minutes:g}")
     config = with_derived(keys, layers, source)
     steps = int(60 * minutes / measure_step(config, source, None, module))
