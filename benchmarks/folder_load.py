@@ -47,7 +47,7 @@ def make(root: Path, files: int) -> None:
 
 def start(root: Path) -> dict[str, Any]:
     """Start Twofold on the folder once and return the seconds of each part and the peak memory of the process."""
-    from twofold.data.decode import extensions
+    from twofold.data.image_formats import extensions
     from twofold.data.load import load_data
     from twofold.data.open import open_source
     from twofold.data.readers.folder import find_image_files

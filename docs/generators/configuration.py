@@ -41,7 +41,7 @@ Each method has further keys, and its own defaults for some keys on this page: s
 TOPICS = {
     "Images": (
         *("data", "data_dir", "class_list", "download", "test_fraction", "unlabelled_fraction", "image_size"),
-        *("picture_size", "channels"),
+        *("picture_size", "channels", "pages", "pixel_limit", "pixel_range"),
     ),
     "Method and network": ("method", "views", "encoder", "stem", "init"),
     "Pretrained weights": (

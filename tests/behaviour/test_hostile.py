@@ -24,7 +24,8 @@ from PIL import Image
 
 from standard_files import cifar10_contents, idx
 from twofold import config
-from twofold.data.decode import Unreadable, decode_image, read_header
+from twofold.data.decode import decode_image, read_header
+from twofold.data.decode_options import Unreadable
 from twofold.data.readers.arrays import read_array_file
 from twofold.data.readers.cifar import read_batch
 from twofold.data.readers.lists import parse_list

@@ -13,7 +13,9 @@ import pytest
 from PIL import Image
 
 from twofold.data import decode
-from twofold.data.decode import Unreadable, crop_and_resize, decode_image, extensions, read_header
+from twofold.data.decode import crop_and_resize, decode_image, read_header
+from twofold.data.decode_options import DecodeOptions, Unreadable
+from twofold.data.image_formats import extensions
 
 RNG = np.random.default_rng(0)
 
@@ -149,7 +151,7 @@ def test_16_bit_images_are_scaled_and_not_clipped(tmp_path: Path, kind: str) -> 
     else:
         saved(path, Image.fromarray(wide))
     expected = np.rint(wide / 257.0)
-    assert read_header(path).grey
+    assert read_header(path).channels == 1
     np.testing.assert_array_equal(pixels(path, 6, 1)[..., 0], expected)
     np.testing.assert_array_equal(pixels(path, 6, 3), np.repeat(expected[..., None], 3, axis=2))
 
@@ -168,7 +170,7 @@ def test_integers_outside_16_bits_raise_an_error(tmp_path: Path) -> None:
 def test_float_images_are_scaled_from_0_to_1(tmp_path: Path) -> None:
     unit = RNG.random((5, 5)).astype(np.float32)
     path = saved(tmp_path / "a.tif", Image.fromarray(unit))
-    assert read_header(path).grey
+    assert read_header(path).channels == 1
     np.testing.assert_array_equal(pixels(path, 5, 1)[..., 0], np.rint(unit * 255.0))
     for bad in (7.0, float("nan"), -0.1):
         unit[2, 2] = bad
@@ -179,7 +181,7 @@ def test_float_images_are_scaled_from_0_to_1(tmp_path: Path) -> None:
 def test_one_bit_and_cmyk_images_are_decoded(tmp_path: Path) -> None:
     bits = noise(8, 8) > 127
     path = saved(tmp_path / "a.png", Image.fromarray(bits))
-    assert read_header(path).grey
+    assert read_header(path).channels == 1
     np.testing.assert_array_equal(pixels(path, 8, 1)[..., 0], bits * 255)
     inks = noise(8, 8, 4)
     cmyk = Image.frombytes("CMYK", (8, 8), inks.tobytes())
@@ -230,8 +232,8 @@ def test_header_is_read_without_pixels(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="truncated"):
         decode_image(path, 8, 3)
     header = read_header(path)
-    assert (header.side, header.grey) == (20, False)
-    assert read_header(saved(tmp_path / "b.png", Image.new("LA", (5, 7)))).grey
+    assert (header.side, header.channels) == (20, 3)
+    assert read_header(saved(tmp_path / "b.png", Image.new("LA", (5, 7)))).channels == 1
 
 
 def test_unreadable_files_raise_an_error_with_the_reason(tmp_path: Path) -> None:
@@ -254,7 +256,7 @@ def test_truncated_files_raise_an_error(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("side, reason", [(10_000, "the limit is"), (60_000, "decompression bomb")])
+@pytest.mark.parametrize("side, reason", [(10_000, "the limit is"), (60_000, "pixel_limit")])
 def test_decompression_bombs_raise_an_error(tmp_path: Path, side: int, reason: str) -> None:
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -317,12 +319,12 @@ def test_large_images_are_decoded_one_at_a_time(tmp_path: Path, monkeypatch: pyt
     at_work, most = [0], [0]
     reduce = decode._reduced_in_strips
 
-    def watched(image: Image.Image, size: int) -> Image.Image:
+    def watched(image: Image.Image, size: int, options: DecodeOptions) -> Image.Image:
         at_work[0] += 1
         most[0] = max(most[0], at_work[0])
         time.sleep(0.01)
         at_work[0] -= 1
-        return reduce(image, size)
+        return reduce(image, size, options)
 
     monkeypatch.setattr(decode, "_reduced_in_strips", watched)
     with ThreadPoolExecutor(4) as threads:
@@ -351,3 +353,32 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TWOFOLD_CACHE": str(tmp_path / "cache")}
     found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert int(found.stdout) < 600_000  # KiB; a decoded file of 4 bytes per pixel has 345,000
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("ending", ["jpg", "png", "tif", "webp", "avif"])
+def test_pixel_limit_lets_larger_images_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    if Image.registered_extensions().get(f".{ending}") not in Image.SAVE:
+        pytest.skip(f"this Pillow does not write {ending}")
+    path = saved(tmp_path / f"a.{ending}", Image.fromarray(np.full((60, 50, 3), 90, np.uint8)))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)  # Image.open raises an error above 2000
+    for read in (read_header, lambda path: decode_image(path, 8, 3)):
+        with pytest.raises(Unreadable, match=r"\(key pixel_limit\)"):
+            read(path)
+    options = DecodeOptions(pixel_limit=3000)
+    assert read_header(path, options).longer == 60
+    np.testing.assert_allclose(decode_image(path, 8, 3, options), 90, atol=2)
+    with pytest.raises(Unreadable, match="the limit is 2999 pixels"):
+        read_header(path, DecodeOptions(pixel_limit=2999))
+
+
+def test_avif_files_are_decoded_like_the_picture_that_they_were_made_from(tmp_path: Path) -> None:
+    if "AVIF" not in Image.SAVE:
+        pytest.skip("this Pillow has no AVIF")
+    ramp = np.tile(np.linspace(0, 255, 64, dtype=np.uint8), (48, 1))
+    picture = Image.fromarray(np.stack([ramp, ramp[:, ::-1], np.full_like(ramp, 90)], axis=2))
+    header = read_header(saved(tmp_path / "a.avif", picture, quality=95))
+    assert (header.side, header.longer, header.channels) == (48, 64, 3)
+    saved(tmp_path / "a.png", picture)
+    avif, png = (decode_image(tmp_path / name, 32, 3).astype(int) for name in ("a.avif", "a.png"))
+    assert np.abs(avif - png).mean() < 3

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from twofold.data.decode import decode_image, extensions, read_header
+from twofold.data.decode import decode_image, read_header
+from twofold.data.image_formats import extensions
 
 
 def test_a_heic_file_is_decoded_like_the_picture_that_it_was_made_from(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_a_heic_file_is_decoded_like_the_picture_that_it_was_made_from(tmp_path:
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     assert ".heic" in extensions()
     header = read_header(tmp_path / "photo.heic")
-    assert (header.side, header.longer, header.grey) == (48, 64, False)
+    assert (header.side, header.longer, header.channels) == (48, 64, 3)
     heic, png = (decode_image(tmp_path / name, 32, 3).astype(int) for name in ("photo.heic", "photo.png"))
     assert heic.shape == (3, 32, 32)
     assert np.abs(heic - png).mean() < 3

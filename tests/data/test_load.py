@@ -81,7 +81,9 @@ def test_unreadable_files_are_skipped_and_listed_and_indices_stay_the_same(photo
 def test_cache_is_reused_and_rebuilt_when_truncated(photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[Path] = []
     original = file_index.with_image
-    monkeypatch.setattr(file_index, "with_image", lambda path, *rest: (decoded.append(path), original(path, *rest))[1])
+    monkeypatch.setattr(
+        file_index, "with_image", lambda path, *rest, **page: (decoded.append(path), original(path, *rest, **page))[1]
+    )
 
     def again(**changes: object) -> torch.Tensor:
         decoded.clear()
@@ -109,7 +111,9 @@ def test_only_changed_files_of_a_folder_are_decoded(
     decoded: list[str] = []
     original = file_index.with_image
     monkeypatch.setattr(
-        file_index, "with_image", lambda path, *rest: (decoded.append(path.name), original(path, *rest))[1]
+        file_index,
+        "with_image",
+        lambda path, *rest, **page: (decoded.append(path.name), original(path, *rest, **page))[1],
     )
 
     def again(test_fraction: float = 0.2) -> list[torch.Tensor]:

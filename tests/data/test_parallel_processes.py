@@ -83,7 +83,7 @@ def test_workers_end_when_the_iterator_is_closed(files: list[Path], monkeypatch:
 
 def test_worker_answers_every_file_of_a_request(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel.signal, "signal", lambda *_: None)  # this process must still receive Ctrl-C
-    line = json.dumps(["decode", [str(files[0]), str(files[3])], [8, 1]]).encode() + b"\n"
+    line = json.dumps(["decode", [str(files[0]), str(files[3])], [{}, 8, 1]]).encode() + b"\n"
     answers = io.BytesIO()
     parallel.serve(io.BytesIO(line), answers)
     content = answers.getvalue()

@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,9 +136,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     original = file_index.with_image
 
-    def watched(path: Path, size: int, use: Callable[[Image.Image], object]) -> object:
+    def watched(path: Path, *rest: Any, **page: Any) -> object:
         names.append(path.name)
-        return original(path, size, use)
+        return original(path, *rest, **page)
 
     monkeypatch.setattr(file_index, "with_image", watched)
     return names

@@ -27,7 +27,9 @@ from running import stopped_at
 from standard_files import cifar10_contents, mnist_contents
 from torture import mutate
 from torture.mutate import Mutator
-from twofold.data.decode import Unreadable, decode_image, formats, read_header
+from twofold.data.decode import decode_image, read_header
+from twofold.data.decode_options import Unreadable
+from twofold.data.image_formats import formats
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.data.readers.folder import read_class_list

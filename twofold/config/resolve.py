@@ -74,6 +74,10 @@ def _check(config: Config) -> None:
         low, high = getattr(config.augment, name) or (1.0, 1.0)
         if low > high:
             raise TwofoldError(f"augment.{name}={low:g},{high:g}: the first value must not be larger than the second")
+    if isinstance(config.pixel_range, tuple) and config.pixel_range[0] >= config.pixel_range[1]:
+        raise TwofoldError(
+            f"pixel_range={shown(config.pixel_range)}: the value of black must be less than that of white"
+        )
     for name in ("crop_scale", "local_scale", "extra_scale"):
         if (getattr(config.augment, name) or (1.0, 1.0))[0] <= 0:
             raise TwofoldError(f"augment.{name} must be above 0, because a crop of size 0 has no pixels")

@@ -140,6 +140,20 @@ class Config:
     ] = "digits"
     data_dir: Annotated[str, "folder with the files of named datasets"] = "data"
     class_list: Annotated[str | None, "text file with class names; only these classes of a folder are used"] = None
+    pages: Annotated[
+        Literal["first", "all"],
+        "pages of a TIFF file: first, or all (each page is an image; those of a file are a group)",
+    ] = "first"
+    pixel_limit: Annotated[
+        Count | None,
+        "most pixels of an image file; larger ones are skipped; none: 89,478,485, or 33,554,432 for JPEG 2000 and AVIF",
+    ] = None
+    pixel_range: Annotated[
+        tuple[float, float] | Literal["type", "image"],
+        "pixel values that become black and white in images of more than 8 bits: two numbers (0,4095), type (the range "
+        "of the type: 0,65535 for 16 bits, 0,1 for floats), or image (each image from its own 0.1th to 99.9th "
+        "percentile); unless you set it, chosen from the images: 0,4095 if all sampled values are below 4096",
+    ] = "type"
     download: Annotated[bool, "download missing files of named datasets, and verify their checksums"] = False
     test_fraction: Annotated[
         float, Bounds(0, 0.9), "fraction of the images to hold out for evaluation, if there are labels but no test set"

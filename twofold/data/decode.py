@@ -1,4 +1,6 @@
-"""Decode one image, from a file or from bytes, into uint8 [C, size, size], where C is 1 (grey) or 3 (RGB).
+"""Decode one image, from a file or from bytes, into uint8 [C, size, size].
+
+C is 1 (grey), 3 (RGB), or the number of channels of a TIFF file.
 
 `ItemSplit`, the readers, `data/parallel.py` and encoders that receive a file use this module.
 
@@ -8,24 +10,26 @@ takes random crops.
 """
 
 import hashlib
-import io
 import math
 import os
 import threading
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps
 
-# The image formats that Twofold reads. Pillow supports others (EPS, PDF, video) that run programs or contain no images.
-PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO", "HEIF")
+from twofold.data import tiff
+from twofold.data.decode_options import USUAL, DecodeOptions, Unreadable
+from twofold.data.image_formats import open_image, pixel_limit
+from twofold.data.pixel_range import Extremes, extremes_of, extremes_of_strip, is_deep, limits_of, to_8_bit
+
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")
+GREY, COLOUR = 1, 3  # numbers of channels, between which images are converted
 END_BYTES = 4096
 TOO_LARGE = "the image has too many pixels"
 ROTATIONS = {  # by the orientation in the EXIF data
@@ -40,8 +44,6 @@ ROTATIONS = {  # by the orientation in the EXIF data
 REDUCING_GAP = 2  # a fast integer reduction goes down to 2 times the target size; antialiased resizing does the rest
 LARGE_PIXELS = 2**24  # an image with more pixels is decoded alone, and converted in strips
 STRIP_PIXELS = 2**22
-# The most pixels of formats whose decoders need 12 to 16 bytes for each.
-MOST_PIXELS = {"JPEG2000": 2**25, "AVIF": 2**25}
 MAX_RATIO = 2  # of the sides of a picture; of a longer image, the middle is kept
 
 T = TypeVar("T")
@@ -50,15 +52,16 @@ T = TypeVar("T")
 _one_large_image = threading.Lock()
 
 
-class Unreadable(Exception):
-    """The reason why a file cannot be read as an image, in one line and without the name of the file."""
+OneImage = Image.Image | np.ndarray  # an array is uint8 [H, W, C], where C is neither 1 nor 3
 
 
 @dataclass(frozen=True)
 class Header:
     side: int  # the shorter one, in pixels
-    grey: bool
     longer: int  # the other side
+    channels: int = COLOUR
+    bits: int = 8  # of each channel
+    pages: int = 1  # of a TIFF file; 2 stands for any number above 1 unless all pages are read
 
 
 @dataclass(frozen=True)
@@ -72,40 +75,33 @@ class Picture:
     is_wide: bool  # the lines are columns of the image, not rows
 
 
-@cache
-def formats() -> tuple[str, ...]:
-    """Return the formats that the installed Pillow can open, with those of pillow-heif if it is installed."""
-    Image.init()
+def read_header(file: Path | bytes, options: DecodeOptions = USUAL) -> Header:
+    """Return the facts of an image without decoding it. Palette images count as colour images."""
     try:
-        import pillow_heif
-    except ImportError:
-        pass
-    else:
-        pillow_heif.register_heif_opener()
-    return tuple(name for name in PILLOW_FORMATS if name in Image.OPEN)
+        with open_image(file, options) as image:
+            channels = GREY if is_grey(image) else COLOUR
+            return Header(min(image.size), max(image.size), channels, tiff.bits_of(image), _count_pages(image, options))
+    except tiff.NotForPillow:
+        found = tiff.read_tiff_header(file)
+        tiff.refuse_many_pixels(found.width, found.height, found.channels, pixel_limit("TIFF", options))
+        sides = min(found.width, found.height), max(found.width, found.height)
+        return Header(*sides, found.channels, found.bits, found.pages)
 
 
-@cache
-def extensions() -> frozenset[str]:
-    """Return the file extensions of those formats, in lower case, with the dot."""
-    known = formats()  # first, because it may register extensions
-    return frozenset(ending for ending, name in Image.registered_extensions().items() if name in known)
-
-
-def read_header(file: Path | bytes) -> Header:
-    """Return size and kind of an image without decoding it. Palette images count as colour images."""
-    with _open_image(file) as image:
-        return Header(min(image.size), is_grey(image), max(image.size))
+def _count_pages(image: Image.Image, options: DecodeOptions) -> int:
+    if image.format != "TIFF" or not getattr(image, "is_animated", False):
+        return 1
+    return min(image.n_frames, tiff.MOST_PAGES) if options.pages == "all" else 2  # type: ignore[attr-defined]
 
 
 def is_grey(image: Image.Image) -> bool:
     return image.mode in GREY_MODES or image.mode.startswith("I;16")
 
 
-def inspect_file(path: Path) -> tuple[int, Header | str]:
+def inspect_file(path: Path, options: DecodeOptions = USUAL) -> tuple[int, Header | str]:
     """Return `hash_of_ends` of a file, and its header or the reason why it cannot be read."""
     try:
-        return hash_of_ends(path), read_header(path)
+        return hash_of_ends(path), read_header(path, options)
     except OSError as error:
         return 0, str(error.strerror)
     except Unreadable as error:
@@ -120,43 +116,91 @@ def hash_of_ends(path: Path) -> int:
         return int.from_bytes(hashlib.blake2b(first + file.read(END_BYTES), digest_size=8).digest(), "little")
 
 
-def decode_image(file: Path | bytes, size: int, channels: int) -> np.ndarray:
+def decode_image(file: Path | bytes, size: int, channels: int, options: DecodeOptions = USUAL) -> np.ndarray:
     """Decode the first frame of a file, with the EXIF rotation applied, into uint8 [channels, size, size]."""
-    return with_image(file, size, partial(crop_and_resize, size=size, channels=channels))
+    return with_image(file, size, partial(crop_and_resize, size=size, channels=channels), options)
 
 
-def with_image(file: Path | bytes, size: int, use: Callable[[Image.Image], T], *, most_pixels: float = math.inf) -> T:
-    """Open the first frame of a file and return `use(image)`.
+def with_image(
+    file: Path | bytes,
+    size: int,
+    use: Callable[[OneImage], T],
+    options: DecodeOptions = USUAL,
+    *,
+    page: int = 0,
+    most_pixels: float = math.inf,
+) -> T:
+    """Open the first frame or the given page of a file and return `use(image)`.
 
     The image may be smaller than in the file, but at least REDUCING_GAP times `size`. JPEG files are decoded at reduced
     size. Of other large files, one is decoded at a time, and only a reduced copy is converted, so that the memory stays
     below that of two decoded files. An image with more than `most_pixels` when it is decoded raises `Unreadable`.
     """
-    with _open_image(file) as image:
-        image.draft(None, (REDUCING_GAP * size, REDUCING_GAP * size))
-        pixels = image.width * image.height
-        if pixels > most_pixels:
-            raise Unreadable(TOO_LARGE)
-        if pixels <= LARGE_PIXELS:
-            image.load()
-            return use(image)
-        with _one_large_image:
-            image.load()
-            reduced = _reduced_in_strips(image, size)
-    return use(reduced)
+    try:
+        with open_image(file, options, page) as opened:
+            image: Image.Image = opened
+            whole = image.width * image.height
+            image.draft(None, (REDUCING_GAP * size, REDUCING_GAP * size))
+            pixels = image.width * image.height
+            # The decoder of progressive JPEG files keeps the coefficients of the whole image.
+            needed = whole if "progressive" in image.info else pixels
+            if needed > most_pixels:
+                raise Unreadable(TOO_LARGE)
+            with _one_large_image if needed > LARGE_PIXELS else nullcontext():
+                image.load()
+                if pixels > LARGE_PIXELS and options.pixel_range is not None:
+                    image = _reduced_in_strips(image, size, options)
+            return use(with_8_bits(image, options))
+    except tiff.NotForPillow:
+        return use(_read_with_tifffile(file, size, options, page, most_pixels))
 
 
-def _reduced_in_strips(image: Image.Image, size: int) -> Image.Image:
+def _read_with_tifffile(
+    file: Path | bytes, size: int, options: DecodeOptions, page: int, most_pixels: float
+) -> OneImage:
+    if most_pixels < math.inf:  # a worker process leaves such files to its parent, which decodes one at a time
+        raise Unreadable(TOO_LARGE)
+    with _one_large_image:
+        pixels = tiff.read_pixels(file, page, options, pixel_limit("TIFF", options), REDUCING_GAP * size)
+    if options.pixel_range is not None and pixels.shape[2] in (GREY, COLOUR):
+        return Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == GREY else pixels)
+    return pixels
+
+
+def with_8_bits(image: Image.Image, options: DecodeOptions) -> Image.Image:
+    """Convert an image of more than 8 bits, with the EXIF rotation applied, and return other images unchanged."""
+    if options.pixel_range is None or not is_deep(image):
+        return image
+    return to_8_bit(_apply_exif_rotation(image), limits_of(image, tiff.bits_of(image), options.pixel_range))
+
+
+def read_extremes(file: Path | bytes, page: int = 0) -> Extremes:
+    """Return the smallest and the largest value of an image, to choose the range of a source."""
+
+    def extremes(image: OneImage) -> Extremes:
+        if isinstance(image, np.ndarray):
+            return extremes_of_strip(image)
+        if is_deep(image):
+            return extremes_of(image)
+        # Of 16-bit colours, Pillow reads the upper 8 bits.
+        highest = max(image.convert("RGB").tobytes())
+        return Extremes(0, highest * 256 + 255, is_float=False)
+
+    return with_image(file, 1, extremes, replace(DecodeOptions(), pixel_range=None), page=page)
+
+
+def _reduced_in_strips(image: Image.Image, size: int, options: DecodeOptions) -> Image.Image:
     """Return an image of mode L or RGB, reduced by a whole number, with the EXIF rotation applied."""
     factor = max(1, min(image.size) // (REDUCING_GAP * size))
     # Less than `factor` pixels at the borders are left out, so that the middle stays the middle.
     width, height = (side // factor for side in image.size)
     left, first = (image.width % factor) // 2, (image.height % factor) // 2
     rows = max(1, STRIP_PIXELS // image.width // factor)  # of the reduced image
+    limits = limits_of(image, tiff.bits_of(image), options.pixel_range) if is_deep(image) else None
     reduced: Image.Image | None = None
     for top in range(0, height, rows):
         above, below = first + top * factor, first + min(top + rows, height) * factor
-        strip = _to_8_bit(image.crop((left, above, left + width * factor, below))).reduce(factor)
+        strip = _to_8_bit(image.crop((left, above, left + width * factor, below)), limits).reduce(factor)
         if reduced is None:
             reduced = Image.new(strip.mode, (width, height))
         reduced.paste(strip, (0, top))
@@ -168,21 +212,33 @@ def _reduced_in_strips(image: Image.Image, size: int) -> Image.Image:
     return reduced if orientation not in ROTATIONS else reduced.transpose(ROTATIONS[orientation])
 
 
-def crop_and_resize(image: Image.Image, size: int, channels: int) -> np.ndarray:
+def crop_and_resize(image: OneImage, size: int, channels: int) -> np.ndarray:
     """Apply the EXIF rotation, crop the middle square and resize it, into uint8 [channels, size, size]."""
+    if isinstance(image, np.ndarray):
+        refuse_other_channels(image.shape[2], channels)
+        return crop_and_resize_array(image, size, channels)
     return _middle_square(_with_channels(image, channels), size)
 
 
-def square_and_picture(image: Image.Image, size: int, channels: int, picture_size: int) -> tuple[np.ndarray, Picture]:
+def square_and_picture(image: OneImage, size: int, channels: int, picture_size: int) -> tuple[np.ndarray, Picture]:
     """Return `crop_and_resize` of an image, and its `Picture`, whose shorter side is at most `picture_size`.
 
     `picture_size` is at most REDUCING_GAP times `size`, so that the image from `with_image` is large enough for both.
     """
+    if isinstance(image, np.ndarray):
+        return crop_and_resize(image, size, channels), picture_of_array(image, channels, picture_size)
     image = _with_channels(image, channels)
     return _middle_square(image, size), _whole_picture(image, picture_size)
 
 
+def refuse_other_channels(has: int, channels: int) -> None:
+    """Refuse an image unless it has this number of channels, or both are grey or colour."""
+    if has != channels and not {has, channels} <= {GREY, COLOUR}:
+        raise Unreadable(f"the image has {has} channels, but the others have {channels}")
+
+
 def _with_channels(image: Image.Image, channels: int) -> Image.Image:
+    refuse_other_channels(COLOUR, channels)
     mode = "L" if channels == 1 else "RGB"
     image = to_grey_or_rgb(image)
     return image if image.mode == mode else image.convert(mode)
@@ -238,34 +294,6 @@ def _planes(pixels: np.ndarray, channels: int) -> list[tuple[Image.Image, int]]:
     return [(Image.fromarray(np.ascontiguousarray(plane)), 1) for plane in pixels.transpose(2, 0, 1)]
 
 
-@contextmanager
-def silence_pillow() -> Iterator[None]:
-    """Hide Pillow's warnings about files. They are harmless, or the file appears among the skipped images."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        yield
-
-
-@contextmanager
-def _open_image(file: Path | bytes) -> Iterator[Image.Image]:
-    """Open an image. Pillow's many types of errors for damaged files all become Unreadable."""
-    try:
-        if (len(file) if isinstance(file, bytes) else file.stat().st_size) == 0:
-            raise Unreadable("empty file")
-        with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=formats()) as image:
-            limit = min(Image.MAX_IMAGE_PIXELS or math.inf, MOST_PIXELS.get(image.format or "", math.inf))
-            if image.width * image.height > limit:
-                raise Unreadable(f"{image.width} x {image.height} pixels; the limit is {limit} pixels")
-            yield image
-    except Unreadable:
-        raise
-    except UnidentifiedImageError:
-        raise Unreadable("not an image that Pillow can read") from None
-    except Exception as error:
-        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Unreadable(" ".join(text.split()) or type(error).__name__) from error
-
-
 def _apply_exif_rotation(image: Image.Image) -> Image.Image:
     try:
         upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
@@ -274,18 +302,10 @@ def _apply_exif_rotation(image: Image.Image) -> Image.Image:
         return image
 
 
-def _to_8_bit(image: Image.Image) -> Image.Image:
+def _to_8_bit(image: Image.Image, limits: tuple[float, float] | None = None) -> Image.Image:
     """Convert to mode L or RGB. Transparent parts become white."""
-    if image.mode.startswith("I"):
-        wide = np.asarray(image).astype(np.int32)
-        if not (wide.min() >= 0 and wide.max() <= 65535):
-            raise Unreadable(f"integer pixels from {wide.min()} to {wide.max()}, but only 0 to 65535 is supported")
-        return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
-    if image.mode == "F":
-        unit = np.asarray(image)
-        if not (unit.min() >= 0 and unit.max() <= 1):  # also false for NaN
-            raise Unreadable(f"float pixels from {unit.min():g} to {unit.max():g}, but only 0 to 1 is supported")
-        return Image.fromarray(np.rint(unit * 255).astype(np.uint8))
+    if is_deep(image):
+        return to_8_bit(image, limits or limits_of(image, tiff.bits_of(image), "type"))
     if image.has_transparency_data:
         paper = Image.new("RGBA", image.size, "white")
         paper.alpha_composite(image.convert("RGBA"))

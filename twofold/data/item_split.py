@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from twofold.data import cache, parallel
-from twofold.data.decode import TOO_LARGE, Picture, Unreadable, crop_and_resize, silence_pillow, square_and_picture
+from twofold.data.decode import TOO_LARGE, OneImage, Picture, crop_and_resize, square_and_picture
+from twofold.data.decode_options import USUAL, DecodeOptions, Unreadable
+from twofold.data.image_formats import silence_pillow
 from twofold.data.parallel import Progress, map_in_order, with_progress
 from twofold.data.picture_cache import AddPicture, PictureSet, collect_pictures, count_lines
 
@@ -25,7 +26,7 @@ UNKNOWN = -1  # the label or group of an image if it is not known
 SLOW_SECONDS = 2.0  # of processor time, to decode one image
 
 # (row, size, use) → use(image). The image may be opened at reduced size, but at least twice `size`. Raises Unreadable.
-Fetch = Callable[[int, int, Callable[[Image.Image], Any]], Any]
+Fetch = Callable[[int, int, Callable[[OneImage], Any]], Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class ItemSplit:
     count: int
     labels: np.ndarray | None  # int64 [n]; UNKNOWN where an image has none
     sides: np.ndarray  # int64 [m, 2]: shorter and longer side of the images, or of an even sample of them
-    grey: bool  # whether all images are greyscale
+    channels: int  # 1 (all images are grey), 3 (some are in colour), or the number of channels of all
     facts: bytes  # a hash of what is known about the content
     files: tuple[str, ...] | None = None  # the names of the images
     unreadable: Mapping[str, str] = field(default_factory=dict)  # file or folder → reason, known before decoding
@@ -45,6 +46,7 @@ class ItemSplit:
     row_hashes: Callable[[np.ndarray], list[bytes]] | None = None
     source: str = ""  # the folder or file that the images are from, for `twofold cache`
     remark: str = ""  # a note for the user about images that are not used
+    options: DecodeOptions = USUAL
 
     def __len__(self) -> int:
         return self.count
@@ -53,10 +55,6 @@ class ItemSplit:
     def side(self) -> int:
         """The median of the shorter sides."""
         return int(np.median(self.sides[:, 0]))
-
-    @property
-    def channels(self) -> int:
-        return 1 if self.grey else 3
 
     def readable(self) -> np.ndarray:
         """Return the rows that are not known to be unreadable, int64."""
@@ -132,7 +130,7 @@ class ItemSplit:
     ) -> Iterator["Row"]:
         """Decode rows in threads or processes. `slow` receives rows that take long, and their processor time."""
 
-        def use(image: Image.Image) -> Row:
+        def use(image: OneImage) -> Row:
             if picture_size:
                 return square_and_picture(image, size, channels, picture_size)
             return crop_and_resize(image, size, channels), None
@@ -153,9 +151,9 @@ class ItemSplit:
         paths = map(self.path, rows)
         found: Iterator[Row]
         if picture_size:
-            found = parallel.decode_with_pictures(paths, size, channels, picture_size)
+            found = parallel.decode_with_pictures(paths, size, channels, picture_size, self.options)
         else:
-            squares = parallel.decode_files(paths, size, channels)
+            squares = parallel.decode_files(paths, size, channels, self.options)
             found = (square if isinstance(square, str) else (square, None) for square in squares)
         return (attempt(row) if one == TOO_LARGE else one for row, one in zip(rows, found, strict=True))
 

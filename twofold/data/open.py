@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.config import Config
+from twofold.data.decode_options import USUAL, DecodeOptions
 from twofold.data.parallel import Progress
 from twofold.data.readers import shards
 from twofold.data.readers.datasets import is_dataset_or_splits
@@ -27,6 +28,7 @@ def open_source(
     class_list: str | Path | None = None,
     progress: Progress | None = None,
     to_train: bool = True,
+    decode: DecodeOptions = USUAL,
 ) -> Source:
     """Find the images and their number, sizes and labels, without decoding them.
 
@@ -44,9 +46,11 @@ def open_source(
         Called as `progress(done, total)` while headers are read.
     to_train
         Whether the images are for training. If not, a single image is enough, and a single class keeps its name.
+    decode
+        How image files are read. The range of pixels is chosen here if it is `auto`.
     """
     classes_wanted = () if class_list is None else read_class_list(class_list)
-    options = ReadOptions(Path(data_dir).expanduser(), download, classes_wanted, progress)
+    options = ReadOptions(Path(data_dir).expanduser(), download, classes_wanted, progress, decode)
     name, (train, test, classes) = read_splits(data, options)
     min_images, readable = 2 if to_train else 1, len(train.readable())
     if readable < min_images:
@@ -54,7 +58,18 @@ def open_source(
         raise TwofoldError(f"{name} has {words}")
     defaults = defaults_of(data) if isinstance(data, str) else {}
     remark = _also_a_folder(data) or getattr(train, "remark", "")
-    found = Source(name, location_of(data), train, test, classes, defaults, "", min_images, remark)
+    found = Source(
+        name,
+        location_of(data),
+        train,
+        test,
+        classes,
+        defaults,
+        "",
+        min_images,
+        remark,
+        getattr(train, "options", decode),
+    )
     # With a single class, labels carry no information, so training drops them. The fingerprint is the same either way.
     without_single_class = found
     if classes is not None and len(classes) == 1:
@@ -81,6 +96,7 @@ def open_to_use(data: Any, of_run: Config | Mapping[str, Any] | None, progress: 
         class_list=values.get("class_list") if own else None,
         progress=progress,
         to_train=False,
+        decode=USUAL if of_run is None else DecodeOptions.of(of_run),
     )
 
 
@@ -92,7 +108,13 @@ def find_again(config: Config) -> Source:
         raise TwofoldError(
             f"the images of this run were in {config.data}, which no longer exists; pass their new path as DATA"
         )
-    return open_source(config.data, data_dir=config.data_dir, class_list=config.class_list)
+    return open_as(config, config.data)
+
+
+def open_as(config: Config, data: Any, *, class_list: bool = True) -> Source:
+    """Open images to train on, as a run with this configuration reads them, with its list of classes or without."""
+    classes = config.class_list if class_list else None
+    return open_source(data, data_dir=config.data_dir, class_list=classes, decode=DecodeOptions.of(config))
 
 
 def defaults_of(data: str) -> Mapping[str, Any]:

@@ -25,19 +25,19 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
-from PIL import Image
 
 from twofold.data.decode import (
     LARGE_PIXELS,
     Header,
+    OneImage,
     Picture,
-    Unreadable,
     crop_and_resize,
     inspect_file,
-    silence_pillow,
     square_and_picture,
     with_image,
 )
+from twofold.data.decode_options import USUAL, DecodeOptions, Unreadable
+from twofold.data.image_formats import silence_pillow
 
 WORKERS = min(32, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 ITEMS_PER_TASK = 16  # items per task, because a small image is decoded in less than a millisecond
@@ -93,18 +93,20 @@ def is_worthwhile(files: int, side: int = 0) -> bool:
     return files >= LEAST_FILES and side <= LARGEST_SIDE and WORKERS > 1 and bool(sys.executable)
 
 
-def decode_files(paths: Iterable[Path], size: int, channels: int) -> Iterator[np.ndarray | str]:
+def decode_files(
+    paths: Iterable[Path], size: int, channels: int, options: DecodeOptions = USUAL
+) -> Iterator[np.ndarray | str]:
     """Yield each file as uint8 [channels, size, size], in order, or the reason why it cannot be read."""
-    for content, good in _request("decode", paths, [size, channels]):
+    for content, good in _request("decode", paths, [options, size, channels]):
         yield np.frombuffer(content, np.uint8).reshape(channels, size, size) if good else content.decode()
 
 
 def decode_with_pictures(
-    paths: Iterable[Path], size: int, channels: int, picture_size: int
+    paths: Iterable[Path], size: int, channels: int, picture_size: int, options: DecodeOptions = USUAL
 ) -> Iterator[tuple[np.ndarray, Picture] | str]:
     """Yield the square and the `Picture` of each file, in order, or the reason why it cannot be read."""
     square = channels * size * size
-    for content, good in _request("decode with picture", paths, [size, channels, picture_size]):
+    for content, good in _request("decode with picture", paths, [options, size, channels, picture_size]):
         if not good:
             yield content.decode()
             continue
@@ -114,15 +116,19 @@ def decode_with_pictures(
         yield pixels[:square].reshape(channels, size, size), picture
 
 
-def inspect_files(paths: Iterable[Path]) -> Iterator[tuple[int, Header | str]]:
+def inspect_files(paths: Iterable[Path], options: DecodeOptions = USUAL) -> Iterator[tuple[int, Header | str]]:
     """Yield `inspect_file` of each file, in order."""
-    for content, good in _request("inspect", paths, []):
+    for content, good in _request("inspect", paths, [options]):
         ends, *header, reason = json.loads(content) if good else (0, content.decode())
         yield ends, reason if reason is not None else Header(*header)
 
 
-def _request(what: str, paths: Iterable[Path], arguments: list[int]) -> Iterator[tuple[bytes, bool]]:
-    """Yield the answer for each path, in order, and True; for an unreadable file, yield the reason and False."""
+def _request(what: str, paths: Iterable[Path], arguments: list[Any]) -> Iterator[tuple[bytes, bool]]:
+    """Yield the answer for each path, in order, and True; for an unreadable file, yield the reason and False.
+
+    The first of the arguments are the options.
+    """
+    arguments = [vars(arguments[0]), *arguments[1:]]
     supply = iter(paths)
     requests = iter(lambda: [str(path) for path in islice(supply, FILES_PER_REQUEST)], [])
     workers = [_Worker(what, arguments) for _ in range(WORKERS)]
@@ -147,7 +153,7 @@ def _request(what: str, paths: Iterable[Path], arguments: list[int]) -> Iterator
 class _Worker:
     """A worker process and the pipes to it."""
 
-    def __init__(self, what: str, arguments: list[int]) -> None:
+    def __init__(self, what: str, arguments: list[Any]) -> None:
         self.what, self.arguments = what, arguments
         self._start()
 
@@ -213,15 +219,16 @@ def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -
     known: dict[str, Callable[..., bytes]] = {
         "decode": _decode,
         "decode with picture": _decode_with_picture,
-        "inspect": lambda path: json.dumps(_header_as_list(*inspect_file(path))).encode(),
+        "inspect": lambda path, options: json.dumps(_header_as_list(*inspect_file(path, options))).encode(),
     }
     with silence_pillow():
         for line in requests:
-            what, paths, arguments = json.loads(line)
+            what, paths, (options, *arguments) = json.loads(line)
+            chosen = DecodeOptions.of(options)
             parts: list[bytes] = []
             for path in paths:
                 try:
-                    content = known[what](Path(path), *arguments)
+                    content = known[what](Path(path), chosen, *arguments)
                     parts += [LENGTH.pack(len(content)), content]
                 except Unreadable as error:
                     content = str(error).encode(errors="replace")
@@ -231,20 +238,20 @@ def serve(requests: IO[bytes] | None = None, answers: IO[bytes] | None = None) -
             answers.flush()
 
 
-def _decode(path: Path, size: int, channels: int) -> bytes:
+def _decode(path: Path, options: DecodeOptions, size: int, channels: int) -> bytes:
     return with_image(
-        path, size, lambda image: crop_and_resize(image, size, channels).tobytes(), most_pixels=LARGE_PIXELS
+        path, size, lambda image: crop_and_resize(image, size, channels).tobytes(), options, most_pixels=LARGE_PIXELS
     )
 
 
-def _decode_with_picture(path: Path, size: int, channels: int, picture_size: int) -> bytes:
-    def use(image: Image.Image) -> bytes:
+def _decode_with_picture(path: Path, options: DecodeOptions, size: int, channels: int, picture_size: int) -> bytes:
+    def use(image: OneImage) -> bytes:
         square, picture = square_and_picture(image, size, channels, picture_size)
         facts = IS_WIDE_AND_SHORTER_SIDE.pack(picture.is_wide, picture.lines.shape[2])
         return b"".join((facts, square.tobytes(), picture.lines.tobytes()))
 
-    return with_image(path, size, use, most_pixels=LARGE_PIXELS)
+    return with_image(path, size, use, options, most_pixels=LARGE_PIXELS)
 
 
 def _header_as_list(ends: int, header: Header | str) -> list[Any]:
-    return [ends, header] if isinstance(header, str) else [ends, header.side, header.grey, header.longer, None]
+    return [ends, header] if isinstance(header, str) else [ends, *vars(header).values(), None]

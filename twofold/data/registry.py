@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from twofold.data.decode import extensions
 from twofold.data.downloads import Remote
+from twofold.data.image_formats import extensions
 from twofold.data.readers import cifar, digits, folder_sets, lists, mnist, mnist_on_cifar, shards, stl10
 from twofold.data.readers.arrays import (
     ARRAY_FILE_SUFFIXES,
@@ -87,13 +87,17 @@ NAMED_SETS: dict[str, NamedSet] = {
 OBJECT_READERS = (
     Reader(is_arrays, lambda data, _: read_arrays(data), lambda _: ARRAY),
     Reader(is_array_splits, lambda data, _: read_array_splits(data), lambda _: ARRAY),
-    Reader(is_dataset_or_splits, lambda data, options: read_dataset(data, options.progress), lambda _: DATASET),
+    Reader(
+        is_dataset_or_splits,
+        lambda data, options: read_dataset(data, options.progress, options.decode),
+        lambda _: DATASET,
+    ),
 )
 
 
 def _read_image_folder(path: Path, options: ReadOptions) -> Splits:
     try:
-        return read_folder(path, options.progress, only=options.class_list)
+        return read_folder(path, options.progress, only=options.class_list, options=options.decode)
     except NoImages:
         if (found := _named_set_in(path.resolve())) is None:
             raise
@@ -118,7 +122,7 @@ def _named_set_in(folder: Path) -> tuple[str, Path] | None:
 PATH_READERS = (
     Reader(
         shards.is_shards,
-        lambda path, options: shards.read_shards(path, options.progress),
+        lambda path, options: shards.read_shards(path, options.progress, options.decode),
         lambda path: re.sub(r"[^\w.]*\{.*", "", path.stem) or path.parent.name,
     ),
     Reader(
@@ -129,7 +133,7 @@ PATH_READERS = (
     ),
     Reader(
         lambda path: path.suffix.lower() in lists.LIST_SUFFIXES and path.is_file(),
-        lambda path, options: lists.read_list(path, options.progress),
+        lambda path, options: lists.read_list(path, options.progress, options.decode),
         lambda path: path.stem,
     ),
     Reader(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twofold.data.array_split import ArraySplit
+from twofold.data.decode_options import USUAL, DecodeOptions
 from twofold.data.item_split import ItemSplit
 from twofold.data.parallel import Progress
 
@@ -37,6 +38,7 @@ class ReadOptions:
     download: bool  # whether to download missing files of named datasets
     class_list: tuple[str, ...]  # if not empty, only these classes of a folder are read
     progress: Progress | None  # called with the number of headers read and of all headers
+    decode: DecodeOptions = USUAL
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Source:
     fingerprint: str  # a hash by which a run recognises its images
     min_images: int = 2  # the number of images that must be readable
     remark: str = ""  # a note for the user, for example about images that are not used
+    decode: DecodeOptions = USUAL  # with the range of pixels that was chosen for these images
     held_out: np.ndarray | None = None  # bool, the rows of `train` that are the test set, if chosen before
 
     @property

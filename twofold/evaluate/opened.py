@@ -136,4 +136,5 @@ def describe_encoder(what: What, opened: Encoder, module: str | nn.Module | None
         "image_size": preprocess.image_size,
         "mean": preprocess.mean.tolist(),
         "std": preprocess.std.tolist(),
+        **({} if preprocess.decode.pixel_range == "type" else {"pixel_range": preprocess.decode.pixel_range}),
     }

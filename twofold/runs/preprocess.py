@@ -12,7 +12,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from twofold.data.augment import EvalTransform
-from twofold.data.decode import Unreadable, crop_and_resize
+from twofold.data.decode import crop_and_resize, with_8_bits
+from twofold.data.decode_options import DecodeOptions, PixelRange, Unreadable
 from twofold.errors import TwofoldError
 
 
@@ -27,13 +28,23 @@ class Preprocess(nn.Module):
         The number of channels.
     mean, std : sequence of float
         The mean and standard deviation of each channel, for pixels between 0 and 1.
+    pixel_range
+        The key of this name of the run, for images of more than 8 bits.
     """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, image_size: int, channels: int, mean: Sequence[float], std: Sequence[float]):
+    def __init__(
+        self,
+        image_size: int,
+        channels: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        pixel_range: PixelRange = "type",
+    ):
         super().__init__()
+        self.decode = DecodeOptions.of({"pixel_range": pixel_range})
         self.image_size, self.channels = image_size, channels
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("std", torch.tensor(std), persistent=False)
@@ -87,7 +98,8 @@ class Preprocess(nn.Module):
                 f"pixels [N, {self.channels}, H, W]"
             )
         try:
-            return np.stack([crop_and_resize(image, self.image_size, self.channels) for image in images])
+            converted = [with_8_bits(image, self.decode) for image in images]
+            return np.stack([crop_and_resize(image, self.image_size, self.channels) for image in converted])
         except Unreadable as error:
             raise TwofoldError(
                 f"preprocess received an image that cannot be used: {error}; leave it out or convert it"

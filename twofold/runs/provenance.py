@@ -19,7 +19,7 @@ import numpy as np
 
 from twofold.config import Config
 from twofold.data.hold_out import training_rows
-from twofold.data.open import find_again, open_source
+from twofold.data.open import find_again, open_as
 from twofold.data.readers.folder import read_class_list
 from twofold.data.source import ARRAY, DATASET, Data, Source
 from twofold.data.store import ImageStore
@@ -117,9 +117,9 @@ def open_run_source(run: Path, config: Config, say: Callable[[str], None], data:
     """
     if data is None:
         return with_run_split(run, config, find_again(config), say)
-    source = open_source(data, data_dir=config.data_dir)
+    source = open_as(config, data, class_list=False)
     if config.class_list is not None and set(read_class_list(config.class_list)) <= set(source.classes or ()):
-        source = open_source(data, data_dir=config.data_dir, class_list=config.class_list)
+        source = open_as(config, data)
     return with_run_split(run, config, source, say)
 
 

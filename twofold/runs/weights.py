@@ -42,7 +42,8 @@ INPUT = fields(
         "image_size": whole(1, MOST_PIXELS),
         "mean": schema.items(number()),
         "std": schema.items(number()),
-    }
+    },
+    {"pixel_range": schema.either(schema.text, schema.items(number(), 2))},
 )
 ADAPTER = fields({"variant": schema.text, "settings": schema.values(number()), WEIGHTS_KEY: schema.text})
 
@@ -68,7 +69,7 @@ def save_encoder(path: Path, encoder: nn.Module, description: dict[str, Any]) ->
         The trained encoder.
     description
         What `load_encoder` needs to build the encoder and to preprocess images: `encoder`, `stem`, `channels`,
-        `image_size`, `mean` and `std`.
+        `image_size`, `mean` and `std`, and `pixel_range` if it is not that of the type.
     """
     save_tensors(path, encoder.state_dict(), {METADATA_KEY: json.dumps(description)})
 
@@ -176,7 +177,11 @@ def build_described(
         if type(encoder) is nn.Sequential:
             encoder = Chain(OrderedDict(encoder.named_children()))
         encoder.preprocess = Preprocess(
-            description["image_size"], description["channels"], description["mean"], description["std"]
+            description["image_size"],
+            description["channels"],
+            description["mean"],
+            description["std"],
+            description.get("pixel_range", "type"),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
         reason = " ".join(str(error).split())[:300]

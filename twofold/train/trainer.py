@@ -278,6 +278,7 @@ class Trainer:
             "image_size": self.config.image_size,
             "mean": self.augment.eval_transform.mean.tolist(),
             "std": self.augment.eval_transform.std.tolist(),
+            **({} if self.config.pixel_range == "type" else {"pixel_range": self.config.pixel_range}),
         }
 
     def fingerprint(self) -> str:

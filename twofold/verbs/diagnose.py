@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from twofold.data.load import load_data
-from twofold.data.open import find_again, open_source
+from twofold.data.open import find_again, open_as, open_source
 from twofold.data.source import Source
 from twofold.display import Display
 from twofold.errors import TwofoldError
@@ -187,7 +187,7 @@ def images_for(what: str | Path | nn.Module, name: str, data: Any) -> tuple[Sour
             raise TwofoldError(f"{name} is an encoder: give DATA, the images to encode")
         return open_source(data), {"test_fraction": 0.0}
     config = config_of(path)
-    source = find_again(config) if data is None else open_source(data, data_dir=config.data_dir)
+    source = find_again(config) if data is None else open_as(config, data, class_list=False)
     if not is_run_source(path, source):
         return source, {"test_fraction": 0.0}
     return source, {"test_fraction": config.test_fraction, "unlabelled_fraction": config.unlabelled_fraction}

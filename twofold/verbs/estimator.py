@@ -22,7 +22,8 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from twofold.data.decode import Unreadable, to_grey_or_rgb
+from twofold.data.decode import to_grey_or_rgb
+from twofold.data.decode_options import Unreadable
 from twofold.data.readers.arrays import from_arrays, to_numpy
 from twofold.data.store import ImageStore, readonly_tensor
 from twofold.device import choose_device

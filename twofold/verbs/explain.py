@@ -73,6 +73,7 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         "image_size": _why_image_size(config, source),
         "head_epochs": "at most a quarter of the epochs",
         "channels": "all images are grey" if config.channels == 1 else "some images are in colour",
+        "pixel_range": "the sampled images of more than 8 bits have no larger values",
         "stem": f"for images of {config.image_size} pixels",
         "encoder": f"images of {config.image_size} pixels are too small for a ResNet",
         "augment.flip": "grey images are often text, drawings or scans, which change their meaning if mirrored",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from twofold.data.decode import REDUCING_GAP
+from twofold.data.pixel_range import PERCENTILES
 from twofold.display import Display
 from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.encoder import is_pretrained
@@ -160,20 +161,32 @@ def preprocessing(description: dict[str, Any]) -> dict[str, Any]:
     size, channels = description["image_size"], description["channels"]
     return {
         "orientation": "upright: the EXIF orientation is applied; transparent pixels become white",
-        "depth": "8 bits: 16-bit values become (value + 128) // 257, floats from 0 to 1 become round(255 * value)",
+        "depth": depth_in_words(description.get("pixel_range", "type")),
         "channels": {1: "grey", 3: "RGB"}.get(channels, f"{channels}, as in training"),
         "crop": "the central square with the length of the shorter side; the box of the resize, not cropped before",
         "resize": [size, size],
         "interpolation": "bilinear, antialiased: Pillow's resize with Image.Resampling.BILINEAR, "
         f"box=(left, top, left + side, top + side) and reducing_gap={REDUCING_GAP}; others give different pixels",
-        "pillow": opening(size, channels) + resizing(size),
+        "pillow": opening(size, channels, description.get("pixel_range", "type")) + resizing(size),
         "scale": "divide by 255",
         "mean": description["mean"],
         "std": description["std"],
     }
 
 
-def opening(size: int, channels: int) -> list[str]:
+def depth_in_words(pixel_range: Any) -> str:
+    if pixel_range == "type":
+        return "8 bits: 16-bit values become (value + 128) // 257, floats from 0 to 1 become round(255 * value)"
+    if pixel_range == "image":
+        return "8 bits: each image of more than 8 bits from its 0.1th to its 99.9th percentile, with pixel_range=image"
+    low, high = pixel_range
+    return (
+        f"8 bits: values of images of more than 8 bits become round(255 * (value - {low:g}) / ({high:g} - {low:g})), "
+        "from 0 to 255"
+    )
+
+
+def opening(size: int, channels: int, pixel_range: Any = "type") -> list[str]:
     """Return lines of Python that open the file at `path`, or one channel of an array, as an upright 8-bit image."""
     if channels not in (1, 3):
         return ["from PIL import Image", "image = Image.fromarray(channel)  # uint8 [H, W], one channel at a time"]
@@ -183,15 +196,33 @@ def opening(size: int, channels: int) -> list[str]:
         "image = Image.open(path)",
         f"image.draft(None, ({REDUCING_GAP * size}, {REDUCING_GAP * size}))  # decodes large JPEG files smaller",
         "image = ImageOps.exif_transpose(image)",
-        "if image.mode.startswith('I'):  # 16 bits",
-        "    wide = np.asarray(image).astype('int32')",
-        "    image = Image.fromarray(((wide + 128) // 257).astype('uint8'))",
-        "elif image.mode == 'F':  # from 0 to 1",
-        "    image = Image.fromarray(np.rint(np.asarray(image) * 255).astype('uint8'))",
+        *converting(pixel_range),
         "if image.has_transparency_data:",
         "    image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image.convert('RGBA'))",
         "image = image if image.mode == 'L' else image.convert('RGB')",
         f"image = image.convert('{'L' if channels == 1 else 'RGB'}')",
+    ]
+
+
+def converting(pixel_range: Any) -> list[str]:
+    """Return lines of Python that convert an image of more than 8 bits."""
+    if pixel_range == "type":
+        return [
+            "if image.mode.startswith('I'):  # 16 bits",
+            "    wide = np.asarray(image).astype('int32')",
+            "    image = Image.fromarray(((wide + 128) // 257).astype('uint8'))",
+            "elif image.mode == 'F':  # from 0 to 1",
+            "    image = Image.fromarray(np.rint(np.asarray(image) * 255).astype('uint8'))",
+        ]
+    limits = list(PERCENTILES) if pixel_range == "image" else [float(value) for value in pixel_range]
+    return [
+        "if image.mode.startswith('I') or image.mode == 'F':",
+        "    wide = np.asarray(image)",
+        "    wide = wide.astype('f8' if wide.dtype.itemsize > 2 else 'f4')",
+        f"    low, high = np.percentile(wide, {limits}).tolist()  # of a sample, if the image has many pixels"
+        if pixel_range == "image"
+        else f"    low, high = {limits}",
+        "    image = Image.fromarray(np.rint(((wide - low) * (255 / (high - low))).clip(0, 255)).astype('uint8'))",
     ]
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from twofold.data.decode import Unreadable, decode_image, extensions
+from twofold.data.decode import decode_image
+from twofold.data.decode_options import Unreadable
+from twofold.data.image_formats import extensions
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.device import choose_device
@@ -117,12 +119,12 @@ def images_to_classify(data: Any, preprocess: Preprocess, display: Display) -> t
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() in extensions() and Path(data).is_file():
         single = str(data)
         try:
-            pixels = decode_image(Path(data), preprocess.image_size, preprocess.channels)
+            pixels = decode_image(Path(data), preprocess.image_size, preprocess.channels, preprocess.decode)
         except Unreadable as error:
             raise TwofoldError(f"{data} cannot be read: {error}; pass the path of an image file") from None
         data = torch.from_numpy(pixels).permute(1, 2, 0)[None].numpy()
     with display.stage("scanning images", 0) as stage:
-        source = open_source(data, progress=stage, to_train=False)
+        source = open_source(data, progress=stage, to_train=False, decode=preprocess.decode)
     with display.stage("reading images", len(source)) as stage:
         read = load_data(
             source,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from twofold import dist
 from twofold.config import RUN_KEYS, Config, Head, dump, flat
 from twofold.config.resolve import default_image_size
+from twofold.data.decode_options import DecodeOptions
 from twofold.data.load import read_data
 from twofold.data.open import open_source
 from twofold.data.readers.arrays import is_array_splits
@@ -93,6 +94,7 @@ def configure(
             download=asked.download,
             class_list=asked.class_list,
             progress=stage,
+            decode=decode_options(settings),
         )
     layers, own = layers_of(settings, source, module, for_use=for_use)
     if for_use and minutes is not None and may_be_short(settings.config, has_weights):
@@ -116,6 +118,12 @@ def configure(
     return config, source
 
 
+def decode_options(settings: Asked) -> DecodeOptions:
+    """Return how image files are read. Unless the user set the range of pixels, it is chosen from the images."""
+    options = DecodeOptions.of(settings.config)
+    return options if "pixel_range" in settings.given else dataclasses.replace(options, pixel_range="auto")
+
+
 def layers_of(
     settings: Asked, source: Source, module: nn.Module | None, *, for_use: bool
 ) -> tuple[dict[str, dict[str, Any]], OwnInput | None]:
@@ -136,6 +144,8 @@ def layers_of(
     kept = {*recipe, *keys.keys() - RUN_KEYS.keys()} if settings.method.family == "own" else set()
     suited = {name: value for name, value in source.defaults.items() if name in keys and name not in kept}
     sizes: dict[str, Any] = {"image_size": default_image_size(source.train.side), "channels": source.train.channels}
+    if isinstance(source.decode.pixel_range, tuple):
+        sizes["pixel_range"] = source.decode.pixel_range
     weights, own = initial_input(located.get("init"), module)
     if own is not None:
         weights |= own_normalisation(own, given.get("channels"))

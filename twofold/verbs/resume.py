@@ -10,7 +10,7 @@ from torch import nn
 from twofold import dist
 from twofold.config import RUN_KEYS, Config, dump
 from twofold.data.load import read_data
-from twofold.data.open import find_again, open_source
+from twofold.data.open import find_again, open_as
 from twofold.data.source import ARRAY, DATASET, Source
 from twofold.device import own_modes
 from twofold.display import Display
@@ -111,11 +111,7 @@ def continue_run(
             f"{path} trains your own {config.encoder}: pass it again with twofold.resume(run, encoder=...)"
         )
     if source is None:
-        source = (
-            find_again(config)
-            if data is None
-            else open_source(data, data_dir=config.data_dir, class_list=config.class_list)
-        )
+        source = find_again(config) if data is None else open_as(config, data)
     weights = None if config.init is None else initial_weights.load_initial_weights(path)
     with ExitStack() as stack:
         stack.enter_context(folder.locked())

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from twofold.data.decode import Unreadable, crop_and_resize, decode_image
+from twofold.data.decode import crop_and_resize, decode_image, with_8_bits
+from twofold.data.decode_options import Unreadable
 from twofold.data.open import open_to_use
 from twofold.data.registry import NAMED_SETS
 from twofold.data.source import Source
@@ -221,9 +222,9 @@ class _Search:
         pixels: Any = query
         try:
             if not isinstance(query, Image.Image):
-                pixels = decode_image(query, size, channels)
+                pixels = decode_image(query, size, channels, opened.preprocess.decode)
             elif opened.encoder.views > 1:  # views are crops of pixels
-                pixels = crop_and_resize(query, size, channels)
+                pixels = crop_and_resize(with_8_bits(query, opened.preprocess.decode), size, channels)
         except Unreadable as error:
             raise TwofoldError(f"the query {query} cannot be read: {error}; pass the path of an image file") from None
         return feature_bank.unit_rows(opened.encoder.encode(pixels).numpy())

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from twofold.data.decode import Header
+from twofold.data.decode_options import DecodeOptions
 from twofold.data.readers import file_index
 from twofold.data.readers.folder import read_folder
 
@@ -32,9 +33,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     original = file_index.inspect_file
 
-    def watched(path: Path) -> tuple[int, Header | str]:
+    def watched(path: Path, options: DecodeOptions) -> tuple[int, Header | str]:
         names.append(path.name)
-        return original(path)
+        return original(path, options)
 
     monkeypatch.setattr(file_index, "inspect_file", watched)
     return names
@@ -48,7 +49,7 @@ def test_second_start_opens_no_file_and_finds_the_same_data(root: Path, opened: 
     assert opened == []
     for one, other in zip(first[:2], second[:2], strict=True):
         assert one.digest() == other.digest()
-        assert (one.files, one.side, one.grey) == (other.files, other.side, other.grey)
+        assert (one.files, one.side, one.channels) == (other.files, other.side, other.channels)
 
 
 def test_only_changed_files_are_opened(root: Path, opened: list[str]) -> None:

@@ -46,7 +46,7 @@ def test_flat_folder_is_sorted_and_has_no_labels(root: Path) -> None:
     train, test, classes = read_folder(root)
     assert train.files == ("a.JPG", "b.png", "c.webp")
     assert (train.labels, test, classes) == (None, None, None)
-    assert (train.side, train.grey) == (10, False)
+    assert (train.side, train.channels) == (10, 3)
 
 
 def test_hidden_and_other_files_are_ignored(root: Path) -> None:
@@ -200,9 +200,9 @@ def test_size_and_colour_are_read_from_headers(root: Path) -> None:
     for number, side in enumerate((20, 30, 90)):
         draw(root, f"{number}.png", size=(100, side), mode="L")
     train, _, _ = read_folder(root)
-    assert (train.side, train.grey) == (30, True)
+    assert (train.side, train.channels) == (30, 1)
     draw(root, "colour.png")
-    assert not read_folder(root)[0].grey
+    assert read_folder(root)[0].channels == 3
 
 
 def test_unreadable_files_are_listed_and_skipped(root: Path) -> None:

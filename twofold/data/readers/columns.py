@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from twofold.data.decode import extensions
+from twofold.data.image_formats import extensions
 from twofold.data.item_split import UNKNOWN
 from twofold.errors import TwofoldError
 from twofold.files import read_table

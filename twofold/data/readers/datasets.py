@@ -7,15 +7,18 @@ unknown. Neither library is imported.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from twofold.data.array_split import ROUNDING_ERROR, to_uint8
-from twofold.data.decode import Unreadable, is_grey
+from twofold.data.decode import COLOUR, GREY, is_grey, with_8_bits
+from twofold.data.decode_options import USUAL, DecodeOptions, Unreadable
 from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.parallel import Progress, with_progress
+from twofold.data.pixel_range import Extremes, choose_range, extremes_of, is_deep
 from twofold.data.readers.columns import Cell, number_labels, parse_label
 from twofold.data.readers.splits import are_splits_of, train_and_test_of
 from twofold.errors import TwofoldError
@@ -48,7 +51,7 @@ def is_dataset_or_splits(data: Any) -> bool:
     return is_dataset(data) or is_splits(data)
 
 
-def read_dataset(data: Any, progress: Progress | None = None) -> ItemSplits:
+def read_dataset(data: Any, progress: Progress | None = None, options: DecodeOptions = USUAL) -> ItemSplits:
     train, test = (data, None) if is_dataset(data) else train_and_test_of(data)
     readers = [_DatasetReader(train, "the training set")]
     if test is not None:
@@ -59,7 +62,9 @@ def read_dataset(data: Any, progress: Progress | None = None) -> ItemSplits:
     names = readers[0].class_names
     if names is not None and classes is not None and all(name.isdigit() and int(name) < len(names) for name in classes):
         classes = tuple(names[int(name)] for name in classes)
-    splits = [reader.to_split(own) for reader, own in zip(readers, labels, strict=True)]
+    if options.pixel_range == "auto":
+        options = replace(options, pixel_range=choose_range(each for reader in readers for each in reader.extremes))
+    splits = [reader.to_split(own, options) for reader, own in zip(readers, labels, strict=True)]
     return splits[0], splits[1] if len(splits) > 1 else None, classes
 
 
@@ -83,7 +88,8 @@ class _DatasetReader:
         self.class_names: Sequence[str] | None = getattr(label, "names", None) or None
         self.labels: Sequence[Cell] = []
         self.sides: list[tuple[int, int]] = []
-        self.grey = True
+        self.channels = GREY
+        self.extremes: list[Extremes] = []  # of images of more than 8 bits
         self.facts = b""
 
     def first_readable(self, read: Callable[[int], object]) -> int:
@@ -145,7 +151,9 @@ class _DatasetReader:
                 labels.append(None)
                 continue
             self.sides.append((min(image.size), max(image.size)))
-            self.grey = self.grey and is_grey(image)
+            self.channels = max(self.channels, GREY if is_grey(image) else COLOUR)
+            if is_deep(image):
+                self.extremes.append(extremes_of(image))
             state.update(repr((image.mode, image.size)).encode() + image.tobytes())
             labels.append(None if known else self.label(item, row))
         if not known:
@@ -156,14 +164,15 @@ class _DatasetReader:
             raise TwofoldError(f"no inspected item of {self.where} is an image that can be read")
         self.facts = state.digest()
 
-    def to_split(self, labels: np.ndarray | None) -> ItemSplit:
+    def to_split(self, labels: np.ndarray | None, options: DecodeOptions) -> ItemSplit:
         return ItemSplit(
-            fetch=lambda row, _, use: use(self.image(row)),
+            fetch=lambda row, _, use: use(with_8_bits(self.image(row), options)),
             count=len(self.data),
             labels=labels,
             sides=np.array(self.sides),
-            grey=self.grey,
-            facts=self.facts,
+            channels=self.channels,
+            facts=self.facts + options.changes_pixels,
+            options=options,
             threads=1,  # a Dataset may read all items through one open file
         )
 

@@ -12,20 +12,25 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from twofold.array_files import read_member
 from twofold.data import cache, parallel
-from twofold.data.decode import Header, inspect_file, silence_pillow, with_image
+from twofold.data.decode import COLOUR, GREY, Header, inspect_file, read_extremes, with_image
+from twofold.data.decode_options import USUAL, DecodeOptions, Unreadable
+from twofold.data.image_formats import silence_pillow
 from twofold.data.item_split import ItemSplit
 from twofold.data.parallel import Progress, map_in_order, with_progress
+from twofold.data.pixel_range import Extremes, choose_range
 from twofold.errors import TwofoldError
 from twofold.files import atomic, cache_folder
+from twofold.text import plural
 
-INDEX_FORMAT = 2
+INDEX_FORMAT = 3
+PAGE = "#page="  # in the name of an image, between the file and the number of the page, from 2 on
 INDEX_DTYPE = np.dtype(
     [
         ("size", "<i8"),
@@ -34,9 +39,12 @@ INDEX_DTYPE = np.dtype(
         ("ends", "<u8"),  # `hash_of_ends`
         ("side", "<i4"),  # the shorter one; 0: unreadable
         ("longer", "<i4"),
-        ("grey", "?"),
+        ("channels", "<i4"),
+        ("bits", "<i4"),  # of each channel
+        ("pages", "<i4"),
     ]
 )
+MOST_SAMPLED = 32  # images of more than 8 bits that are decoded to choose the range of their pixels
 STATUS_FIELDS = ("size", "modified", "changed")  # if these are equal, the file has not changed
 
 
@@ -47,11 +55,13 @@ class FileIndex:
     names: Sequence[str]
     rows: np.ndarray
     reasons: Mapping[str, str]
+    options: DecodeOptions = USUAL
+    first: int = 0  # the number of the first file in the whole index
 
     def part(self, rows: slice) -> "FileIndex":
         names = self.names[rows]
         reasons = {name: self.reasons[name] for name in names if name in self.reasons} if self.reasons else {}
-        return FileIndex(names, self.rows[rows], reasons)
+        return FileIndex(names, self.rows[rows], reasons, self.options, rows.start or 0)
 
 
 def split_of_files(
@@ -66,56 +76,155 @@ def split_of_files(
 
     `unopened` maps folders and links that could not be opened to the reason.
     """
-    files = index.names
+    index, labels, groups = _with_pages(index, labels, groups)
+    files, options, page_of = index.names, index.options, _page_numbers(index)
     readable = index.rows[index.rows["side"] > 0]
     if not len(readable):
         first, reason = next(iter(index.reasons.items()))
         raise TwofoldError(f"none of the image files can be read ({len(files):,} tried); {root / first}: {reason}")
     # Without the change time of the inode: a copy of the folder contains the same images.
     known = ("size", "modified", "ends")
-    content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in known)
+    content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in known) + options.changes_pixels
 
     def row_hashes(rows: np.ndarray) -> list[bytes]:
         # The name is part of the hash, because different files can have equal sizes, times and ends.
         numbers = np.stack([index.rows[name][rows].astype(np.uint64) for name in known], axis=1)
         return [
-            hashlib.blake2b(line.tobytes() + os.fsencode(files[row]), digest_size=cache.ROW_HASH_BYTES).digest()
+            hashlib.blake2b(
+                line.tobytes() + os.fsencode(files[row]) + options.changes_pixels, digest_size=cache.ROW_HASH_BYTES
+            ).digest()
             for row, line in zip(rows.tolist(), numbers, strict=True)
         ]
 
     return ItemSplit(
-        fetch=lambda row, size, use: with_image(root / files[row], size, use),
-        path=lambda row: root / files[row],
+        fetch=lambda row, size, use: with_image(
+            root / file_of(files[row], page_of[row]), size, use, options, page=page_of[row]
+        ),
+        path=None if any(page_of) else lambda row: root / files[row],
         count=len(files),
         labels=labels,
         sides=np.stack([readable["side"], readable["longer"]], axis=1).astype(np.int64),
-        grey=bool(readable["grey"].all()),
+        channels=int(readable["channels"].max()),
         facts=hashlib.blake2b(content).digest(),
         files=tuple(files),
         unreadable={**(unopened or {}), **index.reasons},
         groups=groups,
         row_hashes=row_hashes,
         source=str(root.resolve()),
+        remark=_describe_pages(index),
+        options=options,
     )
 
 
-def index_files(root: Path, files: Sequence[str], *, of: Path, progress: Progress | None = None) -> FileIndex:
-    """Inspect the files that are new or changed since the index of the folder or list `of` was saved, and save it."""
+def file_of(name: str, page: int) -> str:
+    """Return the file of an image."""
+    return name.rpartition(PAGE)[0] if page else name
+
+
+def index_files(
+    root: Path,
+    files: Sequence[str],
+    *,
+    of: Path,
+    progress: Progress | None = None,
+    options: DecodeOptions = USUAL,
+) -> FileIndex:
+    """Inspect the files that are new or changed since the index of the folder or list `of` was saved, and save it.
+
+    In the result, all readable files have one kind of channels, and the range of pixels is chosen.
+    """
     times, reasons = _read_statuses(root, files)
     rows = np.zeros(len(files), INDEX_DTYPE)
     for column, name in enumerate(STATUS_FIELDS):
         rows[name] = times[:, column]
-    known = load_index(of)
+    known = load_index(of, options)
     is_new = np.ones(len(files), bool)
     is_new[[row for row, name in enumerate(files) if name in reasons]] = False
     if known is not None:
         is_new &= ~_take_unchanged(files, rows, known, is_new)
     new_rows = np.flatnonzero(is_new).tolist()
-    reasons |= _inspect_rows(root, files, rows, new_rows, progress)
-    index = FileIndex(files, rows, reasons)
+    reasons |= _inspect_rows(root, files, rows, new_rows, progress, options)
+    index = FileIndex(files, rows, reasons, options)
     if new_rows or known is None or len(known.names) != len(files):
         save_index(of, index)
-    return index
+    return _with_chosen_range(root, _of_one_kind(index))
+
+
+def _of_one_kind(index: FileIndex) -> FileIndex:
+    """Leave out images that cannot be used together with the others: images of grey or colour, or of C channels.
+
+    The kind that most images have stays.
+    """
+    kinds = np.where(np.isin(index.rows["channels"], (GREY, COLOUR)), COLOUR, index.rows["channels"])
+    found, counts = np.unique(kinds[index.rows["side"] > 0], return_counts=True)
+    if len(found) < 2:
+        return index
+    kept = int(found[counts.argmax()])
+    others = np.flatnonzero((index.rows["side"] > 0) & (kinds != kept))
+    rows, words = index.rows.copy(), "1 or 3" if kept == COLOUR else str(kept)
+    rows["side"][others] = 0
+    reasons = {
+        index.names[row]: f"{kinds[row]} channels, but most images have {words}; pass a list of images of one kind"
+        for row in others.tolist()
+    }
+    return replace(index, rows=rows, reasons={**index.reasons, **reasons})
+
+
+def _with_chosen_range(root: Path, index: FileIndex) -> FileIndex:
+    """Choose the range of images of more than 8 bits from a sample of them, unless the user has chosen it."""
+    if index.options.pixel_range != "auto":
+        return index
+    deep = np.flatnonzero((index.rows["side"] > 0) & (index.rows["bits"] > 8))
+    some = deep[np.unique(np.linspace(0, max(len(deep) - 1, 0), MOST_SAMPLED, dtype=np.int64))] if len(deep) else deep
+    with silence_pillow():
+        found = map_in_order(attempt_extremes, [root / index.names[row] for row in some.tolist()])
+        chosen = choose_range(each for each in found if each is not None)
+    return replace(index, options=replace(index.options, pixel_range=chosen))
+
+
+def attempt_extremes(file: Path | bytes) -> Extremes | None:
+    """Return the smallest and the largest value of an image, or None if it cannot be decoded."""
+    try:
+        return read_extremes(file)
+    except Unreadable:
+        return None
+
+
+def _with_pages(
+    index: FileIndex, labels: np.ndarray | None, groups: np.ndarray | None
+) -> tuple[FileIndex, np.ndarray | None, np.ndarray | None]:
+    """With pages=all, repeat each file for its pages. They form a group, unless groups are given."""
+    counts = np.maximum(index.rows["pages"], 1)
+    if index.options.pages == "first" or counts.max(initial=1) == 1:
+        return index, labels, groups
+    names = [
+        name if page == 0 else f"{name}{PAGE}{page + 1}"
+        for name, count in zip(index.names, counts.tolist(), strict=True)
+        for page in range(count)
+    ]
+    if groups is None:
+        groups = index.first + np.arange(len(counts))
+    labels, groups = (None if column is None else np.repeat(column, counts) for column in (labels, groups))
+    return replace(index, names=names, rows=np.repeat(index.rows, counts)), labels, groups
+
+
+def _page_numbers(index: FileIndex) -> list[int]:
+    """Return the page of each image, from 0. With pages=all, `_with_pages` has added the pages to the names."""
+    if index.options.pages == "first":
+        return [0] * len(index.names)
+    ends = (
+        name.rpartition(PAGE)[2] if pages > 1 else ""
+        for name, pages in zip(index.names, index.rows["pages"].tolist(), strict=True)
+    )
+    return [int(end) - 1 if end.isdigit() else 0 for end in ends]
+
+
+def _describe_pages(index: FileIndex) -> str:
+    """Return a note on pages that are not used; "" if there are none."""
+    several = int((index.rows["pages"] > 1).sum()) if index.options.pages == "first" else 0
+    if not several:
+        return ""
+    return f"only the first page of {plural(several, 'TIFF file')} is used (pages=all uses every page)"
 
 
 def _take_unchanged(files: Sequence[str], rows: np.ndarray, known: FileIndex, candidates: np.ndarray) -> np.ndarray:
@@ -130,21 +239,27 @@ def _take_unchanged(files: Sequence[str], rows: np.ndarray, known: FileIndex, ca
 
 
 def _inspect_rows(
-    root: Path, files: Sequence[str], rows: np.ndarray, new_rows: list[int], progress: Progress | None
+    root: Path,
+    files: Sequence[str],
+    rows: np.ndarray,
+    new_rows: list[int],
+    progress: Progress | None,
+    options: DecodeOptions,
 ) -> dict[str, str]:
     """Fill these rows from the files, and return the reason for each file that cannot be read."""
     reasons: dict[str, str] = {}
     paths = (root / files[row] for row in new_rows)
     with silence_pillow():
         found = (
-            parallel.inspect_files(paths)
+            parallel.inspect_files(paths, options)
             if parallel.is_worthwhile(len(new_rows))
-            else map_in_order(inspect_file, paths)
+            else map_in_order(lambda path: inspect_file(path, options), paths)
         )
         for row, (ends, header) in zip(new_rows, with_progress(found, len(new_rows), progress), strict=True):
             rows["ends"][row] = ends
             if isinstance(header, Header):
-                rows["side"][row], rows["grey"][row], rows["longer"][row] = header.side, header.grey, header.longer
+                for name, value in vars(header).items():
+                    rows[name][row] = value
             else:
                 reasons[files[row]] = header
     return reasons
@@ -166,15 +281,18 @@ def _read_statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[s
     return np.array(found, np.int64).reshape(-1, len(STATUS_FIELDS)), reasons
 
 
-def index_path(of: Path) -> Path:
-    name = hashlib.blake2b(os.fsencode(of.resolve()), digest_size=16).hexdigest()
+def index_path(of: Path, options: DecodeOptions = USUAL) -> Path:
+    """Return the index file of a folder or list. The facts of a file depend on some options."""
+    facts = (options.pages, options.pixel_limit, options.pixel_range in ("type", "auto"))
+    chosen = b"" if facts == ("first", None, True) else repr(facts).encode()
+    name = hashlib.blake2b(os.fsencode(of.resolve()) + chosen, digest_size=16).hexdigest()
     return cache_folder() / cache.INDEX_FOLDER / f"{name}-{INDEX_FORMAT}.npz"
 
 
-def load_index(of: Path) -> FileIndex | None:
+def load_index(of: Path, options: DecodeOptions = USUAL) -> FileIndex | None:
     """Return the saved index of a folder or list, or None if it does not exist or is damaged."""
     try:
-        path = index_path(of)
+        path = index_path(of, options)
         names, rows = os.fsdecode(read_member(path, "names").tobytes()).split("\0"), read_member(path, "rows")
     except ValueError:  # the index is built again
         return None
@@ -183,7 +301,7 @@ def load_index(of: Path) -> FileIndex | None:
 
 def save_index(of: Path, index: FileIndex) -> None:
     """Save an index. A failure is ignored, because an index only saves time."""
-    path = index_path(of)
+    path = index_path(of, index.options)
     blob = os.fsencode("\0".join(index.names))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

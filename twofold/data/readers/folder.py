@@ -22,7 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data.decode import extensions
+from twofold.data.decode_options import USUAL, DecodeOptions
+from twofold.data.image_formats import extensions
 from twofold.data.item_split import UNKNOWN, ItemSplit, ItemSplits
 from twofold.data.parallel import Progress
 from twofold.data.readers.file_index import index_files, split_of_files
@@ -54,7 +55,13 @@ def read_class_list(class_list: str | Path) -> tuple[str, ...]:
     return found
 
 
-def read_folder(root: Path, progress: Progress | None = None, *, only: Collection[str] = ()) -> ItemSplits:
+def read_folder(
+    root: Path,
+    progress: Progress | None = None,
+    *,
+    only: Collection[str] = (),
+    options: DecodeOptions = USUAL,
+) -> ItemSplits:
     """List the images and read their headers. If `only` is not empty, keep just the classes it names."""
     files, unopened, left_out = find_image_files(root)
     if not files:
@@ -67,7 +74,7 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
     remark = "; ".join(filter(None, (_describe_unused(files, train_files, test_files), describe_left_out(left_out))))
     if only:
         train_files, test_files = (_keep_classes(root, part, only) for part in (train_files, test_files))
-    index = index_files(root, [*train_files, *test_files], of=root, progress=progress)
+    index = index_files(root, [*train_files, *test_files], of=root, progress=progress, options=options)
     class_of = {**train_files, **test_files}
     names = sorted({name for file, name in class_of.items() if name is not None and file not in index.reasons})
     number = {name: place for place, name in enumerate(names)}
@@ -77,7 +84,8 @@ def read_folder(root: Path, progress: Progress | None = None, *, only: Collectio
         labels = [number.get(name, UNKNOWN) for name in part.values() if name is not None]
         return split_of_files(root, index.part(rows), np.array(labels, np.int64) if labels else None, unopened=unopened)
 
-    train = replace(to_split(train_files, slice(0, len(train_files)), unopened), remark=remark)
+    train = to_split(train_files, slice(0, len(train_files)), unopened)
+    train = replace(train, remark="; ".join(filter(None, (remark, train.remark))))
     test = to_split(test_files, slice(len(train_files), None), {}) if test_files else None
     return train, test, tuple(names) or None
 

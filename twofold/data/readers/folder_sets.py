@@ -59,7 +59,7 @@ def read_folder_set(name: str, options: ReadOptions) -> ItemSplits:
     root = next((root for root in roots if (root / "train").is_dir()), None)
     if root is None:
         raise TwofoldError(f"{name} needs the folder {roots[0]}, {known.how_to_get}")
-    train, test, classes = read_folder(root, options.progress, only=known.classes)
+    train, test, classes = read_folder(root, options.progress, only=known.classes, options=options.decode)
     if test is None or test.labels is None:
         raise TwofoldError(
             f"{root} has no labelled test images: val needs a folder for each class, or val_annotations.txt; "

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.data.decode import extensions
+from twofold.data.decode_options import USUAL, DecodeOptions
+from twofold.data.image_formats import extensions
 from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.parallel import Progress
 from twofold.data.readers.columns import Cell, number_labels, read_rows
@@ -44,7 +45,7 @@ class ListedImage:
     split: str = TRAIN_NAMES[0]
 
 
-def read_list(path: Path, progress: Progress | None = None) -> ItemSplits:
+def read_list(path: Path, progress: Progress | None = None, options: DecodeOptions = USUAL) -> ItemSplits:
     entries = parse_list(path)
     seen: set[str] = set()
     for entry in entries:
@@ -56,7 +57,8 @@ def read_list(path: Path, progress: Progress | None = None) -> ItemSplits:
     test = [entry for entry in entries if entry.split not in TRAIN_NAMES]
     if not train:
         raise TwofoldError(f"{path} lists no training images; write one path per line, or set split to train")
-    index = index_files(path.parent, [entry.path for entry in [*train, *test]], of=path, progress=progress)
+    paths = [entry.path for entry in [*train, *test]]
+    index = index_files(path.parent, paths, of=path, progress=progress, options=options)
     # A class needs at least one readable image, so labels of unreadable images do not count.
     known = [[None if entry.path in index.reasons else entry.label for entry in part] for part in (train, test)]
     labels, classes = number_labels(*known)

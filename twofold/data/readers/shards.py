@@ -12,15 +12,19 @@ import os
 import re
 import tarfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from twofold.data.decode import Header, Unreadable, extensions, hash_of_ends, read_header, silence_pillow, with_image
+from twofold.data.decode import Header, hash_of_ends, read_header, with_image
+from twofold.data.decode_options import USUAL, DecodeOptions, Unreadable
+from twofold.data.image_formats import extensions, silence_pillow
 from twofold.data.item_split import ItemSplit, ItemSplits
 from twofold.data.parallel import Progress, map_in_order
+from twofold.data.pixel_range import choose_range
 from twofold.data.readers.columns import Cell, number_labels, parse_label
+from twofold.data.readers.file_index import MOST_SAMPLED, attempt_extremes
 from twofold.data.readers.splits import TEST_NAMES, TRAIN_NAMES
 from twofold.errors import TwofoldError
 
@@ -67,7 +71,7 @@ def shards_of(path: Path) -> list[Path]:
     return [Path(f"{before}{number:0{len(match[1])}d}{behind}") for number in range(first, last + 1)]
 
 
-def read_shards(path: Path, progress: Progress | None = None) -> ItemSplits:
+def read_shards(path: Path, progress: Progress | None = None, options: DecodeOptions = USUAL) -> ItemSplits:
     shards = shards_of(path)
     missing = [shard for shard in shards if not shard.is_file()]
     if missing or not shards:
@@ -87,7 +91,13 @@ def read_shards(path: Path, progress: Progress | None = None) -> ItemSplits:
         raise TwofoldError(f"no images in {path}; supported file extensions: {' '.join(sorted(extensions()))}")
     labels, classes = number_labels([member.label for member in train], [member.label for member in test])
     root = path if path.is_dir() else path.parent
-    return _item_split(root, train, labels[0]), _item_split(root, test, labels[1]) if test else None, classes
+    headers = {member: header for part in (train, test) for member, header in _read_some_headers(part, options)}
+    options = _with_chosen_range(headers, options)
+
+    def to_split(part: Sequence[Member], labels: np.ndarray | None) -> ItemSplit:
+        return _item_split(root, part, labels, [headers[member] for member in part if member in headers], options)
+
+    return to_split(train, labels[0]), to_split(test, labels[1]) if test else None, classes
 
 
 class _HeaderReader(io.FileIO):
@@ -157,21 +167,23 @@ def _test_shards(shards: Sequence[Path]) -> set[Path]:
     return {shard for shard in shards if says(shard, TEST_NAMES) and not says(shard, TRAIN_NAMES)}
 
 
-def _item_split(root: Path, images: Sequence[Member], labels: np.ndarray | None) -> ItemSplit:
-    headers = _read_some_headers(images)
+def _item_split(
+    root: Path, images: Sequence[Member], labels: np.ndarray | None, headers: list[Header], options: DecodeOptions
+) -> ItemSplit:
     # If names repeat between shards, the name of the shard becomes part of the image's name.
     names_repeat = len({member.name for member in images}) < len(images)
     return ItemSplit(
-        fetch=lambda row, size, use: with_image(_read_member(images[row]), size, use),
+        fetch=lambda row, size, use: with_image(_read_member(images[row]), size, use, options),
         count=len(images),
         labels=labels,
         sides=np.array([(header.side, header.longer) for header in headers]),
-        grey=all(header.grey for header in headers),
-        facts=_hash_shards(images),
+        channels=max(header.channels for header in headers),
+        facts=_hash_shards(images) + options.changes_pixels,
         files=tuple(
             f"{os.path.relpath(member.shard, root)}/{member.name}" if names_repeat else member.name for member in images
         ),
         source=str(root.resolve()),
+        options=options,
     )
 
 
@@ -189,19 +201,33 @@ def _read_member(member: Member) -> bytes:
     return found
 
 
-def _read_some_headers(images: Sequence[Member]) -> list[Header]:
+def _with_chosen_range(headers: dict[Member, Header], options: DecodeOptions) -> DecodeOptions:
+    """Choose the range of images of more than 8 bits from a sample of them, unless the user has chosen it."""
+    if options.pixel_range != "auto":
+        return options
+    deep = [member for member, header in headers.items() if header.bits > 8]
+    some = deep[:: -(-len(deep) // MOST_SAMPLED)] if deep else []
+    with silence_pillow():
+        found = map_in_order(lambda member: attempt_extremes(_read_member(member)), some)
+        return replace(options, pixel_range=choose_range(each for each in found if each is not None))
+
+
+def _read_some_headers(images: Sequence[Member], options: DecodeOptions) -> list[tuple[Member, Header]]:
     """Read the headers of images that are evenly spaced over all shards, and skip unreadable ones."""
 
     def attempt(member: Member) -> Header | str:
         try:
-            return read_header(_read_member(member))
+            return read_header(_read_member(member), options)
         except Unreadable as error:
             return str(error)
 
+    if not images:
+        return []
     rows = np.unique(np.linspace(0, len(images) - 1, MAX_INSPECTED_HEADERS, dtype=np.int64))
     with silence_pillow():
-        found = list(map_in_order(attempt, [images[row] for row in rows]))
-    headers = [header for header in found if isinstance(header, Header)]
+        some = [images[row] for row in rows]
+        found = list(map_in_order(attempt, some))
+    headers = [(member, header) for member, header in zip(some, found, strict=True) if isinstance(header, Header)]
     if not headers:
         first = images[0]
         raise TwofoldError(f"none of the inspected images can be read; {first.name} in {first.shard}: {found[0]}")

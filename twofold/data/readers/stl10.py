@@ -65,4 +65,4 @@ def _item_split(parts: list[np.ndarray], labels: np.ndarray, files: dict[str, Pa
 
     facts = [(name, path.stat().st_size, path.stat().st_mtime_ns) for name, path in sorted(files.items())]
     count = sum(len(images) for images in parts)
-    return ItemSplit(fetch, count, labels, sides=np.array([SHAPE[1:]]), grey=False, facts=repr(facts).encode())
+    return ItemSplit(fetch, count, labels, sides=np.array([SHAPE[1:]]), channels=3, facts=repr(facts).encode())
