@@ -86,10 +86,14 @@ def with_full_classifier(
     loss: Callable[[Tensor, Tensor, Tensor], LossTerms],
     normalize: bool,
     projector: tuple[int, ...] | None,
+    *,
+    zero_rows: bool = False,
 ) -> Method:
     """A method with `loss(embeddings, rows, labels)` over a classifier with a row for each training image."""
     network = nn.Identity() if projector is None else models.mlp(parts.features, projector)
     head = nn.Linear(parts.features if projector is None else projector[-1], len(parts.images), bias=False)
+    if zero_rows:  # random rows are wrong by far more than 1 under the squared error, and the encoder would follow them
+        nn.init.zeros_(head.weight)
     scaled = models.Unit() if normalize else nn.Identity()
     own = parts.images.index
 
@@ -121,9 +125,7 @@ def with_full_classifier(
 )
 def mse_diet(parts: Parts, *, normalize: Normalize = False, projector: OptionalProjector = None) -> Method:
     """DIET with the squared error instead of the cross entropy."""
-    method = with_full_classifier(parts, objectives.squared_error, normalize, projector)
-    nn.init.zeros_(method.head.weight)  # random rows are wrong by far more than 1, and the encoder would follow them
-    return method
+    return with_full_classifier(parts, objectives.squared_error, normalize, projector, zero_rows=True)
 
 
 @entry(
