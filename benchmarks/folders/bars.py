@@ -24,7 +24,7 @@ from benchmarks.folders.pool import claimed, lines_of, record, run_workers
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 METHODS = ("simclr", "frossl", "byol", "vicreg", "s-diet")  # the first one is the default
-OTHERS = ("cifar10-2000", "cifar10-500", "mnist-2000", "digits")
+OTHERS = ("cifar10-2000", "cifar10-500", "mnist-2000", "digits", "cifar10-10000")
 START = "start"
 #: The t distribution's 97.5 % points for 1, 2, ... degrees of freedom.
 T_POINTS = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
@@ -36,7 +36,9 @@ def jobs(splits: int, seeds: int) -> list[Job]:
     """Return all jobs, the most valuable first."""
     found = [("flowers17", seed, what) for seed in range(splits) for what in (START, METHODS[0])]
     found += [("flowers17", seed, method) for method in METHODS[1:] for seed in range(splits)]
-    return found + [(folder, seed, what) for folder in OTHERS for seed in range(seeds) for what in (START, METHODS[0])]
+    others = [(folder, seed) for folder in OTHERS for seed in range(seeds)]
+    found += [(*other, what) for other in others for what in (START, METHODS[0])]
+    return found + [(*other, method) for other in others for method in METHODS[1:]]
 
 
 def work(given: argparse.Namespace) -> None:
