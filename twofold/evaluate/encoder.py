@@ -33,6 +33,7 @@ from twofold.evaluate.foreign_encoders import (
     with_preprocess,
 )
 from twofold.evaluate.view_retrieval import FIRST_STEP
+from twofold.models import fast_linear_layers
 from twofold.models.adapter import AdaptedEncoder
 from twofold.models.encoders import EFFICIENTNET, TIMM, PatchConv, ResNet, TinyConv
 from twofold.runs.preprocess import Preprocess, preprocess_of
@@ -148,7 +149,7 @@ class Encoder:
         # Channels-last is 20 to 33 % faster on a CPU. A module of the user may not support it, as `view` does not.
         network = self.network.encoder if isinstance(self.network, AdaptedEncoder) else self.network
         is_ours = isinstance(network, ResNet | TinyConv | PatchConv) and self.device.type != "mps"
-        with self.autocast():
+        with self.autocast(), fast_linear_layers(self.device):
             return self.network(
                 inputs.contiguous(memory_format=torch.channels_last if is_ours else torch.contiguous_format)
             )

@@ -19,7 +19,7 @@ from twofold.data.augment import Augmenter
 from twofold.data.loader import Loader
 from twofold.device import autocast_of, tf32_products, uses_bf16
 from twofold.methods import Method
-from twofold.models import fuse
+from twofold.models import fast_linear_layers, fuse
 from twofold.models.encoders import to_memory_format
 from twofold.train.exchange import Exchange, NoExchange
 from twofold.train.observers import Observers
@@ -57,7 +57,7 @@ class TrainingStep:
         self.optimizer_step: Callable[[], None] = optimizer.step
         if compiled:
             self._compile()
-        self.forward = ForwardPass(self.weight_copies, autocast_of(config.precision, clock.device))
+        self.forward = ForwardPass(self.weight_copies, autocast_of(config.precision, clock.device), clock.device)
         prepare = Preparation(method, self.streams, clock.device)
         self.flow = build_flow(config, method, self.forward, prepare, self.weight_copies, self.streams, memory_format)
 
@@ -101,11 +101,16 @@ class TrainingStep:
 class ForwardPass:
     """The forward pass of the method's networks in the precision of the run."""
 
-    def __init__(self, weight_copies: Bf16Weights | NoCopies, autocast: Callable[[], AbstractContextManager[Any]]):
-        self.weight_copies, self.autocast = weight_copies, autocast
+    def __init__(
+        self,
+        weight_copies: Bf16Weights | NoCopies,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        device: torch.device,
+    ):
+        self.weight_copies, self.autocast, self.device = weight_copies, autocast, device
 
     def __call__(self, *inputs: Any, **options: Any) -> Embeddings:
-        with self.autocast():
+        with self.autocast(), fast_linear_layers(self.device):
             return self.weight_copies(*inputs, **options)
 
 
