@@ -95,6 +95,7 @@ PAGES = (
         "Data sources: find images, decode them, and make augmented views.",
         {
             "Open images": ("open.open_source", "source.Source", "source.ReadOptions"),
+            "Transforms of your own": ("own_transform.Draw",),
             "Decode images": ("load.read_data", "source.Data", "source.Skipped", "store.ImageStore"),
             "Augment images": ("augment.Augmenter", "augment.EvalTransform"),
             "Add a source": ("registry.NamedSet", "registry.Reader"),

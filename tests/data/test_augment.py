@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from augmenting import EVERYTHING, NOTHING, at, augmenter, images_of, only
 from twofold import counter
 from twofold.data import colour, resample
-from twofold.data.augment import EvalTransform
+from twofold.data.eval_transform import EvalTransform
 
 CASES = {
     "everything": (EVERYTHING, (23, 3, 20, 26), 16),

@@ -90,6 +90,10 @@ def _check(config: Config) -> None:
             raise TwofoldError(f"augment.{name} has {len(value)} values for {views}: give at most one for each view")
 
 
+# Keys that have an effect with augment.transform_mode=instead.
+INSTEAD = ("augment.transform", "augment.local_", "augment.interpolation")
+
+
 def refuse_unread(config: Config) -> None:
     """Raise an error if the user set a key that has no effect, because it depends on the value of another key."""
     read = {
@@ -100,6 +104,10 @@ def refuse_unread(config: Config) -> None:
         "picture_size": ("augment.crop_scale", config.augment.crops or config.augment.local_views > 0),
         "augment.interpolation": ("augment.crop_scale", config.augment.crops or config.augment.local_views > 0),
     }
+    read["augment.transform_mode"] = ("augment.transform", config.augment.transform is not None)
+    if config.augment.transform is not None and config.augment.transform_mode == "instead":
+        names = [name for name in RUN_KEYS if name.startswith("augment.") and not name.startswith(INSTEAD)]
+        read |= dict.fromkeys([*names, "picture_size"], ("augment.transform_mode", False))
     graph = config.parameters.get("graph")
     if isinstance(graph, Graph):
         read |= {

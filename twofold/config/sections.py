@@ -60,6 +60,14 @@ class Augment:
         "as for the first three channels",
     ] = None
     extra_blur: Annotated[PerView, "probability of blur for channels after the third, if extra_scale is set"] = 0.0
+    transform: Annotated[
+        str | None,
+        "function of your own that changes views, FILE.py:FUNCTION or MODULE:FUNCTION: from float32 [N, C, S, S], 0 to "
+        "1, and an object that draws random numbers, to the same shape",
+    ] = None
+    transform_mode: Annotated[
+        Literal["after", "instead"], "apply transform after the other augmentations, or instead of them"
+    ] = "after"
     local_views: Annotated[
         int, Bounds(0), "number of small crops of each image, in addition to its views (multi-crop)"
     ] = 0

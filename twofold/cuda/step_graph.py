@@ -58,6 +58,7 @@ class StepGraph:
         self.calls = 0
         self.ready: int | None = None  # the step whose views are ready
         self.refused: str | None = None
+        self.reported = False  # whether `take_refusal` has returned the reason
         self.batch, self.ahead = loader.batch(0), loader.batch(0)
         self.views: list[Tensor] = []  # the tensors that the graph reads
 
@@ -105,6 +106,12 @@ class StepGraph:
             self.views = [view.clone() for view in views]
         for kept, view in zip(self.views, views, strict=True):
             kept.copy_(view)
+
+    def take_refusal(self) -> str | None:
+        """Return once why the step is not recorded; None if it is, or if the reason was returned before."""
+        reason, is_new = self.refused, not self.reported
+        self.reported = self.reported or reason is not None
+        return reason if is_new else None
 
     def _record(self) -> None:
         try:

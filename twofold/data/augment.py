@@ -25,40 +25,12 @@ from torch import Tensor
 from twofold import counter
 from twofold.config import Augment
 from twofold.data import colour, resample
+from twofold.data.eval_transform import EvalTransform
+from twofold.data.own_transform import OwnTransform
 from twofold.keys import PerView
 
 RGB = len(colour.LUMA)  # the number of colour channels
 Draws = dict[str, Tensor]  # purpose → [V, N], uniform in [0, 1); "noise" → keys [V, N, C·S·S]
-
-
-@dataclass(frozen=True)
-class EvalTransform:
-    """Prepares images for evaluation: resizes the uncropped image and normalises it.
-
-    Parameters
-    ----------
-    image_size
-        The side S of the result.
-    mean
-        The mean of each channel `[C]`, for pixels from 0 to 1.
-    std
-        The standard deviation of each channel `[C]`, for pixels from 0 to 1.
-    """
-
-    image_size: int
-    mean: Tensor
-    std: Tensor
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Turn uint8 images `[N, C, H, W]` into float32 `[N, C, S, S]`."""
-        return self.normalise(resample.resize(images, self.image_size) / 255)
-
-    def normalise(self, pixels: Tensor) -> Tensor:
-        """Normalise pixels from 0 to 1, `[..., C, S, S]`."""
-        return (pixels - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)
-
-    def to(self, device: torch.device | str) -> "EvalTransform":
-        return EvalTransform(self.image_size, self.mean.to(device), self.std.to(device))
 
 
 class Augmenter:
@@ -83,6 +55,8 @@ class Augmenter:
     is_extra
         Whether the images have only the channels after the colour channels. These channels have their own random
         draws.
+    own
+        A transform of the user's own, applied to the views.
     """
 
     def __init__(
@@ -96,7 +70,9 @@ class Augmenter:
         seed: int,
         first_view: int = 0,
         is_extra: bool = False,
+        own: OwnTransform | None = None,
     ) -> None:
+        self.own = own
         self.augment, self.image_size, self.seed = augment, image_size, seed
         self.first_view, self.is_extra = first_view, is_extra
         self.eval_transform = EvalTransform(image_size, mean.to(torch.float32), std.to(torch.float32))
@@ -140,6 +116,7 @@ class Augmenter:
             seed=self.seed,
             first_view=self.first_view,
             is_extra=self.is_extra,
+            own=self.own,
         )
 
     def for_cpu(self) -> "Augmenter":
@@ -161,6 +138,7 @@ class Augmenter:
             std=self.eval_transform.std,
             seed=self.seed,
             first_view=len(self.view),
+            own=self.own,
         )
 
     def __call__(self, images: Tensor, position: Tensor, step: Tensor, sizes: Tensor | None = None) -> Tensor:
@@ -181,6 +159,11 @@ class Augmenter:
 
     def pixels(self, images: Tensor, position: Tensor, step: Tensor, sizes: Tensor | None = None) -> Tensor:
         """Make the same views without normalisation: pixels from 0 to 1."""
+        views = self.built_in(images, position, step, sizes)
+        return views if self.own is None else self.own(views, self.seed, step, position, self.first_view)
+
+    def built_in(self, images: Tensor, position: Tensor, step: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """Make the same views without the transform of the user's own."""
         if self.extra is None:
             return self._pixels(images, position, step, sizes)
         colours, others = images.tensor_split([RGB], dim=1 if sizes is None else 2)

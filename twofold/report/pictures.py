@@ -38,6 +38,7 @@ from twofold.report import gallery
 from twofold.runs.folder import RunFolder
 from twofold.runs.preprocess import preprocess_of
 from twofold.runs.provenance import is_run_source, open_run_source
+from twofold.train.setup import augmenter_of
 from twofold.train.trainer import Trainer
 
 BANK = 10_000  # number of images that are searched for neighbours
@@ -108,16 +109,12 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
     with display.stage("reading images", len(source)) as stage:
         images = load_configured(config, source, stage, pictures=True)
     preprocess = preprocess_of(encoder.network)
-    assert config.image_size is not None
-    augment = Augmenter(
-        config.augment,
-        views=config.views,
-        image_size=config.image_size,
-        mean=preprocess.mean.cpu(),
-        std=preprocess.std.cpu(),
-        seed=config.seed,
-    )
-    augmenters = [augmenter for augmenter in (augment, augment.small_crops()) if augmenter is not None]
+    try:
+        augment = augmenter_of(config, preprocess.mean.cpu(), preprocess.std.cpu())
+        augmenters = [augmenter for augmenter in (augment, augment.small_crops()) if augmenter is not None]
+    except TwofoldError as error:  # a transform of the user's own is not found
+        display.say(f"the report shows no views: {error}")
+        augmenters = []
     points = config.map_points if points is None else points
     gallery.write_pictures(folder, gather_pictures(config, images, encoder, augmenters, points, display))
 

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from twofold.data.augment import EvalTransform
 from twofold.data.decode import crop_and_resize, with_8_bits
 from twofold.data.decode_options import DecodeOptions, PixelRange, Unreadable
+from twofold.data.eval_transform import EvalTransform
 from twofold.errors import TwofoldError
 
 

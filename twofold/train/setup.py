@@ -18,11 +18,13 @@ from twofold.cuda.bf16_weights import Bf16Weights, NoCopies
 from twofold.cuda.streams import NoStreams, Streams
 from twofold.data.augment import Augmenter
 from twofold.data.loader import BatchOrder, Loader
+from twofold.data.own_transform import CHECKED, OwnTransform, without_operations
 from twofold.data.source import Data
 from twofold.data.store import LEAST_STD, ImageStore
 from twofold.device import own_modes
 from twofold.errors import TwofoldError
 from twofold.methods import Method, Parts, find
+from twofold.methods.own_function import load_function
 from twofold.models import BatchRows, build_encoder, feature_dimension
 from twofold.models.blocks import freeze_parameters
 from twofold.models.encoders import MADE, PATCH_CONV
@@ -63,14 +65,29 @@ def build_loader(config: Config, images: ImageStore, shares: Shares) -> Loader:
 def build_augmenters(config: Config, images: ImageStore, device: torch.device) -> tuple[Augmenter, Augmenter | None]:
     """The augmenters of the views and of small crops (None if there are none)."""
     mean, std = normalisation(config, images)
-    assert config.image_size is not None
-    augment = Augmenter(
-        config.augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed
-    ).to(device)
+    augment = augmenter_of(config, mean, std).to(device)
+    if augment.own is not None:
+        rows = torch.arange(min(CHECKED, len(images)))
+        some, sizes = images.take_crop_source(rows)
+        position, step = rows.to(device), torch.zeros((), dtype=torch.int64, device=device)
+        made = augment.built_in(some.to(device), position, step, None if sizes is None else sizes.to(device))
+        augment.own.check(made, config.seed, position)
     crops = augment.small_crops()
     if device.type == "cpu":
         augment, crops = augment.for_cpu(), None if crops is None else crops.for_cpu()
     return augment, crops
+
+
+def augmenter_of(config: Config, mean: Tensor, std: Tensor) -> Augmenter:
+    """The augmenter of the views, with the transform of the user's own if there is one."""
+    assert config.image_size is not None
+    augment, name = config.augment, config.augment.transform
+    if name is not None and augment.transform_mode == "instead":
+        augment = without_operations(augment)
+    own = None if name is None else OwnTransform(load_function(name, "augment.transform"), name)
+    return Augmenter(
+        augment, views=config.views, image_size=config.image_size, mean=mean, std=std, seed=config.seed, own=own
+    )
 
 
 def normalisation(config: Config, images: ImageStore) -> tuple[Tensor, Tensor]:

@@ -236,6 +236,8 @@ class Trainer:
             for text in (f"warning  {warning.sentence}", f"try      {warning.remedy}"):
                 self.folder.log(f"step {self.step} · {text}")
                 self.display.say(text)
+        if isinstance(self.run_step, StepGraph) and (reason := self.run_step.take_refusal()):
+            self.display.say(f"compile  steps run without a CUDA graph: {reason}")
         now, (before, since) = time.monotonic(), self.measured_from
         speed = (self.step - since) * self.config.batch_size / (now - before)
         self.measured_from = now, self.step

@@ -21,7 +21,7 @@ from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.gain import LEAST_IMAGES
 from twofold.evaluate.graph_features import with_graph_features
-from twofold.methods.own_function import reference_to
+from twofold.methods.own_function import load_function, pass_function, reference_to, with_absolute_file
 from twofold.methods.relations import SOURCES
 from twofold.models import name_of
 from twofold.models.blocks import has_new_batchnorm
@@ -87,6 +87,8 @@ def configure(
     has_weights = module is not None and not has_new_batchnorm(module)
     settings = check_settings(data, method, overrides or {}, minutes, module_has_weights=has_weights)
     asked = settings.config
+    if asked.augment.transform is not None:
+        load_function(asked.augment.transform, "augment.transform")  # an error comes before the images are read
     with dist.one_before_the_others(), display.stage("scanning images", 0) as stage:
         source = open_source(
             asked.data if is_named(data) else data,
@@ -135,6 +137,8 @@ def layers_of(
     for name in ("graph.source", "graph.encoder", "class_list"):
         if given.get(name) and Path(given[name]).exists() and given[name] not in SOURCES:
             located[name] = str(Path(given[name]).resolve())
+    if asked.augment.transform is not None:
+        located["augment.transform"] = with_absolute_file(asked.augment.transform)
     if asked.init is not None:
         located["init"] = initial_weights.with_absolute_path(asked.init)
     if asked.parameters.get("head", Head()).path is not None:
@@ -220,6 +224,7 @@ def pretrain(
         Print nothing.
     **overrides
         Settings by key, with two underscores for a dot: `epochs=50, batch_size=128, augment__flip=0`.
+        `augment__transform` may be a function.
 
     Returns
     -------
@@ -244,6 +249,8 @@ def pretrain(
         keys["data"] = config
     if callable(keys.get("graph.source")):
         keys["graph.source"] = reference_to(keys["graph.source"], "graph.source")
+    if callable(keys.get("augment.transform")):
+        keys["augment.transform"] = pass_function(keys["augment.transform"])
     data = keys.pop("data", None)
     if encoder is not None:
         keys["encoder"] = name_of(encoder)

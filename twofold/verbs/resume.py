@@ -11,6 +11,7 @@ from twofold import dist
 from twofold.config import RUN_KEYS, Config, dump
 from twofold.data.load import read_data
 from twofold.data.open import find_again, open_as
+from twofold.data.own_transform import Transform
 from twofold.data.source import ARRAY, DATASET, Source
 from twofold.device import own_modes
 from twofold.display import Display
@@ -18,6 +19,7 @@ from twofold.errors import TwofoldError
 from twofold.evaluate.graph_features import with_graph_features
 from twofold.keys import checked
 from twofold.methods import refuse_unregistered
+from twofold.methods.own_function import pass_function
 from twofold.models import has_name
 from twofold.runs import initial_weights, provenance
 from twofold.runs.folder import ReadOnlyRunFolder, RunFolder
@@ -38,6 +40,7 @@ def resume(
     *,
     epochs: int | None = None,
     encoder: nn.Module | None = None,
+    transform: Transform | None = None,
     quiet: bool = True,
     display: Display | None = None,
 ) -> Run:
@@ -58,6 +61,8 @@ def resume(
         run with this number of epochs. So with `schedule=cosine`, the learning rate rises again at this point.
     encoder : nn.Module, optional
         A module of the same class, if the run trains your own module. Its weights do not matter.
+    transform : callable, optional
+        The function `augment.transform` of the run, if its file or module has moved, or if it had no name.
     quiet : bool
         Print nothing.
     display : Display, optional
@@ -81,6 +86,11 @@ def resume(
     """
     with dist.joined(), own_modes():
         display = display or Display(quiet=quiet or not dist.is_first())
+        if transform is not None:
+            name = Run(run).config.augment.transform
+            if name is None:
+                raise TwofoldError(f"{run} has no augment.transform: leave transform out")
+            pass_function(transform, name)
         return continue_run(Path(run), Run(run).config, None, display, encoder, data, epochs)
 
 
