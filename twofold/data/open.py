@@ -102,6 +102,8 @@ def open_to_use(data: Any, of_run: Config | Mapping[str, Any] | None, progress: 
 
 def find_again(config: Config) -> Source:
     """Open the images that a run was trained on."""
+    if not config.data:
+        raise TwofoldError("this encoder has no images of its own: give DATA, the images")
     if config.data in (ARRAY, DATASET):
         raise TwofoldError("the images of this run were objects of a program; pass the same objects again, as data")
     if config.data not in NAMED_SETS and not shards.is_pattern(config.data) and not Path(config.data).exists():

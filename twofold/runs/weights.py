@@ -8,7 +8,7 @@ adapter, so that other libraries can load it.
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +245,16 @@ def copy_adapter(encoder: Path, out: Path, *, wanted: bool) -> None:
         write_atomically(target, source.read_bytes())
     else:
         target.unlink(missing_ok=True)
+
+
+def share_adapter(encoder: Path, out: Path, shareable: Callable[[Any], Any]) -> None:
+    """Copy the adapter of an encoder file next to another file with the same weights, for other people.
+
+    `shareable` returns the location of the images that the adapter was fitted to, as it may be published.
+    """
+    tensors, description = read_described(adapter_file(encoder), ADAPTER)
+    description |= {key: shareable(description[key]) for key in ("data", "graph") if key in description}
+    save_tensors(adapter_file(out), tensors, {METADATA_KEY: json.dumps(description)})
 
 
 def in_words(variant: str, settings: Mapping[str, float]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from PIL import Image
 from safetensors import SafetensorError, safe_open
 
 from twofold.config import Head
@@ -19,8 +20,9 @@ from twofold.runs.checkpoint import read_checkpoint
 from twofold.runs.checkpoint_folder import latest_and_older
 from twofold.runs.images_record import read_trained_images
 from twofold.runs.records import LOGS, RECORDS, find_record_damage
-from twofold.runs.run import Run
+from twofold.runs.run import Run, is_encoder_folder
 from twofold.runs.tensor_files import refuse_damaged
+from twofold.schema import anything, read_json
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, SafetensorError)
 
@@ -51,7 +53,7 @@ def check(run: str | Path | Run) -> Report:
     Parameters
     ----------
     run : str, Path or Run
-        The run folder. No process may train it meanwhile.
+        The run folder, or a folder that `adapt` or `export` wrote. No process may train the run meanwhile.
 
     Returns
     -------
@@ -59,6 +61,8 @@ def check(run: str | Path | Run) -> Report:
         Each file with its problem, and what can be recovered. Files that Twofold can write again, such as the report,
         are not verified.
     """
+    if is_encoder_folder(Path(run)):
+        return check_encoder_folder(Path(run))
     opened = Run(run)
     path = opened.folder.path
     checkpoints = latest_and_older(path / "checkpoints")
@@ -76,6 +80,28 @@ def check(run: str | Path | Run) -> Report:
         newest = states.get(checkpoints[0].name)
         files.append(tried(str(rows), lambda: verify_rows(rows, newest)))
     return Report(files, recovery(path, files, checkpoints, list(states), rows is not None))
+
+
+def check_encoder_folder(path: Path) -> Report:
+    """Verify the files of a folder that holds an encoder alone, as `adapt` and `export` write it.
+
+    Its model card has no checksum, because its owner edits it.
+    """
+    files = [tried(file.name, partial(verify_tensors, file)) for file in sorted(path.glob("*.safetensors"))]
+    for file in sorted(path.glob("*.json")):
+        files.append(tried(file.name, partial(read_json, file, anything, "restore the file from a copy")))
+    files += [tried(file.name, partial(verify_picture, file)) for file in sorted(path.glob("*.png"))]
+    damaged = any(file.problem for file in files)
+    return Report(files, "restore the damaged files from a copy" if damaged else "all of these files are intact")
+
+
+def verify_picture(file: Path) -> None:
+    """Raise an error if a PNG file is damaged. The format has a checksum for each of its parts."""
+    try:
+        with Image.open(file) as picture:
+            picture.verify()
+    except SyntaxError as error:  # what Pillow raises for a wrong checksum
+        raise TwofoldError(f"{file} is damaged ({error}); restore the file from a copy") from None
 
 
 def tried(name: str, work: Callable[[], object]) -> Checked:

@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from twofold.checksums import seal
 from twofold.errors import TwofoldError
 from twofold.files import atomic, refuse_unwritable, write_atomically, writing
 from twofold.runs.classifier_file import load_classifier
-from twofold.runs.preprocess import preprocess_of
-from twofold.verbs.export_formats import FORMATS, Exported
+from twofold.verbs.export_formats import FOLDER, FORMATS, example_of, without_preprocessing
 from twofold.version import __version__
 
 OUTPUTS = ("features", "probabilities")
@@ -33,12 +34,14 @@ def export_classifier(
     """
     if format == "safetensors":
         raise TwofoldError(f"{path} is a safetensors file already: choose the format onnx or torchscript")
+    if format == FOLDER:
+        raise TwofoldError(
+            f"{path} is a classifier: export its run as a folder, and {path.name} as onnx or torchscript"
+        )
     how, saved = FORMATS[format], load_classifier(path, module)
-    preprocess = preprocess_of(saved.network.encoder)
-    size = (preprocess.channels, preprocess.image_size, preprocess.image_size)
-    example = torch.randn(2, *size, generator=torch.Generator().manual_seed(0))
     without_preprocessing(saved.network.encoder)
-    exported = Exported(saved.network, saved.description, example, OUTPUTS)
+    exported = replace(example_of(saved.network, saved.description), outputs=OUTPUTS)
+    example = exported.example
     out = Path(out) if out is not None else path.with_suffix(how.ending)
     refuse_unwritable(out)
     with writing(out), atomic(out, durable=True) as aside:
@@ -49,7 +52,7 @@ def export_classifier(
         "file": out.name,
         "format": format,
         "encoder": saved.description["encoder"],
-        "input": {"name": "images", "type": "float32", "shape": ["batch", *size]},
+        "input": {"name": "images", "type": "float32", "shape": ["batch", *example.shape[1:]]},
         "outputs": [
             {"name": OUTPUTS[0], "type": "float32", "shape": ["batch", saved.network.weight.shape[1]]},
             {"name": OUTPUTS[1], "type": "float32", "shape": ["batch", len(saved.classes)]},
@@ -60,15 +63,8 @@ def export_classifier(
         "twofold": __version__,
     }
     with writing(out):
-        write_atomically(out.with_name(f"{out.name}.json"), json.dumps(facts, indent=2) + "\n")
+        write_atomically(out.with_name(f"{out.name}.json"), json.dumps(seal(facts), indent=2) + "\n")
     return out
-
-
-def without_preprocessing(encoder: nn.Module) -> None:
-    """Remove the preprocessing from the network, because the exported one takes tensors only."""
-    plain: Any = getattr(encoder, "encoder", encoder)
-    if hasattr(plain, "preprocess"):
-        del plain.preprocess
 
 
 @torch.no_grad()

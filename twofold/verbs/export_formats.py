@@ -14,9 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from twofold.errors import TwofoldError, how_to_install
+from twofold.models.adapter import AdaptedEncoder
 from twofold.models.encoders import STEMS, TIMM
 from twofold.runs.tensor_files import load_tensors
 from twofold.runs.weights import save_encoder
+
+FOLDER = "folder"  # a folder with the weights and a model card, in addition to the formats of files below
 
 Encode = Callable[[Tensor], Tensor]
 Lines = dict[str, list[str]]  # library → lines of Python that load the file as `encoder`
@@ -40,6 +43,23 @@ class Format:
     write: Callable[[Exported, Path], None]
     read: Callable[[Exported, Path], Encode | None]  # None if it cannot be run here
     how_to_load: Callable[[Exported, str], Lines]
+
+
+def example_of(encoder: nn.Module, description: dict[str, Any]) -> Exported:
+    """Return what is exported, with two random images of the size in the description."""
+    size = (description["channels"], description["image_size"], description["image_size"])
+    return Exported(encoder, description, torch.randn(2, *size, generator=torch.Generator().manual_seed(0)))
+
+
+def without_preprocessing(network: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Remove the preprocessing from a network, because the exported one takes tensors only.
+
+    Returns the network, and the encoder in it. They differ if the network has an adapter.
+    """
+    plain: Any = network.encoder if isinstance(network, AdaptedEncoder) else network
+    if hasattr(plain, "preprocess"):
+        del plain.preprocess
+    return network, plain
 
 
 def write_safetensors(exported: Exported, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Lines of Python that load the encoder of a run, for the end of the run."""
+"""Lines of Python that load an encoder, for the end of a run and for model cards."""
 
 import os
 from pathlib import Path
@@ -16,14 +16,18 @@ def lines_to_load(trainer: Trainer, run: Path) -> list[str]:
     """
     if not has_name(trainer.config.encoder):
         return []
-    image = first_file(trainer)
-    shape = (1, trainer.data.train.images.shape[1], trainer.config.image_size, trainer.config.image_size)
+    image, size = first_file(trainer), trainer.config.image_size
+    assert size is not None
+    return lines_of(repr(str(run)), image, trainer.data.train.images.shape[1], size)
+
+
+def lines_of(arguments: str, image: Path | None, channels: int, size: int) -> list[str]:
+    """Return the lines for the given arguments of `load_encoder` and an image file, or for pixels without a file."""
+    pixels = f"torch.zeros({(1, channels, size, size)}, dtype=torch.uint8)  # your pixels"
     return [
         "import torch, twofold" if image is None else "import PIL.Image, torch, twofold",
-        f"encoder = twofold.load_encoder({str(run)!r})",
-        f"image = torch.zeros({shape}, dtype=torch.uint8)  # your pixels"
-        if image is None
-        else f"image = PIL.Image.open({str(image)!r})",
+        f"encoder = twofold.load_encoder({arguments})",
+        f"image = {pixels if image is None else f'PIL.Image.open({str(image)!r})'}",
         "with torch.inference_mode():",
         "    features = encoder(encoder.preprocess(image))",
     ]
