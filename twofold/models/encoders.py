@@ -151,7 +151,7 @@ class PatchConv(nn.Module):
 
     treats_samples_apart = True
     LARGE = 40  # pixels; the first convolution has stride 2 for images of this size and above
-    WEIGHT = 0.3  # of the network in a cosine similarity, relative to the features that are made from the images
+    WEIGHT = 0.15  # of the network in a cosine similarity, relative to the features that are made from the images
 
     def __init__(self, channels: int, image_size: int):
         super().__init__()
