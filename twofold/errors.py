@@ -70,8 +70,8 @@ def other_format(what: str, written: object, version: str | None, readable: tupl
     """
     newer = isinstance(written, int) and written > max(readable)
     by = f" and was written by Twofold {version}" if version else ""
-    wanted = version or ("a newer version" if newer else "the version that wrote it")
-    use = f"use Twofold {version} or newer" if version and newer else f"use {wanted} of Twofold"
+    wanted = "a newer version of Twofold" if newer else "the version of Twofold that wrote it"
+    use = f"use Twofold {version}{' or newer' if newer else ''}" if version else f"use {wanted}"
     formats = " and ".join(map(str, readable))
     return TwofoldError(f"{what} has format {written}{by}, but Twofold {__version__} reads format {formats}: {use}")
 

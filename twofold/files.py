@@ -170,7 +170,7 @@ def open_regular(path: Path, most: float = math.inf) -> IO[bytes]:
     os.close(handle)
     if stat.S_ISREG(status.st_mode):
         raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, which is too large for such a file")
-    raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file")
+    raise OSError(errno.EINVAL, "it is not a file")
 
 
 def read_regular(path: Path, most: float = math.inf) -> bytes:

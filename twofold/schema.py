@@ -20,10 +20,11 @@ MOST_BYTES = 2**24  # of a JSON file that is read at once
 SHOWN = 40  # characters of a wrong value in a message
 
 
-def read_json(path: Path, check: Check, remedy: str) -> Any:
+def read_json(path: Path, check: Check, remedy: str, refuse: Callable[[Any, str], None] = lambda *_: None) -> Any:
     """Return the content of a JSON file that has its checksum, if any, and satisfies a check.
 
-    `remedy` says what the user can do if it does not.
+    `remedy` says what the user can do if it does not. `refuse` receives the content and the path before the check. It
+    raises an error for another format, whose content may be different.
     """
     try:
         value = json.loads(read_regular(path, MOST_BYTES))
@@ -32,6 +33,7 @@ def read_json(path: Path, check: Check, remedy: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise TwofoldError(f"{path} is not JSON ({str(error)[:200]}); {remedy}") from None
     value = unseal(value, path, remedy)
+    refuse(value, str(path))
     if problem := check(value):
         raise TwofoldError(f"{path} does not have the contents that Twofold writes: {problem.lstrip('.')}; {remedy}")
     return value

@@ -3,7 +3,7 @@
 This package knows nothing about data or the machine.
 """
 
-from twofold.config.resolve import dump, load, refuse_unread, resolve
+from twofold.config.resolve import dump, load, refuse_other_format, refuse_unread, resolve
 from twofold.config.sections import RUN_KEYS, SECTIONS, Augment, Checkpoint, Config, Graph, Head, flat
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "dump",
     "flat",
     "load",
+    "refuse_other_format",
     "refuse_unread",
     "resolve",
 ]

@@ -155,7 +155,7 @@ def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Co
     """The configuration that `dump` wrote. `schema_of(method, values)` returns its keys."""
     try:
         record = json.loads(text)
-        version, values, origin = record["format"], record["values"], record["origin"]
+        _, values, origin = record["format"], record["values"], record["origin"]
         method = values["method"]
         if not isinstance(method, str) or not isinstance(origin, dict):
             raise TypeError("method is text, and origin a table")
@@ -164,8 +164,7 @@ def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Co
     except (AttributeError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TwofoldError(f"this is not a configuration that Twofold wrote ({str(error)[:200]!r})") from None
     unseal(record, "config.json", remedy="restore it from a copy, such as the one in checkpoints/step-N")
-    if version not in READABLE:
-        raise other_format("this run", version, record.get("twofold"), READABLE)
+    refuse_other_format(record, "this run")
     keys = schema_of(method, values)
     if keys is RUN_KEYS:  # the method is not registered
         values = {name: value for name, value in values.items() if name in keys}
@@ -178,6 +177,14 @@ def load(text: str, schema_of: Callable[[str, Mapping[str, Any]], Schema]) -> Co
         )
     config = resolve(keys, {"saved": values})
     return dataclasses.replace(config, origin=origin)
+
+
+def refuse_other_format(record: Any, what: str) -> None:
+    """Raise an error if config.json has a format that this version does not read. It has none without a run."""
+    written = record.get("format", FORMAT) if isinstance(record, dict) else FORMAT
+    if written not in READABLE:
+        version = record.get("twofold")
+        raise other_format(what, written, version if isinstance(version, str) else None, READABLE)
 
 
 def _depth_above(value: Any, most: int) -> bool:

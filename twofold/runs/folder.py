@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from twofold.checksums import Damaged
+from twofold.config import refuse_other_format
 from twofold.errors import Interrupted, Stopped, TwofoldError, how_to_report, how_to_resume, path_close_to
 from twofold.files import (
     FULL,
@@ -171,7 +172,7 @@ class RunFolder:
 
         The keys are not checked, because this process may not know the run's method.
         """
-        return read_json(self.path / "config.json", CONFIG, RESTORE)
+        return read_json(self.path / "config.json", CONFIG, RESTORE, refuse_other_format)
 
     def results(self) -> dict[str, Any] | None:
         """Return the content of `results.json`, or None while the run is not finished."""

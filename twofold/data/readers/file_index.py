@@ -267,18 +267,18 @@ def _inspect_rows(
 
 def _read_statuses(root: Path, files: Sequence[str]) -> tuple[np.ndarray, dict[str, str]]:
     """Return size and times of each file, int64 [n, 3], and the reason for each file that has none."""
-    found: list[tuple[int, int, int]] = []
+    found = np.zeros((len(files), len(STATUS_FIELDS)), np.int64)
     reasons: dict[str, str] = {}
-    for name in files:
+    folder = os.fspath(root)  # joining paths and keeping objects costs as much as asking the file system
+    for row, name in enumerate(files):
         try:
-            status = os.stat(os.path.join(root, name))
+            status = os.stat(name if name.startswith("/") else f"{folder}/{name}")
             if not stat.S_ISREG(status.st_mode):  # reading a pipe would block
                 raise OSError(errno.EINVAL, "not a file")
-            found.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+            found[row] = status.st_size, status.st_mtime_ns, status.st_ctime_ns
         except (OSError, ValueError) as error:  # ValueError: a name in a list contains a null character
-            found.append((0, 0, 0))
             reasons[name] = getattr(error, "strerror", None) or "not a valid file name"
-    return np.array(found, np.int64).reshape(-1, len(STATUS_FIELDS)), reasons
+    return found, reasons
 
 
 def index_path(of: Path, options: DecodeOptions = USUAL) -> Path:

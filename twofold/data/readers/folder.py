@@ -123,7 +123,7 @@ def find_image_files(root: Path) -> tuple[list[str], dict[str, str], Counter[str
                 found.append(name)
             elif entry.is_symlink() and (reason := _why_missing(entry)):
                 unopened[name] = reason
-    return sorted(found, key=lambda name: name.split("/")), unopened, left_out
+    return sorted(found, key=lambda name: name.replace("/", "\0")), unopened, left_out  # folder by folder
 
 
 def describe_left_out(left_out: Mapping[str, int]) -> str:
