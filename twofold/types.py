@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 class Batch:
     """A batch from the loader: stored pixels, and the identity of each sample."""
 
-    images: Tensor  # uint8 [N, C, H, W], the pixels; with sizes: [N, L, C, W], the lines of data/pictures.py
+    # uint8 [N, C, H, W], the pixels; with sizes: [N, L, C, W], the lines of data/pictures.py. If samples have several
+    # images: [N, F, …], the image of each of F views, and sizes [N, F, 2].
+    images: Tensor
     index: Tensor  # int64 [N], the stable index of each sample in its source
     position: Tensor  # int64 [N], the position of each sample in the global batch; random numbers depend on it
     labels: Tensor | None  # int64 [N], the class of each sample; None without labels

@@ -47,6 +47,10 @@ class ArraySplit:
     def groups(self) -> None:
         return None
 
+    @property
+    def objects(self) -> None:
+        return None
+
     def readable(self) -> np.ndarray:
         return np.arange(len(self))
 

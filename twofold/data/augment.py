@@ -18,6 +18,7 @@ H×W the stored size, and S the side of the views.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,6 +74,7 @@ class Augmenter:
         own: OwnTransform | None = None,
     ) -> None:
         self.own = own
+        self.single: tuple[Augmenter, ...] = ()  # one for each view, if each view has an image of its own
         self.augment, self.image_size, self.seed = augment, image_size, seed
         self.first_view, self.is_extra = first_view, is_extra
         self.eval_transform = EvalTransform(image_size, mean.to(torch.float32), std.to(torch.float32))
@@ -105,19 +107,16 @@ class Augmenter:
         # Stored as a tensor: torch.compile would compute a local range in 32 bits, and the hash needs 64.
         self.element = torch.arange(channels * image_size**2 if augment.noise > 0 else 0, device=device)
 
+    def _with(self, **changes: Any) -> "Augmenter":
+        """Return an Augmenter with other arguments."""
+        same = {
+            name: getattr(self, name) for name in ("augment", "image_size", "seed", "first_view", "is_extra", "own")
+        }
+        views, mean, std = len(self.view), self.eval_transform.mean, self.eval_transform.std
+        return Augmenter(**{**same, "views": views, "mean": mean, "std": std, **changes})
+
     def to(self, device: torch.device | str) -> "Augmenter":
-        mean, std = self.eval_transform.mean.to(device), self.eval_transform.std.to(device)
-        return Augmenter(
-            self.augment,
-            views=len(self.view),
-            image_size=self.image_size,
-            mean=mean,
-            std=std,
-            seed=self.seed,
-            first_view=self.first_view,
-            is_extra=self.is_extra,
-            own=self.own,
-        )
+        return self._with(mean=self.eval_transform.mean.to(device), std=self.eval_transform.std.to(device))
 
     def for_cpu(self) -> "Augmenter":
         """Change only the views for which an operation is drawn, which is faster on a CPU. Return this Augmenter."""
@@ -126,19 +125,22 @@ class Augmenter:
             self.extra.for_cpu()
         return self
 
+    def for_several_images(self) -> "Augmenter":
+        """Make each view from an image of its own, `images[:, view]`, and return this Augmenter."""
+        singles = [self._with(views=1, first_view=view, own=None) for view in self.view.flatten().tolist()]
+        is_eager = self.change is resample.change_some
+        self.single = tuple(one.for_cpu() if is_eager else one for one in singles)
+        return self
+
     def small_crops(self) -> "Augmenter | None":
         """Return the Augmenter of the small crops of multi-crop, whose view numbers follow these, or None."""
         if self.augment.local_views == 0:
             return None
-        return Augmenter(
-            replace(self.augment, crop_scale=self.augment.local_scale),
+        return self._with(
+            augment=replace(self.augment, crop_scale=self.augment.local_scale),
             views=self.augment.local_views,
             image_size=self.augment.local_size or max(self.image_size // 2, 1),
-            mean=self.eval_transform.mean,
-            std=self.eval_transform.std,
-            seed=self.seed,
             first_view=len(self.view),
-            own=self.own,
         )
 
     def __call__(self, images: Tensor, position: Tensor, step: Tensor, sizes: Tensor | None = None) -> Tensor:
@@ -147,7 +149,8 @@ class Augmenter:
         Parameters
         ----------
         images
-            uint8 `[N, C, H, W]`; with sizes, `[N, L, C, W]`.
+            uint8 `[N, C, H, W]`; with sizes, `[N, L, C, W]`. After `for_several_images`, `[N, F, ...]`: the image of
+            each view.
         position
             The position of each image in the global batch, int64 `[N]`.
         step
@@ -164,6 +167,12 @@ class Augmenter:
 
     def built_in(self, images: Tensor, position: Tensor, step: Tensor, sizes: Tensor | None = None) -> Tensor:
         """Make the same views without the transform of the user's own."""
+        if self.single:
+            made = []
+            for one in self.single:
+                own_sizes = None if sizes is None else sizes[:, one.first_view]
+                made.append(one.built_in(images[:, one.first_view], position, step, own_sizes))
+            return torch.cat(made)
         if self.extra is None:
             return self._pixels(images, position, step, sizes)
         colours, others = images.tensor_split([RGB], dim=1 if sizes is None else 2)

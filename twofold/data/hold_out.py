@@ -76,6 +76,13 @@ def training_rows(source: Source, test_fraction: float, unlabelled_fraction: flo
     return parts_of(source, test_fraction, unlabelled_fraction=unlabelled_fraction)[0].rows
 
 
+def count_samples(source: Source, test_fraction: float, unlabelled_fraction: float = 0.0) -> int:
+    """Return the number of training samples: of objects, if some have several images, otherwise of images."""
+    rows = training_rows(source, test_fraction, unlabelled_fraction)
+    objects = None if source.train.objects is None else source.train.objects[rows]
+    return len(rows) if objects is None else len(np.unique(objects[objects >= 0])) + int((objects < 0).sum())
+
+
 def parts_of(
     source: Source, test_fraction: float, rest: bool = False, unlabelled_fraction: float = 0.0
 ) -> list[SplitPart]:

@@ -47,6 +47,7 @@ class ItemSplit:
     source: str = ""  # the folder or file that the images are from, for `twofold cache`
     remark: str = ""  # a note for the user about images that are not used
     options: DecodeOptions = USUAL
+    objects: np.ndarray | None = None  # int64 [n], the object that each image shows; UNKNOWN: an object of its own
 
     def __len__(self) -> int:
         return self.count
@@ -69,6 +70,7 @@ class ItemSplit:
         state.update(repr(sorted(self.unreadable)).encode())
         state.update(b"" if self.labels is None else self.labels.tobytes())
         state.update(b"" if self.groups is None else b"groups" + self.groups.tobytes())
+        state.update(b"" if self.objects is None else b"objects" + self.objects.tobytes())
         return state.digest()
 
     def names(self, rows: np.ndarray) -> tuple[str, ...] | None:

@@ -4,6 +4,8 @@ Verbs and reports call these functions after the configuration is complete. `dat
 decoded from files.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -13,6 +15,7 @@ from twofold.data.cache import Decoded
 from twofold.data.decode import REDUCING_GAP
 from twofold.data.hold_out import SplitPart, parts_of
 from twofold.data.item_split import SLOW_SECONDS
+from twofold.data.objects import Objects
 from twofold.data.parallel import Progress
 from twofold.data.pictures import Pictures
 from twofold.data.source import Data, Skipped, Source, digest_of
@@ -147,6 +150,7 @@ def load_sample(source: Source, count: int, *, image_size: int, channels: int, p
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), max(count, 2)), dtype=np.int64))]
     part = SplitPart("train", source.train, rows, 0)
     store = _make_store(part, part.split.decode(rows, image_size, channels, None, None, picture_size))
+    store = replace(store, objects=None)  # each image counts as a sample, so that there are enough for a batch
     if len(store) < 2:
         raise TwofoldError(f"fewer than 2 of {len(rows)} images of {source.name} can be decoded; replace damaged files")
     return Data(source.name, store, None, source.classes, (), source.fingerprint)
@@ -180,4 +184,6 @@ def _make_store(part: SplitPart, decoded: Decoded) -> ImageStore:
     images, index = readonly_tensor(decoded.images), torch.from_numpy(rows + part.first)
     array = decoded.pictures
     pictures = None if array is None else Pictures.of(array, readonly_tensor(array.lines))
-    return ImageStore(images, labels, index, part.split.names(rows), groups, pictures=pictures)
+    numbers = part.split.objects
+    objects = None if numbers is None else Objects.of(numbers[rows])
+    return ImageStore(images, labels, index, part.split.names(rows), groups, pictures=pictures, objects=objects)

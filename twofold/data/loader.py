@@ -7,11 +7,13 @@ classifier also use it.
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from twofold import counter
+from twofold.data.objects import Objects
 from twofold.data.pictures import gather_batch
 from twofold.data.prefetch import Prefetcher
 from twofold.data.store import ImageStore
@@ -98,6 +100,27 @@ class BatchOrder:
         return self.last_batch_size if last else self.batch_size
 
 
+@dataclass(frozen=True, eq=False)
+class ImagesOfBatch:
+    """The rows of the images of each step: one for each sample, or with objects one for each view of each sample.
+
+    A prefetching thread refers to it, so it must not refer to the `Loader`, which could otherwise never be freed.
+    """
+
+    order: BatchOrder
+    objects: Objects | None
+    views: int
+
+    def of_step(self, step: int) -> Tensor:
+        return self.of_samples(self.order.rows(step), step)
+
+    def of_samples(self, samples: Tensor, step: Tensor | int) -> Tensor:
+        if self.objects is None:
+            return samples
+        index = self.order.index.index_select(0, samples)
+        return self.objects.choose(samples, index, step, self.order.seed, self.views).flatten()
+
+
 class Loader:
     """Makes the batches of an `ImageStore`. `batch(step)` always returns the same batch for the same step.
 
@@ -105,19 +128,30 @@ class Loader:
     """
 
     def __init__(
-        self, store: ImageStore, *, batch_size: int, seed: int, drop_last: bool, share: Share | None = None
+        self,
+        store: ImageStore,
+        *,
+        batch_size: int,
+        seed: int,
+        drop_last: bool,
+        share: Share | None = None,
+        views: int = 1,
     ) -> None:
-        refuse_large_batch(batch_size, len(store))
-        self.store = store
+        self.store, self.views = store, views
         index = store.index.to(store.crop_source.device)
+        self.objects = None if store.objects is None else store.objects.to(index.device)
+        index = index if self.objects is None else index[self.objects.first]
+        refuse_large_batch(batch_size, len(index))
         self.order = BatchOrder(index, batch_size=batch_size, seed=seed, drop_last=drop_last, share=share)
+        self.images = ImagesOfBatch(self.order, self.objects, views)
         self.steps_per_epoch = self.order.steps_per_epoch
         self.last_batch_size = self.order.last_batch_size
         self._rows: Tensor | None = None  # the epoch's permutation, at a fixed address that a CUDA graph has recorded
         self._epoch: int | None = None
         self._prefetcher: Prefetcher | None = None
         if needs_prefetch(store):
-            self._prefetcher = Prefetcher(store.crop_source, self.order.rows, batch_size, store.device)
+            images = batch_size if self.objects is None else batch_size * views
+            self._prefetcher = Prefetcher(store.crop_source, self.images.of_step, images, store.device)
 
     @property
     def on_device(self) -> bool:
@@ -136,17 +170,19 @@ class Loader:
         """Like `fill`, for a step number that is only on the device. A short batch is filled with arbitrary images."""
         assert self._rows is not None, "call set_epoch_of first"
         place = step.remainder(self.steps_per_epoch) * self.order.batch_size + batch.position
-        self._copy_rows(self._rows.index_select(0, place.clamp(max=len(self._rows) - 1)), batch)
+        samples = self._rows.index_select(0, place.clamp(max=len(self._rows) - 1))
+        self._copy_rows(self.images.of_samples(samples, step), batch)
 
     def batch(self, step: int) -> Batch:
         """Return the step's batch in new tensors."""
         store, size = self.store, self.order.size(step)
+        shape = (size,) if self.objects is None else (size, self.views)
         batch = Batch(
-            images=torch.empty((size, *store.crop_source.shape[1:]), dtype=torch.uint8, device=store.device),
+            images=torch.empty((*shape, *store.crop_source.shape[1:]), dtype=torch.uint8, device=store.device),
             index=torch.empty(size, dtype=torch.int64, device=store.device),
             position=self.order.positions(step, store.device),
             labels=None if store.labels is None else torch.empty(size, dtype=torch.int64, device=store.device),
-            sizes=None if store.pictures is None else torch.empty(size, 2, dtype=torch.int64, device=store.device),
+            sizes=None if store.pictures is None else torch.empty(*shape, 2, dtype=torch.int64, device=store.device),
         )
         self.fill(step, batch)
         return batch
@@ -163,18 +199,26 @@ class Loader:
                 "use batch(step) for a short last batch"
             )
         if self._prefetcher is not None:
-            self._copy_rows(self._prefetcher.fill(step, batch.images), batch, images=False)
+            images = batch.images if self.objects is None else batch.images.flatten(0, 1)
+            self._copy_rows(self._prefetcher.fill(step, images), batch, images=False)
         else:
-            self._copy_rows(self.order.rows(step), batch)
+            self._copy_rows(self.images.of_step(step), batch)
 
     def _copy_rows(self, rows: Tensor, batch: Batch, images: bool = True) -> None:
         store = self.store
         if images:
-            gather_batch(store.crop_source, rows, batch.images)
+            gather_batch(store.crop_source, rows, batch.images if self.objects is None else batch.images.flatten(0, 1))
+        if self.objects is not None:
+            if store.pictures is not None and batch.sizes is not None:
+                sizes = store.pictures.sizes.index_select(0, rows.to(store.pictures.sizes.device))
+                batch.sizes.copy_(sizes.view_as(batch.sizes))
+            # Index and label of a sample are those of its first image.
+            objects = self.objects.to(rows.device)
+            rows = objects.first.index_select(0, objects.of_row.index_select(0, rows[:: self.views]))
         torch.index_select(store.index, 0, rows, out=batch.index)
         if store.labels is not None and batch.labels is not None:
             torch.index_select(store.labels, 0, rows, out=batch.labels)
-        if store.pictures is not None and batch.sizes is not None:
+        if self.objects is None and store.pictures is not None and batch.sizes is not None:
             torch.index_select(store.pictures.sizes, 0, rows, out=batch.sizes)
 
 

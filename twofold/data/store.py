@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twofold.data.objects import Objects
 from twofold.data.pictures import CropSource, Pictures, gather_batch
 from twofold.device import DEVICE_SHARE, free_memory
 
@@ -33,6 +34,7 @@ class ImageStore:
     groups: Tensor | None = None  # int64 [n], −1 for an image without a group; on the host
     device: torch.device = CPU  # the device on which `take` returns images
     pictures: Pictures | None = None  # of the same n images
+    objects: Objects | None = None  # if some objects have several images
     features: Tensor | None = None  # float32 [n, K] by another encoder, for graphs
     neighbours: Tensor | None = None  # int64 [n, k], the rows of the nearest images by these features
     graph_encoder: str = ""  # a hash of the encoder that the features and neighbours come from
@@ -63,8 +65,28 @@ class ImageStore:
             index=self.index[rows.to(self.index.device)],
             files=None if self.files is None else tuple(self.files[row] for row in rows.tolist()),
             groups=None if self.groups is None else self.groups[rows.cpu()],
+            objects=None,
             pictures=None,  # probes do not take crops
             features=None,
+            neighbours=None,
+        )
+
+    def samples(self) -> "ImageStore":
+        """Return the samples of training: the first image of each object. Without objects, these are all images."""
+        if self.objects is None:
+            return self
+        rows = self.objects.first
+        here = rows.to(self.images.device)
+        return replace(
+            self,
+            images=self.images.index_select(0, here),
+            labels=None if self.labels is None else self.labels[rows.to(self.labels.device)],
+            index=self.index[rows.to(self.index.device)],
+            files=None if self.files is None else tuple(self.files[row] for row in rows.tolist()),
+            groups=None if self.groups is None else self.groups[rows],
+            objects=None,
+            pictures=None,
+            features=None if self.features is None else self.features[rows],
             neighbours=None,
         )
 

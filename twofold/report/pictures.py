@@ -112,6 +112,8 @@ def record_run(folder: RunFolder, points: int | None, display: Display, data: An
     try:
         augment = augmenter_of(config, preprocess.mean.cpu(), preprocess.std.cpu())
         augmenters = [augmenter for augmenter in (augment, augment.small_crops()) if augmenter is not None]
+        if images.train.objects is not None:
+            augmenters = [augmenter.for_several_images() for augmenter in augmenters]
     except TwofoldError as error:  # a transform of the user's own is not found
         display.say(f"the report shows no views: {error}")
         augmenters = []
@@ -142,11 +144,21 @@ def gather_pictures(
 
 def views_of(config: Config, store: ImageStore, augmenters: Sequence[Augmenter]) -> dict[str, Any]:
     """Return images of the first step, each followed by the views that the network was trained on."""
-    index = store.index.to(store.images.device)
+    objects = store.objects
+    index = (store.index if objects is None else store.index[objects.first]).to(store.images.device)
     order = BatchOrder(index, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last)
-    rows = order.rows(0)[:VIEWED]
+    samples = order.rows(0)[:VIEWED]
+    rows = own = samples
+    if objects is not None:
+        objects = objects.to(samples.device)
+        rows = objects.first[samples]
+        views = config.views + config.augment.local_views
+        own = objects.choose(samples, index[samples], 0, config.seed, views).flatten()
     images = store.take(rows)[0]
-    uncropped, sizes = store.take_crop_source(rows)
+    uncropped, sizes = store.take_crop_source(own)
+    if objects is not None:
+        uncropped = uncropped.unflatten(0, (len(samples), -1))
+        sizes = None if sizes is None else sizes.unflatten(0, (len(samples), -1))
     device = augmenters[0].eval_transform.mean.device
     position, step = torch.arange(len(images), device=device), torch.zeros((), dtype=torch.int64, device=device)
     side = min(LARGE_TILE, augmenters[0].image_size)

@@ -233,6 +233,8 @@ def _hash_data(data: Data) -> ImageHashes | None:
         state.update(own.tobytes())
         for part in (store.index, store.labels, store.groups):
             state.update(b"none" if part is None else part.cpu().numpy().tobytes())
+        if store.objects is not None:
+            state.update(store.objects.of_row.numpy().tobytes())
     return ImageHashes(pixels[0], np.concatenate([pixels[0][:0], *pixels[1:]]), state.hexdigest())
 
 

@@ -59,6 +59,7 @@ def build_loader(config: Config, images: ImageStore, shares: Shares) -> Loader:
         seed=config.seed,
         drop_last=config.drop_last,
         share=None if dist.count() == 1 else lambda size, device: shares(size, device).own,
+        views=config.views + config.augment.local_views,
     )
 
 
@@ -75,6 +76,8 @@ def build_augmenters(config: Config, images: ImageStore, device: torch.device) -
     crops = augment.small_crops()
     if device.type == "cpu":
         augment, crops = augment.for_cpu(), None if crops is None else crops.for_cpu()
+    if images.objects is not None:
+        augment, crops = augment.for_several_images(), None if crops is None else crops.for_several_images()
     return augment, crops
 
 
@@ -166,7 +169,7 @@ def build_method(
         if weights is not None:
             initial_weights.load_into(network, weights, str(config.init))
         freeze_parameters(network, config.freeze, config.freeze_batchnorm)
-        parts = Parts(network, features, images, config.epochs, config.views, config.augment.local_views)
+        parts = Parts(network, features, images.samples(), config.epochs, config.views, config.augment.local_views)
         method = find(config.method).build(parts, **config.parameters)
     if not isinstance(method, Method):
         raise TwofoldError(f"{config.method}'s function returns a {type(method).__name__}: return Method(parts, …)")

@@ -87,7 +87,7 @@ class Trainer:
         self.exchange = setup.build_exchange(config, self.method, shares, self.observers)
         for batch_size in {config.batch_size, self.loader.last_batch_size}:
             shares(batch_size, self.device)  # raises an error for fewer images than processes
-            index = data.train.index[:batch_size].to(self.device)
+            index = self.loader.order.index[:batch_size].to(self.device)
             try_objective(config, self.method, index, self.features_width, width)
 
         self.step = 0

@@ -9,7 +9,7 @@ from torch import nn
 from twofold import dist
 from twofold.config import Config, refuse_unread, resolve
 from twofold.config.resolve import default_encoder_keys
-from twofold.data.hold_out import training_rows
+from twofold.data.hold_out import count_samples
 from twofold.data.load import refuse_channels, refuse_large_pictures
 from twofold.data.loader import refuse_large_batch, suggested_batch_size
 from twofold.data.source import Source
@@ -112,7 +112,7 @@ def refuse(config: Config, source: Source) -> None:
     assert config.picture_size != "auto"
     refuse_channels(source, config.channels)
     refuse_large_pictures(config.picture_size, config.image_size)
-    refuse_large_batch(config.batch_size, len(training_rows(source, config.test_fraction, config.unlabelled_fraction)))
+    refuse_large_batch(config.batch_size, count_samples(source, config.test_fraction, config.unlabelled_fraction))
     if config.pieces > 1:
         refuse_uneven(config.pieces, config.batch_size)
 
@@ -135,7 +135,7 @@ def derived_defaults(config: Config, source: Source) -> dict[str, Any]:
         chosen["warmup_epochs"] = shorter
     if (shorter := min(config.head_epochs, HEAD_SHARE * config.epochs)) != config.head_epochs:
         chosen["head_epochs"] = shorter
-    images = len(training_rows(source, config.test_fraction, config.unlabelled_fraction))
+    images = count_samples(source, config.test_fraction, config.unlabelled_fraction)
     if images < 2 * config.batch_size:
         chosen["batch_size"] = suggested_batch_size(images)
     entry = find(config.method)
@@ -219,6 +219,6 @@ def epoch_seconds(
 
 def steps_per_epoch(config: Config, source: Source) -> int:
     """Return the number of optimizer steps in an epoch."""
-    images = len(training_rows(source, config.test_fraction, config.unlabelled_fraction))
+    images = count_samples(source, config.test_fraction, config.unlabelled_fraction)
     full, rest = divmod(images, config.batch_size)
     return max(1, full + (not config.drop_last and rest >= 2))

@@ -9,7 +9,7 @@ import torch
 
 from twofold.config import RUN_KEYS, Config, flat
 from twofold.config.resolve import default_image_size
-from twofold.data.hold_out import training_rows
+from twofold.data.hold_out import count_samples
 from twofold.data.item_split import ItemSplit
 from twofold.data.load import load_sample
 from twofold.data.loader import suggested_batch_size
@@ -67,7 +67,7 @@ def _why(name: str, layer: str, config: Config, source: Source) -> str:
         return _why_recipe(name, config)
     if layer == "init":
         return whose_normalisation(config) if name in ("mean", "std") else "fits the initial weights"
-    images = len(training_rows(source, config.test_fraction, config.unlabelled_fraction))
+    images = count_samples(source, config.test_fraction, config.unlabelled_fraction)
     few = config.batch_size == suggested_batch_size(images)
     reasons = {
         "image_size": _why_image_size(config, source),
@@ -224,7 +224,7 @@ def described(config: Config, source: Source, costs: Cost) -> Mapping[str, str]:
         "memory": f"{bytes_in_words(costs.memory)} of {bytes_in_words(costs.available)} free, "
         f"plus {bytes_in_words(costs.images)} for the images",
     }
-    if hint := hint_at_weights(config, len(training_rows(source, config.test_fraction, config.unlabelled_fraction))):
+    if hint := hint_at_weights(config, count_samples(source, config.test_fraction, config.unlabelled_fraction)):
         lines["hint"] = hint
     if source.remark:
         lines["note"] = source.remark

@@ -13,6 +13,7 @@ from twofold import dist
 from twofold.checksums import seal
 from twofold.config import Config
 from twofold.data.source import ARRAY, DATASET
+from twofold.data.store import ImageStore
 from twofold.device import device_name, peak_memory, process_memory
 from twofold.display import Display
 from twofold.errors import TwofoldError
@@ -54,7 +55,7 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
     labels = labels_in_words(config, data.classes)
     lines = [
         f"run      {folder.path}",
-        f"data     {data.name}: {len(data.train):,} images{held_out}, {shape_in_words(config)}, {labels}",
+        f"data     {data.name}: {images_in_words(data.train)}{held_out}, {shape_in_words(config)}, {labels}",
         f"method   {config.method}, encoder {config.encoder}, {where}",
         f"training {plural(config.epochs, 'epoch')} of {plural(trainer.loader.steps_per_epoch, 'step')}, "
         f"batch {config.batch_size}, {config.optimizer}, learning rate {config.scaled_lr:g}",
@@ -84,6 +85,11 @@ def announce(trainer: Trainer, folder: RunFolder, display: Display, remark: str,
     for line in lines:
         display.say(line)
         folder.log(line)
+
+
+def images_in_words(store: ImageStore) -> str:
+    objects = "" if store.objects is None else f" of {plural(len(store.objects), 'object')}"
+    return f"{len(store):,} images{objects}"
 
 
 def continued_in_words(trainer: Trainer) -> list[str]:

@@ -1,7 +1,8 @@
 """Read Dataset objects: PyTorch's (any object with a length and numbered items) and Hugging Face's.
 
 An item is an image, a tuple (image, label, …), or a dict with an image and a label. An image is a Pillow image, an
-array [H, W] or [H, W, C], or a tensor [C, H, W]. Pixels are uint8, or float from 0 to 1. A negative label means
+array [H, W] or [H, W, C], or a tensor [C, H, W]. In place of the image, an item may have a list of images, which show
+the same object: `([first, second], label)`. Pixels are uint8, or float from 0 to 1. A negative label means
 unknown. Neither library is imported.
 """
 
@@ -53,6 +54,7 @@ def is_dataset_or_splits(data: Any) -> bool:
 
 def read_dataset(data: Any, progress: Progress | None = None, options: DecodeOptions = USUAL) -> ItemSplits:
     train, test = (data, None) if is_dataset(data) else train_and_test_of(data)
+    train, test = one_image_each(train), None if test is None else one_image_each(test)
     readers = [_DatasetReader(train, "the training set")]
     if test is not None:
         readers.append(_DatasetReader(test, "the test set"))
@@ -66,6 +68,56 @@ def read_dataset(data: Any, progress: Progress | None = None, options: DecodeOpt
         options = replace(options, pixel_range=choose_range(each for reader in readers for each in reader.extremes))
     splits = [reader.to_split(own, options) for reader, own in zip(readers, labels, strict=True)]
     return splits[0], splits[1] if len(splits) > 1 else None, classes
+
+
+def one_image_each(data: Any) -> Any:
+    """Return the dataset, or the images of its items one by one if the first item has a list of images."""
+    try:
+        first = _image_value(data[0]) if len(data) else None
+    except Exception:  # _DatasetReader looks for an item that can be read
+        return data
+    return ImagesOfItems(data) if isinstance(first, (list, tuple)) and first and _is_image(first[0]) else data
+
+
+def _image_value(item: Any) -> Any:
+    """Return the image of an item, or its list of images."""
+    if isinstance(item, Mapping):
+        return next((item[key] for key in ITEM_IMAGE_KEYS if key in item), None)
+    return item[0] if isinstance(item, (tuple, list)) and item else item
+
+
+class ImagesOfItems:
+    """The images of a dataset whose items have several. `objects` has the number of the item of each image."""
+
+    def __init__(self, data: Any) -> None:
+        self.data, self.features = data, getattr(data, "features", None)
+        counts = [self._count(number) for number in range(len(data))]
+        self.objects = np.repeat(np.arange(len(counts)), counts)
+        self.places = np.concatenate([np.arange(count) for count in counts])
+        self._last: tuple[int, Any] | None = None  # an item is read once for its images in a row
+
+    def _count(self, number: int) -> int:
+        try:
+            images = _image_value(self.data[number])
+        except Exception:  # the item counts as an unreadable image
+            return 1
+        return len(images) if isinstance(images, (list, tuple)) else 1
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def __getitem__(self, row: int) -> Any:
+        """Return an item with one image in place of the list."""
+        number = int(self.objects[row])
+        if self._last is None or self._last[0] != number:
+            self._last = number, self.data[number]
+        item = self._last[1]
+        images = _image_value(item)
+        image = images[self.places[row]] if isinstance(images, (list, tuple)) else images
+        if isinstance(item, Mapping):
+            key = next(key for key in ITEM_IMAGE_KEYS if key in item)
+            return {**item, key: image}
+        return (image, *item[1:]) if isinstance(item, (tuple, list)) else image
 
 
 class _DatasetReader:
@@ -165,7 +217,10 @@ class _DatasetReader:
         self.facts = state.digest()
 
     def to_split(self, labels: np.ndarray | None, options: DecodeOptions) -> ItemSplit:
+        objects = self.data.objects if isinstance(self.data, ImagesOfItems) else None
         return ItemSplit(
+            groups=objects,  # so that the images of an object are never on both sides of a split
+            objects=objects,
             fetch=lambda row, _, use: use(with_8_bits(self.image(row), options)),
             count=len(self.data),
             labels=labels,

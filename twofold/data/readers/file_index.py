@@ -70,13 +70,16 @@ def split_of_files(
     labels: np.ndarray | None,
     *,
     groups: np.ndarray | None = None,
+    objects: np.ndarray | None = None,
     unopened: Mapping[str, str] | None = None,
 ) -> ItemSplit:
     """Return the split of the index's files below root.
 
     `unopened` maps folders and links that could not be opened to the reason.
     """
-    index, labels, groups = _with_pages(index, labels, groups)
+    index, (labels, groups, objects) = _with_pages(index, (labels, groups, objects))
+    if groups is None:
+        groups = objects  # so that the images of an object are never on both sides of a split
     files, options, page_of = index.names, index.options, _page_numbers(index)
     readable = index.rows[index.rows["side"] > 0]
     if not len(readable):
@@ -109,6 +112,7 @@ def split_of_files(
         files=tuple(files),
         unreadable={**(unopened or {}), **index.reasons},
         groups=groups,
+        objects=objects,
         row_hashes=row_hashes,
         source=str(root.resolve()),
         remark=_describe_pages(index),
@@ -191,21 +195,22 @@ def attempt_extremes(file: Path | bytes) -> Extremes | None:
 
 
 def _with_pages(
-    index: FileIndex, labels: np.ndarray | None, groups: np.ndarray | None
-) -> tuple[FileIndex, np.ndarray | None, np.ndarray | None]:
+    index: FileIndex, columns: tuple[np.ndarray | None, ...]
+) -> tuple[FileIndex, tuple[np.ndarray | None, ...]]:
     """With pages=all, repeat each file for its pages. They form a group, unless groups are given."""
     counts = np.maximum(index.rows["pages"], 1)
     if index.options.pages == "first" or counts.max(initial=1) == 1:
-        return index, labels, groups
+        return index, columns
     names = [
         name if page == 0 else f"{name}{PAGE}{page + 1}"
         for name, count in zip(index.names, counts.tolist(), strict=True)
         for page in range(count)
     ]
-    if groups is None:
+    labels, groups, objects = columns
+    if groups is None and objects is None:
         groups = index.first + np.arange(len(counts))
-    labels, groups = (None if column is None else np.repeat(column, counts) for column in (labels, groups))
-    return replace(index, names=names, rows=np.repeat(index.rows, counts)), labels, groups
+    repeated = tuple(None if column is None else np.repeat(column, counts) for column in (labels, groups, objects))
+    return replace(index, names=names, rows=np.repeat(index.rows, counts)), repeated
 
 
 def _page_numbers(index: FileIndex) -> list[int]:

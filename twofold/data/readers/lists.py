@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from twofold.data.decode_options import USUAL, DecodeOptions
 from twofold.data.image_formats import extensions
 from twofold.data.item_split import ItemSplit, ItemSplits
@@ -32,6 +30,7 @@ COLUMN_NAMES = {
     "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path"),
     "label": ("label", "class", "target", "category"),
     "group": ("group",),
+    "object": ("object", "object_id"),
     "split": ("split", "set", "partition"),
 }
 UNNAMED_COLUMNS = ("path", "label", "group")
@@ -42,6 +41,7 @@ class ListedImage:
     path: str
     label: Cell = None
     group: Cell = None
+    object: Cell = None
     split: str = TRAIN_NAMES[0]
 
 
@@ -64,11 +64,33 @@ def read_list(path: Path, progress: Progress | None = None, options: DecodeOptio
     labels, classes = number_labels(*known)
     groups, _ = number_labels([entry.group for entry in train], [entry.group for entry in test])
 
-    def part(rows: slice, labels: np.ndarray | None, groups: np.ndarray | None) -> ItemSplit:
-        return split_of_files(path.parent, index.part(rows), labels, groups=groups)
+    refuse_mixed_objects(path, entries)
+    objects, _ = number_labels([entry.object for entry in train], [entry.object for entry in test])
 
-    test_split = part(slice(len(train), None), labels[1], groups[1]) if test else None
-    return part(slice(0, len(train)), labels[0], groups[0]), test_split, classes
+    def part(rows: slice, number: int) -> ItemSplit:
+        of_part = index.part(rows)
+        return split_of_files(path.parent, of_part, labels[number], groups=groups[number], objects=objects[number])
+
+    return part(slice(0, len(train)), 0), part(slice(len(train), None), 1) if test else None, classes
+
+
+def refuse_mixed_objects(path: Path, entries: Sequence[ListedImage]) -> None:
+    """Refuse an object whose images have different labels or groups, or are in the training and in the test set."""
+    first: dict[Cell, ListedImage] = {}
+    for entry in entries:
+        if entry.object is None:
+            continue
+        other = first.setdefault(entry.object, entry)
+        for column in ("label", "group", "split"):
+            values = [getattr(each, column) for each in (other, entry)]
+            if column == "split":
+                values = ["training" if value in TRAIN_NAMES else "test" for value in values]
+            if values[0] != values[1]:
+                shown = " and ".join(str(value if value is not None else "(empty)") for value in values)
+                raise TwofoldError(
+                    f"{path}: the object {entry.object} has the {column} {shown}, in {other.path} and {entry.path}; "
+                    f"give all images of an object the same {column}"
+                )
 
 
 def parse_list(path: Path) -> list[ListedImage]:
@@ -133,4 +155,4 @@ def _parse_row(where: str, row: Sequence[str], columns: dict[str, int]) -> Liste
     split = cell("split").lower() or TRAIN_NAMES[0]
     if split not in (*TRAIN_NAMES, *TEST_NAMES):
         raise TwofoldError(f"{where} has split '{split[:60]}'{nearest(split, [*TRAIN_NAMES, *TEST_NAMES])}")
-    return ListedImage(cell("path"), cell("label") or None, cell("group") or None, split)
+    return ListedImage(cell("path"), cell("label") or None, cell("group") or None, cell("object") or None, split)
