@@ -283,8 +283,11 @@ class RunFolder:
         problem = find_record_damage(self.path, checksums)
         if problem:  # records are never invented: `truncate` would fill a shorter file with zeros
             raise TwofoldError(f"{problem}; restore the file from a copy of the run folder, or start a new run")
-        if step is not None:
-            set_latest(self.path / "checkpoints", step)
+        try:
+            if step is not None:
+                set_latest(self.path / "checkpoints", step)
+        except OSError as error:
+            raise self._write_error("checkpoints/latest", error) from None
         for name in RECORDS:
             path = self.path / name
             try:
