@@ -29,7 +29,7 @@ def waiting(views: Tensor, draw: Draw) -> Tensor:
 
 
 def trainer(transform: object) -> Trainer:
-    keys = running.small("simclr", device="cuda", compile=True)
+    keys = running.small("simclr", device="cuda", compile=True, epochs=10)
     keys |= {"augment.transform": pass_function(transform)}
     config, source = pretrain.configure("digits", "simclr", keys)
     data = pretrain.read_data(config, source, Display(quiet=True))
