@@ -6,7 +6,10 @@ STAMP := $(VENV)/.installed
 # Two processes of one thread each. The tests of a file run in one process, since they share fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo docs test test-full torture lint format clean
+EXTRAS ?= .venv-extras
+EXTRA_PACKAGES := dev,timm,pretrained,heif,tiff,parquet,onnx,tensorboard
+
+.PHONY: demo docs test test-full test-extras torture lint format clean
 
 demo: $(STAMP)
 	$(BIN)/twofold pretrain
@@ -20,6 +23,15 @@ test: lint
 
 test-full: lint
 	$(PYTEST) --hypothesis-profile=search
+
+# The tests that need optional packages, in a virtual environment of their own that has these packages.
+test-extras: $(EXTRAS)/.installed
+	TWOFOLD_TEST_EXTRAS=1 OMP_NUM_THREADS=1 $(EXTRAS)/bin/python -m pytest -n 2 --dist loadfile -m extras
+
+$(EXTRAS)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(EXTRAS)
+	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRA_PACKAGES)]"
+	touch $@
 
 # Kills, flipped bits, power losses and changed files for a given time; see docs/reliability.md.
 MINUTES ?= 60
@@ -41,4 +53,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(EXTRAS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,6 +1,7 @@
 """Fixtures for all tests: a temporary cache instead of the user's, and a fixed random seed."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,22 @@ from twofold.verbs import evaluation
 settings.register_profile("deterministic", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 settings.register_profile("search", deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile("deterministic")
+
+# `make test-extras` sets this: the optional packages are there, so no test that needs one may be skipped.
+WITH_EXTRAS = "TWOFOLD_TEST_EXTRAS" in os.environ
+if WITH_EXTRAS:
+    import torchvision_operators
+
+    torchvision_operators.declare_missing()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if WITH_EXTRAS and report.skipped and item.get_closest_marker("extras"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, although `make test-extras` installs what it needs: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -243,6 +243,7 @@ def test_reports_without_labels_show_the_spectrum(run: twofold.Run, tmp_path: Pa
     assert "effective rank of features" in html
 
 
+@pytest.mark.extras
 @pytest.mark.full
 def test_onnxruntime_gives_the_features_of_the_exported_encoder(run: twofold.Run, images: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")

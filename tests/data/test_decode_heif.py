@@ -10,6 +10,7 @@ from twofold.data.decode import decode_image, read_header
 from twofold.data.image_formats import extensions
 
 
+@pytest.mark.extras
 def test_a_heic_file_is_decoded_like_the_picture_that_it_was_made_from(tmp_path: Path) -> None:
     heif = pytest.importorskip("pillow_heif")
     ramp = np.linspace(0, 255, 64, dtype=np.uint8)

@@ -45,6 +45,7 @@ def like_grey_images(pixels: np.ndarray, size: int) -> np.ndarray:
     return np.stack(found)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("channels", [2, 4, 7])
 @pytest.mark.parametrize("compression", [None, "lzw"])
 @pytest.mark.parametrize("planes", ["contig", "separate"])
@@ -61,6 +62,7 @@ def test_channels_are_decoded_like_grey_images(
     np.testing.assert_array_equal(decode_image(tmp_path / "a.tif", 8, channels), like_grey_images(pixels, 8))
 
 
+@pytest.mark.extras
 def test_colours_with_infrared_have_four_channels_and_transparent_colours_three(tmp_path: Path, tifffile: Any) -> None:
     pixels = noise(12, 12, 4)
     for kind, channels in (("unspecified", 4), ("unassalpha", 3)):
@@ -70,6 +72,7 @@ def test_colours_with_infrared_have_four_channels_and_transparent_colours_three(
     np.testing.assert_array_equal(found, pixels.transpose(2, 0, 1))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("dtype, white", [("u2", 65535), ("f4", 1.0)])
 def test_deep_channels_are_scaled(tmp_path: Path, tifffile: Any, dtype: str, white: float) -> None:
     pixels = (noise(9, 9, 5, high=65536) / 65535 * white).astype(dtype)
@@ -80,6 +83,7 @@ def test_deep_channels_are_scaled(tmp_path: Path, tifffile: Any, dtype: str, whi
     np.testing.assert_array_equal(halved == 255, pixels.transpose(2, 0, 1) / white * 510 >= 254.5)
 
 
+@pytest.mark.extras
 def test_colours_of_12_bits_in_16_keep_their_low_bits(tmp_path: Path, tifffile: Any) -> None:
     pixels = noise(9, 9, 3, dtype="u2", high=4096)
     for number in range(2):
@@ -90,6 +94,7 @@ def test_colours_of_12_bits_in_16_keep_their_low_bits(tmp_path: Path, tifffile: 
     np.testing.assert_array_equal(found.numpy(), np.rint(pixels / 4095 * 255).transpose(2, 0, 1))
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_rotated_files_are_turned_upright_as_by_pillow(tmp_path: Path, tifffile: Any, orientation: int) -> None:
     pixels, exif = noise(6, 10), Image.Exif()
@@ -101,6 +106,7 @@ def test_rotated_files_are_turned_upright_as_by_pillow(tmp_path: Path, tifffile:
     np.testing.assert_array_equal(decode_image(tmp_path / "five.tif", 6, 5), np.repeat(expected, 5, axis=0))
 
 
+@pytest.mark.extras
 def test_large_files_are_reduced_in_strips(tmp_path: Path, tifffile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = noise(64, 96, 5)
     tifffile.imwrite(tmp_path / "a.tif", pixels, **BANDS)
@@ -111,6 +117,7 @@ def test_large_files_are_reduced_in_strips(tmp_path: Path, tifffile: Any, monkey
     np.testing.assert_allclose(found, expected, atol=0.51)
 
 
+@pytest.mark.extras
 def test_images_of_the_rarer_kind_are_left_out(tmp_path: Path, tifffile: Any) -> None:
     for number in range(3):
         tifffile.imwrite(tmp_path / f"{number}.tif", noise(8, 8, 5), **BANDS)
@@ -123,6 +130,7 @@ def test_images_of_the_rarer_kind_are_left_out(tmp_path: Path, tifffile: Any) ->
     assert load_data(source, image_size=8, channels=5, test_fraction=0).train.images.shape == (3, 5, 8, 8)
 
 
+@pytest.mark.extras
 def test_damaged_files_and_bombs_raise_no_other_error(tmp_path: Path, tifffile: Any) -> None:
     path = tmp_path / "a.tif"
     file = io.BytesIO()

@@ -39,6 +39,7 @@ def test_resnets_have_the_names_and_shapes_of_torchvision(name: str) -> None:
     assert tuple(state["conv1.weight"].shape) == (64, 3, 7, 7)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("name", sorted(TORCHVISION))
 def test_weights_can_be_loaded_into_torchvision(name: str) -> None:
     models = pytest.importorskip("torchvision.models", reason="torchvision is not installed")

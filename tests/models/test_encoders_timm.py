@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import twofold
 from running import small
 from twofold.errors import TwofoldError
+from twofold.evaluate.encoder import open_encoder
 from twofold.models import build_encoder, feature_dimension
+from twofold.runs.initial_weights import read_lite0
 
 PICTURES = np.random.default_rng(0).integers(0, 255, (48, 32, 32, 3), dtype=np.uint8)
 LABELS = np.arange(48) % 3
@@ -144,6 +148,7 @@ def test_training_with_a_model_of_a_fake_timm(tmp_path: Path, name: str, feature
 
 
 # timm's documented widths: ViT-tiny 192, ViT-small 384, ResNet-18 512.
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "name, features",
     [("timm:vit_tiny_patch16_224", 192), ("timm:vit_small_patch16_224", 384), ("timm:resnet18", 512)],
@@ -153,6 +158,7 @@ def test_training_with_a_model_of_timm(tmp_path: Path, name: str, features: int)
     check_run(tmp_path, name, features)
 
 
+@pytest.mark.extras
 def test_seed_determines_the_weights_of_timm_models() -> None:
     pytest.importorskip("timm", reason="timm is not installed: pip install timm")
     states = []
@@ -161,3 +167,71 @@ def test_seed_determines_the_weights_of_timm_models() -> None:
         states.append(build("timm:vit_tiny_patch16_224").state_dict()["patch_embed.proj.weight"])
     assert torch.equal(states[0], states[1])
     assert not torch.equal(states[0], states[2])
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return timm's ResNet-18 whose weights the model hub "has", with the real timm and without a network."""
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(7)
+    network = timm.create_model("resnet18", pretrained=False).eval()
+    save_file(network.state_dict(), tmp_path / "hub.safetensors")
+    monkeypatch.setattr(timm.models._hub, "hf_hub_download", lambda *_, **__: str(tmp_path / "hub.safetensors"))
+    network.reset_classifier(0)
+    return network
+
+
+@pytest.mark.extras
+def test_pretrained_weights_of_timm_give_its_features_and_can_be_shared(hub: Any, tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm")
+    settings = timm.data.resolve_model_data_config(hub)
+    opened = open_encoder("timm:resnet18.a1_in1k", lambda: pytest.fail("needs no images"))
+    assert opened.preprocess.image_size == settings["input_size"][1]
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8))
+    mean, std = (torch.tensor(settings[name]).view(3, 1, 1) for name in ("mean", "std"))
+    with torch.no_grad():
+        expected = hub(((torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1) / 255 - mean) / std)[None])
+        torch.testing.assert_close(opened.encode(picture), expected, rtol=1e-4, atol=1e-4)
+        folder = twofold.export("timm:resnet18.a1_in1k", "folder", tmp_path / "shared")
+        encoder = twofold.load_encoder(folder)
+        torch.testing.assert_close(encoder(encoder.preprocess(picture)), expected, rtol=1e-4, atol=1e-4)
+    card = (folder / "README.md").read_text()
+    assert "its weights are those of `timm:resnet18.a1_in1k`" in card
+    scope: dict[str, Any] = {}
+    code = card.split("With timm, and without Twofold:")[1].split("```python\n")[1].split("```")[0]
+    exec(code.replace("'encoder.safetensors'", repr(str(folder / "encoder.safetensors"))), scope)
+    assert torch.equal(scope["encoder"].state_dict()["conv1.weight"], hub.state_dict()["conv1.weight"])
+
+
+@pytest.mark.extras
+def test_without_a_network_the_error_names_the_model_and_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("timm")
+    monkeypatch.setattr(pytest.importorskip("huggingface_hub").constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(TwofoldError, match=r"timm could not load weights for resnet26t .*; check .* the network"):
+        open_encoder("timm:resnet26t", lambda: pytest.fail("needs no images"))
+    with pytest.raises(TwofoldError, match=r"timm could not load weights for resnet81 \(Unknown model \(resnet81\)\)"):
+        open_encoder("timm:resnet81", lambda: pytest.fail("needs no images"))
+
+
+@pytest.mark.extras
+def test_weights_of_efficientnet_lite0_give_the_features_of_timms_network() -> None:
+    timm = pytest.importorskip("timm")
+    theirs = timm.create_model("tf_efficientnet_lite0", pretrained=False, num_classes=0).eval()
+    theirs.load_state_dict(read_lite0())
+    opened = open_encoder("efficientnet-lite0", lambda: pytest.fail("needs no images"))
+    images = torch.randn(2, 3, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(opened.network(images), theirs(images), rtol=1e-4, atol=1e-4)
+
+
+def test_a_torchvision_for_another_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "timm":
+                raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    for use in (lambda: build("timm:resnet18"), lambda: open_encoder("timm:resnet18", list)):
+        with pytest.raises(TwofoldError, match=r"torchvision, which was built for another torch.*--force-reinstall"):
+            use()

@@ -132,6 +132,7 @@ def test_tensorboard_purges_steps_that_are_logged_again(tmp_path: Path, monkeypa
     assert calls == [("open", place, None), ("close",)]
 
 
+@pytest.mark.extras
 def test_tensorboard_reads_the_written_events(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

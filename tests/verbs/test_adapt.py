@@ -275,6 +275,7 @@ def test_errors_name_what_is_wrong(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.extras
 def test_onnx_file_contains_the_adapter(adapted: twofold.Run, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install onnxscript")

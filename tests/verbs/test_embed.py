@@ -131,6 +131,7 @@ def test_csv_has_the_same_features(workspace: Path, expected: dict[str, np.ndarr
         assert np.array_equal(read, same["features"])
 
 
+@pytest.mark.extras
 def test_parquet_has_the_same_features(workspace: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install pyarrow")
     out = twofold.embed(workspace / "run", workspace / "photos", workspace / "features.parquet")
@@ -154,6 +155,7 @@ def test_unsupported_endings_and_missing_folders_raise_an_error_first(workspace:
         twofold.embed(workspace / "run", "nowhere", workspace / name)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("ending", sorted(WRITERS))
 def test_interrupted_embed_keeps_the_old_file_and_leaves_no_other(
     workspace: Path, ending: str, monkeypatch: pytest.MonkeyPatch
@@ -187,6 +189,7 @@ def test_write_errors_are_reported(workspace: Path, monkeypatch: pytest.MonkeyPa
         twofold.embed("no run, which is looked for later", workspace / "photos", workspace / "refused.npz")
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 def test_tables_can_be_diagnosed(workspace: Path, ending: str) -> None:
     if ending == ".parquet":

@@ -96,6 +96,7 @@ def installed(library: str) -> None:
         pytest.skip(f"{library} cannot be imported: {error}")
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "kind, stem, channels",
     [
@@ -190,10 +191,12 @@ def check_onnx(run: Path, out: Path) -> None:
     assert sorted(path.name for path in out.parent.iterdir() if path != run) == [out.name, out.name + ".json"]
 
 
+@pytest.mark.extras
 def test_onnx_agrees_for_any_number_of_images(tmp_path: Path) -> None:
     check_onnx(run_folder(tmp_path / "run", "conv", image_size=8), tmp_path / "x.onnx")
 
 
+@pytest.mark.extras
 @pytest.mark.full
 @pytest.mark.parametrize("stem", ["small", "large"])
 def test_onnx_agrees_for_a_resnet(tmp_path: Path, stem: str) -> None:

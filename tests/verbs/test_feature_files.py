@@ -12,6 +12,7 @@ from twofold.verbs.diagnose import diagnose
 from twofold.verbs.feature_files import WRITERS, Catalogue, read_features, write_npz
 
 
+@pytest.mark.extras
 def test_other_parquet_files_raise_an_error(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

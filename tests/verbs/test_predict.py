@@ -110,6 +110,7 @@ def test_torchscript_has_features_and_probabilities(here: Path, tmp_path: Path) 
         twofold.export(here / "classifier.safetensors", "safetensors", tmp_path / "x.safetensors")
 
 
+@pytest.mark.extras
 @pytest.mark.full
 def test_onnx_has_features_and_probabilities(here: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from twofold.config.resolve import default_encoder_keys, default_image_size
 from twofold.data.load import load_data
 from twofold.data.source import Source
-from twofold.errors import TwofoldError, how_to_install
+from twofold.errors import TwofoldError
 from twofold.files import read_regular, refuse_special
 from twofold.models import build_encoder
-from twofold.models.encoders import EFFICIENTNET, TIMM, ResNet, from_timm
+from twofold.models.encoders import EFFICIENTNET, ResNet, from_timm, import_timm
 from twofold.models.onnx_encoder import OnnxEncoder
 from twofold.runs.initial_weights import load_into, read_lite0
 from twofold.runs.own_input import (
@@ -113,10 +113,7 @@ def load_matching(path: Path, network: nn.Module, tensors: Mapping[str, Tensor])
 
 def load_timm(name: str, image_size: int | None = None) -> tuple[nn.Module, Preprocess]:
     """Return a timm model with its pretrained weights, which timm may download, and its preprocessing."""
-    try:
-        import timm
-    except (ImportError, RuntimeError) as error:
-        raise TwofoldError(f"{TIMM}{name} needs timm ({error}): {how_to_install('timm')}") from None
+    timm = import_timm(name)
     try:
         network = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # of many types: unknown name, no network connection, damaged file

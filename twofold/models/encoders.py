@@ -229,14 +229,26 @@ def build_encoder(name: str, *, channels: int, stem: str, image_size: int) -> nn
     return ENCODERS[name](channels, stem, image_size)
 
 
-def from_timm(name: str, channels: int, image_size: int, *, pretrained: bool = False) -> nn.Module:
-    """Build a timm model with new weights, or with pretrained ones, which a tag in the name selects (NAME.TAG)."""
+def import_timm(name: str) -> Any:
+    """Return the package timm, or raise an error that says what the model `name` needs."""
     try:
         import timm
-    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision was built for another version of torch
+    except ImportError as error:
         raise TwofoldError(
             f"{TIMM}{name} needs timm, which cannot be imported here ({error}): {how_to_install('timm')}"
         ) from None
+    except RuntimeError as error:
+        raise TwofoldError(
+            f"{TIMM}{name} needs timm, and timm needs torchvision, which was built for another torch ({error}): "
+            f"install both again from one index, such as "
+            "pip install --force-reinstall torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+        ) from None
+    return timm
+
+
+def from_timm(name: str, channels: int, image_size: int, *, pretrained: bool = False) -> nn.Module:
+    """Build a timm model with new weights, or with pretrained ones, which a tag in the name selects (NAME.TAG)."""
+    timm = import_timm(name)
     models = timm.list_models()
     if (name.partition(".")[0] if pretrained else name) not in models:  # timm would silently ignore a tag
         close = ", ".join(TIMM + model for model in get_close_matches(name, models, n=3, cutoff=0))
