@@ -223,11 +223,13 @@ def test_reports_and_comparisons_of_encoders_without_a_run(run: twofold.Run, for
     for missing in ("Reproduce this run", "This run is not finished", "Augmented views", "twofold resume", "Loss"):
         assert missing not in html
     exported = twofold.export(foreign, "safetensors", tmp_path / "stock.safetensors", encoder="conv", data=few)
-    words = ["compare", str(run.path), str(exported), "--data", str(few), "--out", str(tmp_path / "compare.html")]
+    words = ["compare", str(run.path), str(exported), str(foreign), "--encoder", "conv", "--data", str(few)]
+    words += ["--out", str(tmp_path / "compare.html")]
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
     compared = (tmp_path / "compare.html").read_text()
-    assert "2 runs compared" in compared
+    assert "3 runs compared" in compared
     assert "stock.safetensors" in compared
+    assert "weights.safetensors" in compared
     with pytest.raises(TwofoldError, match="is not in a run folder: pass --out FILE"):
         CliRunner().invoke(app, ["report", str(foreign), str(few)], catch_exceptions=False)
     with pytest.raises(TwofoldError, match="there is no run folder"):

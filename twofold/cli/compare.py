@@ -5,10 +5,15 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.common import EVALUATE, Quiet, command, display_of, handle_interrupts
+from twofold.cli.common import EVALUATE, ArchitectureOption, Quiet, command, display_of, handle_interrupts
+
+EXAMPLES = """
+twofold compare runs/simclr-photos-1 runs/byol-photos-1
+twofold compare runs/simclr-photos-1 timm:resnet18
+"""
 
 
-@command(EVALUATE, examples="twofold compare runs/simclr-photos-1 runs/byol-photos-1")
+@command(EVALUATE, EXAMPLES)
 def compare(
     runs: Annotated[
         list[str],
@@ -27,12 +32,16 @@ def compare(
             show_default="those of the first run",
         ),
     ] = None,
+    encoder: ArchitectureOption = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.", show_default=True)
     ] = Path("compare.html"),
     quiet: Quiet = False,
 ) -> None:
-    """Write an HTML page that compares runs: a sortable table, training curves and maps of the features."""
+    """Write an HTML page that compares runs: a sortable table, training curves and maps of the features.
+
+    Other encoders in place of a run are measured on the same images, with the same held-out images.
+    """
     display = display_of(quiet)
     with handle_interrupts():
         if all((Path(run) / "config.json").exists() for run in runs):
@@ -43,4 +52,4 @@ def compare(
         else:
             from twofold.verbs.encoder_report import compare_any
 
-            display.say(compare_any(runs, data, out, display))
+            display.say(compare_any(runs, data, out, display, architecture=encoder))

@@ -180,7 +180,8 @@ def name_of_method(reference: str) -> str:
 def find(name: str) -> Entry:
     """Return the entry of a method, or raise an error that names the nearest method."""
     if name not in CATALOG:
-        own = "" if close_to(name, CATALOG) else ", or give a method of your own as FILE.py:FUNCTION"
+        # A name that is only a little like a method may be that of the user's own method.
+        own = "" if close_to(name, CATALOG, cutoff=0.7) else "; give a method of your own as FILE.py:FUNCTION"
         raise TwofoldError(f"unknown method '{name}'{nearest(name, list(CATALOG))}{own}")
     return CATALOG[name]
 

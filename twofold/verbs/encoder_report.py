@@ -26,6 +26,7 @@ from twofold.device import device_name
 from twofold.display import Display
 from twofold.errors import TwofoldError
 from twofold.evaluate.encoder import is_encoder, refuse_other
+from twofold.evaluate.foreign_encoders import is_written_by_twofold
 from twofold.evaluate.handmade import features_without_training
 from twofold.evaluate.opened import Opened, What, folder_of, name_of_encoder, open_any
 from twofold.evaluate.probes import labelled_splits, measure_accuracies
@@ -70,10 +71,13 @@ def report_encoder(
     return out
 
 
-def compare_any(runs: Sequence[str | Path], data: Any, out: Path, display: Display) -> Path:
+def compare_any(
+    runs: Sequence[str | Path], data: Any, out: Path, display: Display, *, architecture: str | None = None
+) -> Path:
     """Write a page that compares runs and other encoders.
 
-    Encoders without a run are measured on `data`; by default, on the images of the first run.
+    Encoders without a run are measured on `data`; by default, on the images of the first run. `architecture` is that of
+    all .safetensors files that do not name theirs.
     """
     refuse_unwritable(out)
     histories = [RunFolder.open(Path(run)) for run in runs if not is_without_run(run)]
@@ -88,8 +92,15 @@ def compare_any(runs: Sequence[str | Path], data: Any, out: Path, display: Displ
                 raise TwofoldError(f"{run} is an encoder without images of its own: give --data DATA")
             place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             images = values.get("data") if data is None else data
-            folders.append(record_encoder(place, run, images, display, None, None, MAP_POINTS, of_run=values))
+            module = architecture if is_unnamed(run) else None
+            folders.append(record_encoder(place, run, images, display, module, None, MAP_POINTS, of_run=values))
         return write_comparison(folders, out)
+
+
+def is_unnamed(what: str | Path) -> bool:
+    """Return whether this is a .safetensors file that does not name its network."""
+    path = Path(what).expanduser()
+    return path.suffix == ".safetensors" and path.is_file() and not is_written_by_twofold(path)
 
 
 def record_encoder(
