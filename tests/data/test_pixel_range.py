@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+import twofold
 from twofold.data.decode import decode_image
 from twofold.data.decode_options import DecodeOptions, Unreadable
 from twofold.data.load import load_data
@@ -88,6 +89,24 @@ def test_12_bit_tiff_files_are_not_dark(tmp_path: Path) -> None:
     head = b"II*\0" + (8 + len(packed)).to_bytes(4, "little") + packed
     (tmp_path / "a.tif").write_bytes(head + len(entries).to_bytes(2, "little") + directory + bytes(4))
     np.testing.assert_array_equal(decode_image(tmp_path / "a.tif", 2, 1)[0], np.rint(values / 4095 * 255))
+
+
+def test_an_encoder_applies_the_range_of_its_run_to_other_images(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", 4095, count=12)
+    settings = {"encoder": "conv", "epochs": 1, "batch_size": 4, "map_points": 0, "image_size": 8}
+    run = twofold.pretrain(tmp_path / "photos", method="simclr", out=tmp_path / "run", **settings)
+    assert run.config.pixel_range == (0, 4095)
+    write_images(tmp_path / "dark", 900)  # on its own, its range would be 0 to 1023
+    found = []
+    for number, what in enumerate((run.path, run.path / "encoder.safetensors")):
+        twofold.embed(what, tmp_path / "dark", tmp_path / f"{number}.npz")
+        found.append(np.load(tmp_path / f"{number}.npz")["features"])
+    encoder = twofold.load_encoder(run)
+    images = [Image.open(path) for path in sorted((tmp_path / "dark").iterdir())]
+    with torch.inference_mode():
+        found.append(encoder(encoder.preprocess(images)).numpy())
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-4, atol=1e-5)
 
 
 def test_the_range_of_the_type_is_kept_for_floats_and_for_values_that_fill_it() -> None:

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -100,6 +100,7 @@ def open_any(
     if run is not None:
         return Opened(name, run, config_of(run), encoder)
     description = describe_encoder(what, encoder, module)
+    assert isinstance(encoder.preprocess, Preprocess)
     config = Config(
         data="" if data is None else str(data) if isinstance(data, str | Path) else type(data).__name__,
         test_fraction=TEST_FRACTION,
@@ -108,6 +109,8 @@ def open_any(
         encoder=description["encoder"],
         stem=description["stem"],
         precision="float32",
+        # `auto` is no value of the key: the range is chosen from the images when they are opened.
+        pixel_range=cast(Any, encoder.preprocess.decode.pixel_range),
     )
     return Opened(name, None, config, encoder)
 
@@ -136,5 +139,5 @@ def describe_encoder(what: What, opened: Encoder, module: str | nn.Module | None
         "image_size": preprocess.image_size,
         "mean": preprocess.mean.tolist(),
         "std": preprocess.std.tolist(),
-        **({} if preprocess.decode.pixel_range == "type" else {"pixel_range": preprocess.decode.pixel_range}),
+        **({} if preprocess.decode.pixel_range in ("type", "auto") else {"pixel_range": preprocess.decode.pixel_range}),
     }

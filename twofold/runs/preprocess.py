@@ -29,7 +29,8 @@ class Preprocess(nn.Module):
     mean, std : sequence of float
         The mean and standard deviation of each channel, for pixels between 0 and 1.
     pixel_range
-        The key of this name of the run, for images of more than 8 bits.
+        The key of this name of the run, for images of more than 8 bits. `auto`, for other encoders, chooses it from the
+        images that they are used on.
     """
 
     mean: Tensor
@@ -41,7 +42,7 @@ class Preprocess(nn.Module):
         channels: int,
         mean: Sequence[float],
         std: Sequence[float],
-        pixel_range: PixelRange = "type",
+        pixel_range: PixelRange = "auto",
     ):
         super().__init__()
         self.decode = DecodeOptions.of({"pixel_range": pixel_range})

@@ -31,7 +31,7 @@ def read_all_images(opened: Opened, data: Any, display: Display, source: Source 
         raise TwofoldError(f"{opened.name} needs images: give DATA")
     if source is None:
         with display.stage("scanning images", 0) as stage:
-            source = open_to_use(data, config if run is not None else None, stage)
+            source = open_to_use(data, config, stage)
     own, is_named = False, isinstance(data, (str, Path))
     if run is not None:
         source = with_run_split(run, config, source, display.say)

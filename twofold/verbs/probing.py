@@ -174,7 +174,7 @@ def open_measured_encoder(
     opened = open_any(what, data, display, module=module, image_size=image_size, adapter=adapter)
     if data is None:
         raise TwofoldError(f"{opened.name} needs labelled images: give DATA")
-    source = open_source(data)
+    source = open_source(data, decode=opened.preprocess.decode)
     read = read_data(opened.config, source, display)
     refuse_unlabelled(read, source)
     network, adapted = separate_adapter(opened.encoder.network)
