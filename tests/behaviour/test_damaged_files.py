@@ -14,7 +14,10 @@ from test_formats import change, fixture
 
 import twofold
 from torture.fuzz import limited
+from twofold.cli.common import fail
 from twofold.data import cache
+from twofold.data.decode_options import DecodeOptions, Unreadable
+from twofold.data.image_formats import open_image
 from twofold.data.picture_cache import PictureSet
 from twofold.data.readers.file_index import index_path, load_index
 from twofold.errors import TwofoldError
@@ -111,3 +114,18 @@ def test_classifier_with_another_description_is_refused(tmp_path: Path) -> None:
     save_tensors(tmp_path / "c.safetensors", {"a": torch.zeros(1)}, {"twofold": described})
     with pytest.raises(TwofoldError, match="its description has no"):
         load_classifier(tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize("start", [b"GIF89a", b"\xff\xd8\xff\xe0"], ids=["gif", "jpeg"])
+def test_huge_damaged_image_is_not_searched_to_its_end(start: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.gif"
+    path.write_bytes(start)
+    os.truncate(path, 2**40)
+    with limited(), pytest.raises(Unreadable), open_image(path, DecodeOptions()):
+        pass
+
+
+def test_long_message_is_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        fail("a" * 10**6 + "b", 2)
+    assert len(capsys.readouterr().err) < 5000

@@ -188,8 +188,13 @@ def say_verdict(verdict: dict[str, Any] | None, display: "Display", title: str =
             display.say(f"try      {verdict['remedy']}")
 
 
+LONGEST_MESSAGE = 4000  # characters of an error
+
+
 def fail(message: str, code: int) -> None:
     """Print a message to standard error and exit."""
+    if len(message) > LONGEST_MESSAGE:  # a name in it can be a whole damaged file
+        message = f"{message[: LONGEST_MESSAGE // 2]} … {message[-LONGEST_MESSAGE // 2 :]}"
     SafeConsole(stderr=True).print(message, highlight=False, soft_wrap=True, markup=False)
     sys.exit(code)
 

@@ -3,7 +3,6 @@
 `decode.py` decodes the opened images. The readers use `extensions` to find image files.
 """
 
-import io
 import math
 import threading
 import warnings
@@ -16,6 +15,7 @@ from PIL import Image, UnidentifiedImageError
 
 from twofold.data import tiff
 from twofold.data.decode_options import DecodeOptions, Unreadable
+from twofold.data.limited_files import open_limited
 
 # The image formats that Twofold reads. Pillow supports others (EPS, PDF, video) that run programs or contain no images.
 PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF", "MPO", "HEIF")
@@ -64,8 +64,11 @@ def open_image(file: Path | bytes, options: DecodeOptions, page: int = 0) -> Ite
     try:
         if (len(file) if isinstance(file, bytes) else file.stat().st_size) == 0:
             raise Unreadable("empty file")
-        source = io.BytesIO(file) if isinstance(file, bytes) else file
-        with _pillow_limit.to(options.pixel_limit or 0), Image.open(source, formats=formats()) as image:
+        with (
+            _pillow_limit.to(options.pixel_limit or 0),
+            open_limited(file) as source,
+            Image.open(source, formats=formats()) as image,
+        ):
             if page:
                 image.seek(page)
             limit = pixel_limit(image.format or "", options)

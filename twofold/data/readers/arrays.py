@@ -4,6 +4,7 @@ The accepted layouts are [n, H, W], [n, H, W, C] and [n, C, H, W], where n is th
 width and C the number of channels. The pixels are uint8, or float from 0 to 1.
 """
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from twofold.types import is_of
 
 ARRAY_FILE_SUFFIXES = (".npy", ".npz")
 
+MOST_NAMED = 20  # arrays in a message
 NPZ_IMAGE_KEYS = ("images", "x", "x_train", "train_images", "arr_0")
 NPZ_LABEL_KEYS = ("labels", "y", "y_train", "train_labels", "arr_1")
 NPZ_TEST_IMAGE_KEYS = ("x_test", "test_images")
@@ -85,7 +87,7 @@ def read_array_file(path: Path) -> ArraySplits:
     images, labels, test_images, test_labels = found
     if images is None:
         raise TwofoldError(
-            f"{path} contains no array of images, only {', '.join(names.values()) or 'nothing'}; "
+            f"{path} contains no array of images, only {', '.join(islice(names.values(), MOST_NAMED)) or 'nothing'}; "
             f"save the images under one of these names: {', '.join(NPZ_IMAGE_KEYS)}"
         )
     return from_arrays(str(path), images, labels, test_images, test_labels)
