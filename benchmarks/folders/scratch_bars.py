@@ -3,10 +3,10 @@
     python -m benchmarks.folders.scratch_bars --sources DATA --out scratch.jsonl --workers 8 --seconds 540
     python -m benchmarks.folders.scratch_bars --out scratch.jsonl --summary
 
-Each worker has two cores and two threads of its own, and no GPU. A job is a folder, a seed, and either the run, whose
+Each worker has two cores (`--cores`) and as many threads of its own, and no GPU. A job is a folder, a seed, and either the run, whose
 settings are the defaults of `twofold.pretrain(FOLDER, minutes=5)`, or the rows without training. Runs come first, and
 none is started that would end after the given time: call again to continue. The summary has a table for each folder,
-and says which bars are met. `benchmarks.folders.pack` prepares the data for a machine that has none.
+and says which bars are met.
 """
 
 import argparse
@@ -28,7 +28,6 @@ TRAINED, UNTRAINED, PIXELS = "trained from scratch", "untrained", "raw pixels"
 HANDMADE, PATCHES = "HOG + colour", "patch k-means"
 ORDER = (PIXELS, HANDMADE, PATCHES, UNTRAINED, "trained, without adapter", TRAINED)
 MEASURES = ("linear", "knn")
-CORES = 2  # of a worker
 #: Seconds that a job takes on two free cores, in addition to the training, and the factor for the largest folder.
 SECONDS, LARGEST, FACTOR = {RUN: 110.0, WITHOUT: 80.0}, "cifar10-10000", 2.0
 ENOUGH = 4  # folders, of six, on which the encoder must be above hand-made features, and above patch k-means
@@ -51,14 +50,14 @@ def work(given: argparse.Namespace) -> None:
 
     from twofold.keys import parse_overrides
 
-    torch.set_num_threads(CORES)
+    torch.set_num_threads(given.cores)
     overrides = dict(parse_overrides(given.overrides))
     of_name = {name_of(job): job for job in jobs(given.folders, given.seeds)}
     in_time = (name for name, job in of_name.items() if time.time() + seconds_of(job, given.minutes) < given.deadline)
     for name in claimed(given.work, in_time):
         folder, seed, what = job = of_name[name]
         line = {"folder": folder, "seed": seed, "what": what, "part": given.part, "minutes": given.minutes}
-        line |= {"threads": CORES, "processor": platform.processor() or platform.machine()}
+        line |= {"threads": given.cores, "processor": platform.processor() or platform.machine()}
         line |= {"overrides": given.overrides, "torch": torch.__version__}
         record(given.out, line, lambda job=job: measured(given, job, overrides))  # type: ignore[misc]
 
@@ -119,7 +118,8 @@ def main() -> None:
     parser.add_argument("--folders", type=lambda text: text.split(","), default=list(FOLDERS))
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--workers", type=int, default=(os.cpu_count() or CORES) // CORES)
+    parser.add_argument("--cores", type=int, default=2, help="of each worker")
+    parser.add_argument("--workers", type=int, help="default: as many as there are cores for")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--summary", action="store_true", help="only print the tables of the file")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -129,8 +129,9 @@ def main() -> None:
     if given.worker:
         return work(given)
     if not given.summary:
-        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(CORES)}
-        cores = [f"{CORES * worker}-{CORES * worker + CORES - 1}" for worker in range(given.workers)]
+        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(given.cores)}
+        workers = given.workers or max(1, (os.cpu_count() or 1) // given.cores)
+        cores = [f"{given.cores * worker}-{given.cores * (worker + 1) - 1}" for worker in range(workers)]
         done = (line for line in lines_of(given.out) if "rows" in line)
         names = (name_of((line["folder"], line["seed"], line["what"])) for line in done)
         prefixes = [["taskset", "--cpu-list", of_worker] for of_worker in cores]
