@@ -3,10 +3,10 @@
     python -m benchmarks.folders.scratch_bars --sources DATA --out scratch.jsonl --workers 8 --seconds 540
     python -m benchmarks.folders.scratch_bars --out scratch.jsonl --summary
 
-Each worker has two cores (`--cores`) and as many threads of its own, and no GPU. A job is a folder, a seed, and either the run, whose
-settings are the defaults of `twofold.pretrain(FOLDER, minutes=5)`, or the rows without training. Runs come first, and
-none is started that would end after the given time: call again to continue. The summary has a table for each folder,
-and says which bars are met.
+Each worker has two cores (`--cores`) and as many threads of its own, and no GPU. A job is a folder, a seed, and either
+the run, whose settings are the defaults of `twofold.pretrain(FOLDER, minutes=5)`, or the rows without training. Runs
+come first, and none is started that would end after the given time: call again to continue. The summary has a table for
+each folder, and says which bars are met.
 """
 
 import argparse
