@@ -181,8 +181,8 @@ def find(name: str) -> Entry:
     """Return the entry of a method, or raise an error that names the nearest method."""
     if name not in CATALOG:
         # A name that is only a little like a method may be that of the user's own method.
-        own = "" if close_to(name, CATALOG, cutoff=0.7) else "; give a method of your own as FILE.py:FUNCTION"
-        raise TwofoldError(f"unknown method '{name}'{nearest(name, list(CATALOG))}{own}")
+        own = "" if close_to(name, CATALOG, cutoff=0.7) else " (a method of your own: FILE.py:FUNCTION)"
+        raise TwofoldError(f"unknown method '{name}'{own}{nearest(name, list(CATALOG))}")
     return CATALOG[name]
 
 
