@@ -26,10 +26,11 @@ def suggested_batch_size(images: int) -> int:
     return max(2, 2 ** ((images // 2).bit_length() - 1)) if images >= 2 else 2
 
 
-def refuse_large_batch(batch_size: int, images: int) -> None:
-    if batch_size > images:
+def refuse_large_batch(batch_size: int, samples: int, *, are_objects: bool = False) -> None:
+    if batch_size > samples:
         raise TwofoldError(
-            f"batch_size={batch_size} is larger than the {images} images; use batch_size={suggested_batch_size(images)}"
+            f"batch_size={batch_size} is larger than the {samples} {'objects' if are_objects else 'images'}; use "
+            f"batch_size={suggested_batch_size(samples)}"
         )
 
 
@@ -141,7 +142,7 @@ class Loader:
         index = store.index.to(store.crop_source.device)
         self.objects = None if store.objects is None else store.objects.to(index.device)
         index = index if self.objects is None else index[self.objects.first]
-        refuse_large_batch(batch_size, len(index))
+        refuse_large_batch(batch_size, len(index), are_objects=self.objects is not None)
         self.order = BatchOrder(index, batch_size=batch_size, seed=seed, drop_last=drop_last, share=share)
         self.images = ImagesOfBatch(self.order, self.objects, views)
         self.steps_per_epoch = self.order.steps_per_epoch

@@ -112,7 +112,8 @@ def refuse(config: Config, source: Source) -> None:
     assert config.picture_size != "auto"
     refuse_channels(source, config.channels)
     refuse_large_pictures(config.picture_size, config.image_size)
-    refuse_large_batch(config.batch_size, count_samples(source, config.test_fraction, config.unlabelled_fraction))
+    samples = count_samples(source, config.test_fraction, config.unlabelled_fraction)
+    refuse_large_batch(config.batch_size, samples, are_objects=source.train.objects is not None)
     if config.pieces > 1:
         refuse_uneven(config.pieces, config.batch_size)
 
