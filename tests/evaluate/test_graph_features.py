@@ -10,12 +10,13 @@ from sklearn.datasets import load_digits
 
 import twofold
 from running import small
+from twofold.data.objects import Objects
 from twofold.data.open import open_source
 from twofold.display import Display
 from twofold.errors import TwofoldError
-from twofold.evaluate.encoder import Encoder
+from twofold.evaluate.encoder import Encoder, open_encoder
 from twofold.evaluate.graph_features import nearest_others, with_graph_features
-from twofold.methods.relations import graph_fingerprint
+from twofold.methods.relations import graph_fingerprint, sample_graph
 from twofold.models import build_encoder
 from twofold.runs.weights import save_encoder
 from twofold.verbs import pretrain
@@ -77,6 +78,25 @@ def test_methods_train_with_the_features_of_an_encoder(
     changed = replace(found, graph_encoder="another")
     one, other = (graph_fingerprint(run.config.parameters["graph"], store) for store in (found, changed))
     assert one != other  # a run does not resume with another teacher
+
+
+def test_neighbours_of_objects_are_those_of_their_first_images(teacher: Path, images: Path) -> None:
+    graph = {"graph.source": "neighbours", "graph.encoder": str(teacher), "graph.neighbours": 3}
+    keys = small("graph-vicreg", epochs=1, batch_size=40) | graph
+    config, source = pretrain.configure(str(images), "graph-vicreg", keys)
+    data = pretrain.read_data(config, source, Display(quiet=True))
+    first = torch.arange(0, len(data.train), 2)
+    objects = Objects.of(np.arange(len(data.train)) // 2)
+    of_pairs = replace(data, train=replace(data.train, objects=objects))
+    found = with_graph_features(config, source, of_pairs, Display(quiet=True)).train.samples()
+    alone = replace(data.train, images=data.train.images[first], index=data.train.index[first])
+    teacher_of = open_encoder(teacher, lambda: source)
+    expected = nearest_others(teacher_of.features(alone), 3)
+    assert found.neighbours is not None
+    assert torch.equal(found.neighbours, expected)
+    related = sample_graph(config.parameters["graph"], found)
+    assert related is not None
+    assert related(found.index[:5]).shape == (5, 5)
 
 
 def test_useless_and_impossible_settings_are_refused(teacher: Path) -> None:

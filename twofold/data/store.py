@@ -36,7 +36,7 @@ class ImageStore:
     pictures: Pictures | None = None  # of the same n images
     objects: Objects | None = None  # if some objects have several images
     features: Tensor | None = None  # float32 [n, K] by another encoder, for graphs
-    neighbours: Tensor | None = None  # int64 [n, k], the rows of the nearest images by these features
+    neighbours: Tensor | None = None  # int64 [n, k], the rows of the nearest images by these features (of `samples`)
     graph_encoder: str = ""  # a hash of the encoder that the features and neighbours come from
 
     def __len__(self) -> int:
@@ -87,7 +87,6 @@ class ImageStore:
             objects=None,
             pictures=None,
             features=None if self.features is None else self.features[rows],
-            neighbours=None,
         )
 
     def place(self, device: torch.device | str) -> "ImageStore":

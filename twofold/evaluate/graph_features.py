@@ -55,6 +55,8 @@ def add_graph_features(
         features = _cached_features(encoder, identity, read, display)
     if graph.source == "teacher":
         return replace(data, train=replace(data.train, features=features, graph_encoder=identity))
+    if data.train.objects is not None:
+        features = features[data.train.objects.first]
     if not 1 <= graph.neighbours < len(features):
         raise TwofoldError(
             f"graph.neighbours={graph.neighbours} is not possible for {len(features)} images: use fewer neighbours"

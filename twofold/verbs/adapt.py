@@ -189,13 +189,14 @@ def _read_images(encoder: Encoder, source: Source, config: Config | None, displa
     preprocess = encoder.preprocess
     assert isinstance(preprocess, Preprocess)
     with display.stage("reading images", len(source)) as stage:
-        return load_data(
+        read = load_data(
             source,
             image_size=preprocess.image_size,
             channels=preprocess.channels,
             test_fraction=TEST_FRACTION if config is None else config.test_fraction,
             progress=stage,
         )
+    return replace(read, train=replace(read.train, objects=None))  # each image is a sample here
 
 
 def _pairs_of(graph: Graph, train: ImageStore) -> Callable[[Tensor], Tensor] | None:
