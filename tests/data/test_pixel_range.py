@@ -97,9 +97,10 @@ def test_an_encoder_applies_the_range_of_its_run_to_other_images(tmp_path: Path)
     run = twofold.pretrain(tmp_path / "photos", method="simclr", out=tmp_path / "run", **settings)
     assert run.config.pixel_range == (0, 4095)
     write_images(tmp_path / "dark", 900)  # on its own, its range would be 0 to 1023
+    adapted = twofold.adapt(run.path / "encoder.safetensors", tmp_path / "photos", out=tmp_path / "adapted", views=1)
     found = []
-    for number, what in enumerate((run.path, run.path / "encoder.safetensors")):
-        twofold.embed(what, tmp_path / "dark", tmp_path / f"{number}.npz")
+    for number, what in enumerate((run.path, run.path / "encoder.safetensors", adapted.path)):
+        twofold.embed(what, tmp_path / "dark", tmp_path / f"{number}.npz", adapter=False)
         found.append(np.load(tmp_path / f"{number}.npz")["features"])
     encoder = twofold.load_encoder(run)
     images = [Image.open(path) for path in sorted((tmp_path / "dark").iterdir())]

@@ -7,12 +7,13 @@ it. They read its configuration with `config_of`.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 from twofold.config import Config
 from twofold.config import load as load_config
+from twofold.data.decode_options import DecodeOptions
 from twofold.errors import TwofoldError
 from twofold.files import refuse_unwritable
 from twofold.methods import schema_of_run
@@ -104,6 +105,7 @@ def config_of(run: str | Path | Run) -> Config:
         encoder=description["encoder"],
         stem=description["stem"],
         precision="float32",
+        pixel_range=cast(Any, DecodeOptions.of(description).pixel_range),  # as in the run: not `auto`
     )
 
 
