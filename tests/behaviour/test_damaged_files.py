@@ -129,3 +129,18 @@ def test_long_message_is_shortened(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         fail("a" * 10**6 + "b", 2)
     assert len(capsys.readouterr().err) < 5000
+
+
+@pytest.mark.parametrize("end", [b'{"step": 7, "sec', b"\0" * 50, b"\0\n{}\n"], ids=["cut", "zeros", "more"])
+@pytest.mark.parametrize("name", ["timing.jsonl", "log.txt"])
+def test_incomplete_end_of_a_log_is_removed(name: str, end: bytes, tmp_path: Path) -> None:
+    run = fixture("checkpoint-3", tmp_path) / "stopped"
+    intact = (run / name).read_bytes()
+    with (run / name).open("ab") as file:
+        file.write(end)
+    step, state = read_checkpoint(run / "checkpoints" / "step-6")
+    folder = RunFolder.open(run)
+    folder.rewind(state["records"], step)
+    assert (run / name).read_bytes() == intact
+    folder.append("timing.jsonl", {"step": 7, "seconds": 1.0, "images_per_second": 2.0})
+    render(folder)

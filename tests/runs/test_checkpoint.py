@@ -278,3 +278,8 @@ def test_a_checkpoint_is_only_loaded_if_the_records_begin_as_they_did(tmp_path: 
     (folder.path / "metrics.jsonl").unlink()
     with pytest.raises(TwofoldError, match=r"metrics\.jsonl is missing.*no readable checkpoint is left"):
         checkpoint.load_newest_readable(folder.path, said.append)
+
+
+def test_all_files_of_a_checkpoint_have_the_same_permissions(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, 1, STATE, keep=1)
+    assert len({file.stat().st_mode for file in path.iterdir()}) == 1

@@ -7,6 +7,7 @@ import contextlib
 import csv
 import gzip
 import io
+import json
 import os
 import pickle
 import shutil
@@ -43,12 +44,13 @@ from twofold.models.adapter import Adapter
 from twofold.report.compare import render_comparison
 from twofold.report.page import render
 from twofold.runs.checkpoint import MANIFEST
+from twofold.runs.classifier_file import labelled_images, save_classifier
 from twofold.runs.folder import RunFolder
 from twofold.runs.images_record import read_trained_images
 from twofold.runs.initial_weights import encoder_settings, read_weights
 from twofold.runs.provenance import open_run_source
 from twofold.runs.run import Run, config_of
-from twofold.runs.weights import adapter_file, load_encoder, save_adapter
+from twofold.runs.weights import adapter_file, load_encoder, read_encoder, save_adapter
 
 RNG = np.random.default_rng(0)
 SIZE = 8
@@ -192,6 +194,10 @@ def lists(root: Path) -> Iterator[Input]:
     store = ImageStore(pixels, None, torch.arange(6), tuple(name[7:] for name in names))
     graph = twofold.config.Graph(source=str(pairs))
     yield Input("table of groups", pairs, mutate.by_table, partial(group_numbers, graph, store))
+    images = [[{"file": name[7:], "index": number}] for number, name in enumerate(names)]
+    found = written(root / "groups.json", json.dumps([images[0] + images[1], images[2] + images[3]]).encode())
+    graph = twofold.config.Graph(source=str(found))
+    yield Input("JSON of groups", found, mutate.by_json, partial(group_numbers, graph, store))
 
 
 def tars(root: Path) -> Iterator[Input]:
@@ -339,6 +345,16 @@ def weights(root: Path) -> Iterator[Input]:
     adapter = Adapter(torch.zeros(width), torch.eye(width)[:4].contiguous())
     save_adapter(adapter_file(copy / "encoder.safetensors"), adapter, encoder.state_dict(), description)
     loaded = partial(load_encoder, copy)
+    classifier, photos = root / "classifier.safetensors", image_folder(root / "photos", 2)
+    save_classifier(
+        classifier,
+        encoder.state_dict(),
+        None,
+        {"weight": torch.ones(2, width), "bias": torch.zeros(2)},
+        labelled_images(torch.rand(4, width), torch.tensor([0, 1, 0, 1]), ["a", "b", "c", "d"]),
+        {**read_encoder(copy)[1], "classes": ["cat", "dog"]},
+    )
+    yield Input("classifier", classifier, mutate.by_safetensors, partial(twofold.predict, classifier, photos))
     yield Input("encoder.safetensors", copy / "encoder.safetensors", mutate.by_safetensors, loaded)
     yield Input("adapter.safetensors", copy / "adapter.safetensors", mutate.by_safetensors, loaded)
     alone = written(root / "alone" / "encoder.safetensors", (copy / "encoder.safetensors").read_bytes())
@@ -347,7 +363,6 @@ def weights(root: Path) -> Iterator[Input]:
         build_encoder("conv", channels=3, stem="small", image_size=SIZE).state_dict(), root / "foreign.safetensors"
     )
     foreign = root / "foreign.safetensors"
-    photos = image_folder(root / "photos", 2)
     yield Input("init", foreign, mutate.by_safetensors, lambda: initial(foreign))
     yield Input("init from an encoder", copy / "encoder.safetensors", mutate.by_safetensors, lambda: initial(copy))
     measure = partial(twofold.diagnose, foreign, photos, encoder="conv", image_size=SIZE, display=Display(quiet=True))

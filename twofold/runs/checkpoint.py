@@ -132,6 +132,8 @@ def save(
             packed = {"format": FORMAT, "step": step, "state": pack(state, tensors)}
             save_file(tensors, aside / "state.safetensors")
             (aside / "state.json").write_text(json.dumps(packed))
+            # safetensors lets only the owner read its files; the others of the run follow the umask.
+            (aside / "state.safetensors").chmod((aside / "state.json").stat().st_mode)
             if (folder / "config.json").exists():
                 shutil.copyfile(folder / "config.json", aside / "config.json")
             write_manifest(aside, step, facts)

@@ -22,7 +22,7 @@ from twofold.files import refuse_special
 from twofold.models.adapter import AdaptedEncoder, Adapter
 from twofold.models.classifier import Classifier
 from twofold.runs.tensor_files import save_tensors
-from twofold.runs.weights import INPUT, METADATA_KEY, build_described, read_described
+from twofold.runs.weights import METADATA_KEY, build_described, input_problem, read_described
 from twofold.schema import fields, items, text
 
 CLASSIFIER_FILE = "classifier.safetensors"
@@ -31,7 +31,7 @@ CLASSES_KEY = "classes"  # in the metadata; other files that Twofold writes do n
 
 def find_problem(description: Any) -> str:
     """Return what is wrong with the description, or ""."""
-    return INPUT(description) or fields({CLASSES_KEY: items(text), "labelled": items(text)})(description)
+    return input_problem(description) or fields({CLASSES_KEY: items(text), "labelled": items(text)})(description)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +140,9 @@ def load_classifier(path: Path, module: nn.Module | None = None) -> SavedClassif
         network = Classifier(encoder, **part("classifier")).eval()
         if not len(labelled.features) == len(labelled.labels) == len(labelled.names):
             raise ValueError("the labelled images are incomplete")
-        if network.weight.shape[0] != len(description[CLASSES_KEY]):
-            raise ValueError("the number of classes differs")
+        classes, width = len(description[CLASSES_KEY]), tensors["labelled.features"].shape[-1]
+        if network.weight.shape != (classes, width) or network.bias.shape != (classes,):
+            raise ValueError("the weights of the classifier have another shape")
     except (KeyError, TypeError, ValueError) as error:
         raise TwofoldError(f"{path} is damaged: {error!r}; write it again with `twofold probe`") from None
     return SavedClassifier(network, labelled, description)

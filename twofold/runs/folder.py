@@ -295,6 +295,11 @@ class RunFolder:
                     os.truncate(path, size_of(checksums.get(name, 0)))
             except OSError as error:
                 raise self._write_error(name, error) from None
+        for name in LOGS:
+            try:
+                self._growing.mend(name)
+            except OSError as error:
+                raise self._write_error(name, error) from None
         self._growing.return_to(checksums)
 
     def write(self, name: str, text: str) -> Path:

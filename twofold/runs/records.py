@@ -4,16 +4,19 @@ Each checkpoint contains their sizes and checksums, and so does `results.json` a
 records only if they begin with exactly what the checkpoint says.
 """
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from twofold.checksums import KEY, extend
-from twofold.files import sync
+from twofold.files import open_regular, sync
 from twofold.schema import either, fields, values, whole
 
 LOG = "log.txt"
+MOST_LOG_BYTES = 2**28
 RECORDS = ("metrics.jsonl", "spectrum.jsonl")  # `resume` cuts them at the checkpoint and writes the rest again
 LOGS = ("timing.jsonl", LOG)  # `resume` keeps them; they do not influence the run
 
@@ -46,6 +49,19 @@ class GrowingFiles:
         self._known.pop(name, None)
         with suppress(FileNotFoundError):
             (self.folder / name).rename(self.folder / f"{name}.damaged")
+
+    def mend(self, name: str) -> None:
+        """Remove the end of a log from the first line that a full disk or a power failure left incomplete or as zeros.
+
+        What a checkpoint covers is intact, so only lines after the last checkpoint are removed.
+        """
+        path = self.folder / name
+        with suppress(FileNotFoundError), open_regular(path) as file:
+            lines = file.read(MOST_LOG_BYTES).splitlines(keepends=True)
+            intact = takewhile(lambda line: line.endswith(b"\n") and b"\0" not in line, lines)
+            size = sum(map(len, intact))
+            if size != os.fstat(file.fileno()).st_size:
+                os.truncate(path, size)
 
     def return_to(self, checksums: Checksums) -> None:
         """Continue from the sizes and checksums of a checkpoint, after the records were cut there."""

@@ -45,6 +45,17 @@ INPUT = fields(
     },
     {"pixel_range": schema.either(schema.text, schema.items(number(), 2))},
 )
+
+
+def input_problem(description: Any) -> str:
+    """Return what is wrong with the description of an encoder, or "". It has a mean and a std for each channel."""
+    if problem := INPUT(description):
+        return problem
+    channels = description["channels"]
+    wrong = [name for name in ("mean", "std") if len(description[name]) != channels]
+    return f".{wrong[0]} does not have {channels} numbers, one for each channel" if wrong else ""
+
+
 ADAPTER = fields({"variant": schema.text, "settings": schema.values(number()), WEIGHTS_KEY: schema.text})
 
 
@@ -78,7 +89,7 @@ def read_encoder(run: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the weights and the description of an encoder, from a run or from an encoder.safetensors file."""
     path = encoder_file(run)
     try:
-        return read_described(path, INPUT)
+        return read_described(path, input_problem)
     except ValueError as error:
         raise TwofoldError(
             f"{path} is not an encoder that Twofold wrote ({error}): pass a run folder or its encoder.safetensors"
