@@ -85,7 +85,8 @@ def test_the_lines_of_the_card_compute_the_features_of_the_run(
     lines = lines_of(folder)
     assert len(lines.splitlines()) == 5
     exec(lines, scope)
-    assert torch.equal(scope["features"], features(load_encoder(run), Path("photo.jpg")))
+    # Not bit by bit: the place of weights in memory changes the order of sums in matrix products.
+    torch.testing.assert_close(scope["features"], features(load_encoder(run), Path("photo.jpg")), rtol=1e-4, atol=1e-6)
 
 
 def test_the_card_shows_the_numbers_of_the_run_and_names_as_they_are(run: twofold.Run, folder: Path) -> None:
@@ -126,7 +127,7 @@ def test_nothing_in_the_folder_tells_where_it_was_made(folder: Path) -> None:
 def test_commands_and_init_accept_the_folder(run: twofold.Run, folder: Path, photos: Path, tmp_path: Path) -> None:
     both = [twofold.embed(what, photos, tmp_path / f"{number}.npz") for number, what in enumerate((run, folder))]
     ours, theirs = (np.load(path)["features"] for path in both)
-    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
     expected, found = twofold.knn(run), twofold.knn(folder, photos)
     assert [row["top1"] for row in found["rows"]][:1] == [row["top1"] for row in expected["rows"]][:1]
     with pytest.raises(
@@ -138,7 +139,8 @@ def test_commands_and_init_accept_the_folder(run: twofold.Run, folder: Path, pho
     weights = fingerprint(load_encoder(folder, adapter=False).state_dict())
     assert continued.config.init == f"{(folder / 'encoder.safetensors').resolve()}@{weights}"
     again = twofold.export(folder, "folder", tmp_path / "again")
-    np.testing.assert_array_equal(np.load(twofold.embed(again, photos, tmp_path / "again.npz"))["features"], ours)
+    theirs = np.load(twofold.embed(again, photos, tmp_path / "again.npz"))["features"]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 def test_check_finds_damage_in_every_file_with_a_checksum(folder: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from twofold.cli.common import TRAIN, Quiet, RunArgument, command, display_of
 
 @command(TRAIN, "twofold check runs/frossl-photos-1")
 def check(run: RunArgument, quiet: Quiet = False) -> None:
-    """Check the files of a run for damage, and say what can be recovered.
+    """Check the files of a run, or of a shared folder, for damage, and say what can be recovered.
 
     The exit code is 1 if a file is damaged.
     """

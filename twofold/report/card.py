@@ -201,7 +201,7 @@ def training(values: Record, origin: Record, results: Record, timing: Sequence[R
     return {
         "method": method,
         "with": Markdown(
-            f"for {plural(values['epochs'], 'epoch')} {knowledge(method, values)}{f' on {code(on)}' if on else ''}"
+            f"for {plural(values['epochs'], 'epoch')}{f' on {code(on)}' if on else ''} {knowledge(method, values)}"
         ),
         "about": " ".join(about),
         "settings": [(key, shown(_shareable(key, values[key]))) for key in keys if values[key] is not None],
