@@ -15,6 +15,8 @@ from torture.small_runs import differences
 from torture.table import add_to_record, table
 from twofold.errors import TwofoldError
 
+RECORD = "benchmarks/results/torture-cpu-2026-11-19.json"
+
 
 def refuse() -> None:
     raise TwofoldError("no")
@@ -82,3 +84,8 @@ def test_parts_of_a_campaign_are_added_up(tmp_path: Path) -> None:
         "| kills at random times | 1,500 | 1 |",
         "| changed files of all kinds (fuzzing) | 5 | 0 |",
     ]
+
+
+def test_page_on_reliability_has_the_sums_of_the_record() -> None:
+    root = Path(__file__).parents[2]
+    assert table(json.loads((root / RECORD).read_text())) in (root / "docs/reliability.md").read_text()
