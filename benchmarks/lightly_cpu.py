@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 
 from benchmarks.lightly_pipeline import Pictures
 
@@ -53,16 +53,10 @@ def batches(size: int, batch: int, workers: int) -> Iterator[list[Tensor]]:
 
     blur = 0.5 if size >= BLURRED_FROM else 0.0
     transform = SimCLRTransform(input_size=size, cj_strength=0.8, gaussian_blur=blur)
-    loader = DataLoader(
-        Pictures(4 * batch, size, transform),
-        batch,
-        shuffle=True,
-        drop_last=True,
-        num_workers=workers,
-        persistent_workers=workers > 0,
-    )
-    while True:
-        yield from loader
+    pictures = Pictures(4 * batch, size, transform)
+    # One long epoch: at the start of an epoch, processes load several batches at once, and then none for some steps.
+    sampler = RandomSampler(pictures, replacement=True, num_samples=10_000 * batch)
+    yield from DataLoader(pictures, batch, sampler=sampler, num_workers=workers)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the speed and the memory of a training step."""
+"""docs/benchmarks.md: the speed and the memory of a training step, on a GPU and on a CPU."""
 
 import json
 from typing import Any
@@ -7,6 +7,8 @@ from generators import paths
 from generators.markdown import table
 
 WITH_LIGHTLY = "throughput-h200-*with-lightly.json"
+ON_CPU = "cpu-2-threads-with-lightly-*.json"
+NETWORKS = {"conv": "conv", "resnet18": "ResNet-18", "vit": "ViT-tiny (timm)"}
 
 
 def page() -> str:
@@ -22,8 +24,8 @@ def page() -> str:
             "",
             "# Benchmarks",
             "",
-            "This page shows how fast Twofold trains on a GPU, compared with the bare network and with another",
-            "library, lightly.",
+            "This page shows how fast Twofold trains on a GPU and on a CPU, compared with the bare network and with",
+            "another library, lightly.",
             "",
             "A training step takes pixels in memory and updates the weights: augmentation, forward pass, objective,",
             "backward pass and optimizer. The bare network has only the forward and backward passes and an SGD step,",
@@ -52,8 +54,51 @@ def page() -> str:
             f"{found['commit']}. They are in `benchmarks/results/{file.name}`.",
             "[Results](results.md) shows the speed of complete runs.",
             "",
+            *cpu_section(),
         ]
     )
+
+
+def cpu_section() -> list[str]:
+    file = max(paths.BENCHMARKS.glob(ON_CPU))
+    found = json.loads(file.read_text(encoding="utf-8"))
+    titles = ["network", "pixels", "batch", "precision", "views/s", "share of the bare network", "times lightly"]
+    titles[-1:] = ["times lightly", "times lightly in float32", "times Twofold in float32"]
+    return [
+        "## On two CPU cores",
+        "",
+        "On a CPU, the bare network is measured in three forms: all views in one pass, a pass for each view, and two",
+        "passes for each view. The fastest counts. lightly's pipeline has the same encoder, batch size, precision and",
+        "number of threads, and 0 or 2 loader processes, of which the faster counts.",
+        "",
+        *table(titles, [cpu_cells(row) for row in found["rows"]]),
+        "",
+        "Measured on two cores of an AMD EPYC processor with AVX-512 and instructions for bfloat16, SimCLR, PyTorch",
+        f"{found['torch'].split('+')[0]}. Shares and ratios are medians over two to five rounds in which everything",
+        "takes one step in turn. They vary by some percent, because other programs used the machine with a lower",
+        "priority. Above 100 %,",
+        "Twofold is faster than PyTorch's network, because large linear layers use oneDNN",
+        "([note 116](decisions/116-large-linear-layers-use-onednn-on-amd-processors.md)).",
+        "",
+        f"We measured these numbers with `python -m benchmarks.cpu --lightly PYTHON` on {found['date']}, with commit",
+        f"{found['commit']}. They are in `benchmarks/results/{file.name}`, with the quartiles of the shares.",
+        "",
+    ]
+
+
+def cpu_cells(row: dict[str, Any]) -> list[str]:
+    name, pixels = row["row"].split("-")
+    ratios = (row["of lightly"], row["of lightly in float32"], row["of float32"])
+    return [
+        NETWORKS[name],
+        pixels,
+        str(row["batch"]),
+        row["precision"],
+        f"{row['views/s']:,.0f}",
+        f"{row['share']:.0%}",
+        *(f"{value:.2f}" for value in ratios[: 3 if row["precision"] == "bf16" else 1]),
+        *([] if row["precision"] == "bf16" else ["", ""]),
+    ]
 
 
 def cells(row: dict[str, Any]) -> list[str]:
