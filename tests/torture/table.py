@@ -34,8 +34,8 @@ TITLES = (
 
 def add_to_record(path: Path, part: str, seed: int, rows: Sequence[Row]) -> None:
     """Add the rows of a part to a record."""
-    record = json.loads(path.read_text()) if path.exists() else []
-    record.append(
+    record = json.loads(path.read_text()) if path.exists() else {"benchmark": "torture", "parts": []}
+    record["parts"].append(
         {
             "part": part,
             "seed": seed,
@@ -63,4 +63,4 @@ def table(record: Sequence[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    print(table([part for name in sys.argv[1:] for part in json.loads(Path(name).read_text())]))
+    print(table([part for name in sys.argv[1:] for part in json.loads(Path(name).read_text())["parts"]]))

@@ -327,7 +327,7 @@ def test_rows_with_other_settings_or_damage_raise_an_error(tmp_path: Path) -> No
     (path / "head.json").write_text(json.dumps(header | {"seed": 3}))
     with pytest.raises(TwofoldError, match=r"head\.json is damaged"):
         open_head(path)
-    for version, advice in ((1, "use the version that wrote it"), (99, "use a newer version")):
+    for version, advice in ((1, "use the version of Twofold that wrote it"), (99, "use a newer version")):
         (path / "head.json").write_text(json.dumps(seal({"format": version})))
         with pytest.raises(TwofoldError, match=f"format {version}, but Twofold .* reads format 2: {advice}"):
             open_head(path)
