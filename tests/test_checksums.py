@@ -16,7 +16,7 @@ def test_a_sealed_record_keeps_its_content() -> None:
     assert unseal([1], "file") == [1]
 
 
-def test_every_flipped_bit_of_a_sealed_record_is_noticed_or_harmless() -> None:
+def test_every_flipped_bit_of_a_sealed_record_is_noticed() -> None:
     record = {"lr": 0.25, "text": "a b", "flags": [True, None]}
     text = json.dumps(seal(record)).encode()
     for bit in range(8 * len(text)):
@@ -26,7 +26,7 @@ def test_every_flipped_bit_of_a_sealed_record_is_noticed_or_harmless() -> None:
             found = unseal(json.loads(damaged), "results.json")
         except (ValueError, Damaged):
             continue
-        assert {key: found[key] for key in record} == record, bit
+        assert found == record, bit
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 40])

@@ -25,6 +25,7 @@ from twofold.report.page import render
 from twofold.runs.checkpoint import read_checkpoint
 from twofold.runs.classifier_file import load_classifier
 from twofold.runs.folder import RunFolder
+from twofold.runs.initial_weights import of_description
 from twofold.runs.tensor_files import save_tensors
 
 
@@ -68,6 +69,18 @@ def test_report_refuses_results_of_another_type(key: str, tmp_path: Path) -> Non
     change(run / "results.json", lambda results: results.update({key: {"a": {"b": []}}}))
     with pytest.raises(TwofoldError, match=rf"results\.json .*{key}"):
         render(RunFolder.open(run))
+
+
+@pytest.mark.parametrize("counts", [{"train_images": None}, {"test_images": None}], ids=["train", "test"])
+def test_report_of_results_without_a_number_of_images_is_written(counts: dict[str, None], tmp_path: Path) -> None:
+    run = fixture("checkpoint-3", tmp_path) / "finished"
+    change(run / "results.json", lambda results: results.update(counts))
+    assert "</html>" in render(RunFolder.open(run))
+
+
+def test_encoder_file_that_states_an_infinite_image_size_has_no_own_input() -> None:
+    assert of_description({"image_size": float("inf"), "mean": [0.5], "std": [0.5]}) is None
+    assert of_description({"image_size": 8, "mean": [0.5], "std": [0.5]}) is not None
 
 
 PLACES = ["config.json", "metrics.jsonl", "images.npz", "checkpoints/latest"]

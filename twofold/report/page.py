@@ -137,7 +137,7 @@ def notes(results: Record) -> list[str]:
 
 def larger_map(folder: RunFolder, results: Record, kept: Record) -> str | None:
     """Return the command that draws a map of more images, or None if the map shows all it can."""
-    images = results.get("train_images", 0) + results.get("test_images", 0)
+    images = (results.get("train_images") or 0) + (results.get("test_images") or 0)
     most = min(images, MOST_POINTS)
     drawn = len(kept["map"]["x"]) if kept.get("map") else 0
     return f"twofold report {quote(str(folder.path))} --map {most}" if drawn < most else None

@@ -105,7 +105,7 @@ def of_description(description: Mapping[str, Any]) -> OwnInput | None:
     try:
         size, mean, std = (description[name] for name in ("image_size", "mean", "std"))
         return OwnInput(int(size), tuple(map(float, mean)), tuple(map(float, std)), has_fixed_size=True)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
