@@ -22,9 +22,16 @@ class TwofoldError(Exception):
 
 
 class Diverged(TwofoldError):
-    """The loss or a weight became NaN or infinite. Earlier checkpoints are intact."""
+    """The loss or a weight became NaN or infinite. Earlier checkpoints are intact.
+
+    `reason` says what is not finite, and since which step. The message also has the advice.
+    """
 
     exit_code = 1
+
+    def __init__(self, reason: str, advice: str):
+        super().__init__(f"{reason} {advice}")
+        self.reason = reason
 
 
 class Interrupted(KeyboardInterrupt):

@@ -308,7 +308,7 @@ class Trainer:
         weights = torch.stack([parameter.detach().abs().max() for _, parameter in self.method.trained_parameters()])
         if not torch.isfinite(weights).all():
             raise Diverged(
-                f"the weights are not finite at step {self.step} and were not saved: lower lr, or set clip=1"
+                f"The weights are not finite at step {self.step} and were not saved.", "Lower lr, or set clip=1"
             )
         rows = self.rows.save()
         if dist.is_first():

@@ -57,8 +57,8 @@ def refuse_nonfinite(folder: RunFolder, step: int, broken: Mapping[str, int], lr
         verdict = not_finite(step - oldest, [name for name in names if name.startswith("loss/")] or names)
         folder.log(f"step {step} · {verdict.sentence}")
         raise Diverged(
-            f"{verdict.sentence} {verdict.remedy} The learning rate is {lr:g}. "
-            f"Earlier checkpoints are intact in {folder.path}"
+            verdict.sentence,
+            f"{verdict.remedy} The learning rate is {lr:g}. Earlier checkpoints are intact in {folder.path}",
         )
 
 

@@ -33,6 +33,7 @@ Record = dict[str, Any]
 
 # Keys with paths. Records keep only the last part of a path, because folders differ between machines.
 PATHS = ("data", "data_dir", "graph.source", "class_list", "head.path", "init")
+WITH_PATHS = ("command", "load")
 # Settings that the name contains in another form, or that do not change the numbers of a run.
 NOT_IN_NAME = {"data", "data_dir", "download", "method", "epochs", "seed", "device", "compile"}
 NOT_IN_NAME |= {"log", "map_points", "head.path"}
@@ -59,9 +60,10 @@ def data_word(data: str) -> str:
 
 
 def record(run: Path, machine: str, commit: str) -> Record:
-    """The record of a finished run."""
+    """The record of a finished run, without the results that contain its path."""
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
-    del results["command"]
+    for name in WITH_PATHS:
+        results.pop(name, None)
     return recorded(run, results, machine, commit)
 
 

@@ -158,7 +158,7 @@ def carried_out(job: Job, path: Path, display: Display, machine: str, commit: st
                 "python": platform.python_version(),
             },
         }
-        return record_of_failure(path, str(error).partition(";")[0], results, machine, commit)
+        return record_of_failure(path, error.reason.rstrip("."), results, machine, commit)
     probes = {probe.name: measure_probe(path, probe, display) for probe in job.row.probes}
     return record(path, machine, commit) | ({"probes": probes} if probes else {})
 
