@@ -7,6 +7,7 @@ from generators import paths
 from generators.markdown import table
 
 WITH_LIGHTLY = "throughput-h200-*with-lightly.json"
+PER_METHOD = "throughput-h200-20??-??-??.json"
 ON_CPU = "cpu-2-threads-with-lightly-*.json"
 NETWORKS = {"conv": "conv", "resnet18": "ResNet-18", "vit": "ViT-tiny (timm)"}
 
@@ -54,9 +55,26 @@ def page() -> str:
             f"{found['commit']}. They are in `benchmarks/results/{file.name}`.",
             "[Results](results.md) shows the speed of complete runs.",
             "",
+            *newest_section(titles),
             *cpu_section(),
         ]
     )
+
+
+def newest_section(titles: list[str]) -> list[str]:
+    """The newest measurement, which has methods that the comparison does not have."""
+    file = max(paths.BENCHMARKS.glob(PER_METHOD))
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return [
+        "## The newest measurement",
+        "",
+        f"This is the same measurement on {found['date']}, with commit {found['commit']}, without lightly "
+        f"(`benchmarks/results/{file.name}`). S-DIET and DIET have one view of each image in a step, the other",
+        "methods two.",
+        "",
+        *table(titles, [cells(row) for row in found["rows"]]),
+        "",
+    ]
 
 
 def cpu_section() -> list[str]:

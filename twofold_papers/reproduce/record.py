@@ -61,10 +61,8 @@ def data_word(data: str) -> str:
 
 def record(run: Path, machine: str, commit: str) -> Record:
     """The record of a finished run, without the results that contain its path."""
-    results = json.loads((run / "results.json").read_text(encoding="utf-8"))
-    for name in WITH_PATHS:
-        results.pop(name, None)
-    return recorded(run, results, machine, commit)
+    results = RunFolder(run).results() or {}
+    return recorded(run, {name: results[name] for name in results if name not in WITH_PATHS}, machine, commit)
 
 
 def record_of_failure(run: Path, reason: str, results: Mapping[str, Any], machine: str, commit: str) -> Record:

@@ -90,6 +90,7 @@ def test_several_runs_are_recorded_at_once(run: Path, tmp_path: Path, monkeypatc
     assert sorted(path.stem for path in (tmp_path / "to").iterdir()) == [f"{stem}-seed4", f"{stem}-seed5"]
     text = (tmp_path / "to" / f"{stem}-seed5.json").read_text()
     assert "/somebody" not in text
+    assert str(other) not in text
     kept = json.loads(text)
     assert (kept["machine"], kept["commit"]) == ("a shed", "abc")
     assert kept["config"]["values"] == config["values"] | {"data_dir": "data"}
