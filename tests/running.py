@@ -88,7 +88,7 @@ def call(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[st
         ):
             cli.main()
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)  # as Python itself does
     finally:
         torch.set_num_threads(threads)
     return subprocess.CompletedProcess(["twofold", *words], code, out.getvalue(), err.getvalue())
