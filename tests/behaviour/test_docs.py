@@ -36,7 +36,7 @@ SHORT = {"epochs": "1", "projector": "32,16", "predictor_width": "32"}
 BATCH = {"photos/": "8", "table.csv": "8"}  # 24 images; other data keep their batch size
 TABLE_SETTINGS = ("encoder=conv", "projector=32,16", "--epochs", "1", "--row", "InfoNCE")
 ON_FEW_DIGITS = {"docs/tutorials/folder.md", "docs/tutorials/researcher.md"}
-DIGITS = 600
+DIGITS = 400
 INSTALLS = ("git", "make", "pip", "python", "source")
 CLUSTER = ("torchrun", "srun", "#!/bin/bash")
 # These pages have tests of their own that execute their snippets and compare what they print.
