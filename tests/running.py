@@ -1,12 +1,13 @@
 """Small runs for tests: a few hundred tiny images and networks that train in a second or two."""
 
+import io
 import os
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import twofold
+from twofold import cli
 from twofold.display import Display
 from twofold.methods import schema
 from twofold.runs import checkpoint
@@ -67,6 +69,29 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     process = start(*words, cwd=cwd)
     out, err = process.communicate(timeout=300)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def call(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `twofold WORDS` like `run`, but in this process, because a new one imports torch first, which takes seconds.
+
+    It has one thread, as `run` does.
+    """
+    out, err, code, threads = io.StringIO(), io.StringIO(), 0, torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with (
+            patch.object(sys, "argv", ["twofold", *words]),
+            patch.dict(os.environ, COLUMNS="120"),
+            chdir(cwd or Path.cwd()),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            cli.main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)  # as Python itself does
+    finally:
+        torch.set_num_threads(threads)
+    return subprocess.CompletedProcess(["twofold", *words], code, out.getvalue(), err.getvalue())
 
 
 def checkpoint_step(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""The command line as a user sees it: real processes, exit codes, messages and files."""
+"""The command line as a user sees it: exit codes, messages and files. What depends on the process uses a real one."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import twofold
-from running import run, small, start
+from running import call, run, small, start
 from twofold.cli import app, main
 from twofold.cli.common import split_words
 from twofold.cli.results import results_table
@@ -205,7 +205,7 @@ def test_table_omits_the_few_labels_column_without_values() -> None:
 def test_training_on_an_unlabelled_folder_with_a_broken_file(tmp_path: Path, photos: Path) -> None:
     (photos / "broken.png").write_bytes((photos / "000.png").read_bytes()[:60])
     settings = [f"{key}={value}" for key, value in small("frossl", batch_size=4, epochs=1).items()]
-    result = run("pretrain", "photos", "--out", "run", *settings, cwd=tmp_path)
+    result = call("pretrain", "photos", "--out", "run", *settings, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "1 images could not be read" in result.stdout or "1 image could not be read" in result.stdout
     assert "no labels" in result.stdout
@@ -215,14 +215,14 @@ def test_training_on_an_unlabelled_folder_with_a_broken_file(tmp_path: Path, pho
             "encoder.safetensors", "results.json", "report.html"} <= written  # fmt: skip
     assert json.loads((tmp_path / "run" / "results.json").read_text())["table"] == []
 
-    embedded = run("embed", "run", "photos", "--out", "features.npz", cwd=tmp_path)
+    embedded = call("embed", "run", "photos", "--out", "features.npz", cwd=tmp_path)
     assert embedded.returncode == 0, embedded.stderr
     with np.load(tmp_path / "features.npz") as file:
         assert file["features"].shape == (12, 256)
         assert file["files"].tolist() == [f"{number:03d}.png" for number in range(12)]
         assert file["index"].tolist() == list(range(12))
         assert "labels" not in file
-    assert "a folder that exists" in run("embed", "run", "photos", "--out", "no/features.npz", cwd=tmp_path).stderr
+    assert "a folder that exists" in call("embed", "run", "photos", "--out", "no/features.npz", cwd=tmp_path).stderr
 
 
 @pytest.mark.usefixtures("photos")
@@ -230,7 +230,7 @@ def test_coverage_of_a_group_file_is_printed(tmp_path: Path) -> None:
     (tmp_path / "groups.csv").write_text("000.png,a\n001.png,a\n002.png,b\nother.png,b\n")
     settings = [f"{key}={value}" for key, value in small("ridge-graph", batch_size=4, epochs=1).items()]
     words = ["pretrain", "photos", "-m", "ridge-graph", "--graph", "groups.csv", "--out", "run", *settings]
-    result = run(*words, cwd=tmp_path)
+    result = call(*words, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     line = "graph    3 of 12 images in 2 groups; no image found for 1 row: "
     assert line in result.stdout
@@ -239,7 +239,7 @@ def test_coverage_of_a_group_file_is_printed(tmp_path: Path) -> None:
 
 def test_pretrain_prints_results_and_numbers_its_run_folders(tmp_path: Path) -> None:
     settings = [f"{key}={value}" for key, value in small("simclr", epochs=1).items()]
-    result = run("pretrain", "--method", "simclr", *settings, cwd=tmp_path)
+    result = call("pretrain", "--method", "simclr", *settings, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     for expected in ("trained", "untrained", "raw pixels", "kNN", "runs/simclr-digits-1/report.html"):
         assert expected in result.stdout
@@ -248,28 +248,33 @@ def test_pretrain_prints_results_and_numbers_its_run_folders(tmp_path: Path) -> 
     assert saved["origin"]["epochs"] == "user"
     assert saved["origin"]["encoder"] == "chosen"
     assert saved["origin"]["optimizer"] in ("method", "data")
-    again = run("pretrain", "--method", "simclr", "--quiet", *settings, cwd=tmp_path)
+    again = call("pretrain", "--method", "simclr", "--quiet", *settings, cwd=tmp_path)
     assert again.returncode == 0
     assert again.stdout == ""
     assert (tmp_path / "runs" / "simclr-digits-2" / "report.html").exists()
 
 
+FEW_PHOTOS = [f"{key}={value}" for key, value in small("frossl", batch_size=4, epochs=3).items()]
+
+
+@pytest.mark.usefixtures("photos")
 def test_characters_that_a_terminal_cannot_show_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     listed = run("methods", "alpha-cl", cwd=tmp_path)
     assert (listed.returncode, listed.stderr) == (0, "")
-    trained = run("pretrain", *(f"{key}={value}" for key, value in small("frossl", epochs=1).items()), cwd=tmp_path)
+    trained = run("pretrain", "photos", *FEW_PHOTOS, cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert "?" in trained.stdout
 
 
+@pytest.mark.usefixtures("photos")
 def test_training_continues_if_its_output_pipe_is_closed(tmp_path: Path) -> None:
-    process = start("pretrain", *(f"{key}={value}" for key, value in small("frossl", epochs=3).items()), cwd=tmp_path)
+    process = start("pretrain", "photos", *FEW_PHOTOS, cwd=tmp_path)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
     process.wait(timeout=300)
-    assert (tmp_path / "runs" / "frossl-digits-1" / "results.json").exists()
+    assert (tmp_path / "runs" / "frossl-photos-1" / "results.json").exists()
 
 
 @pytest.mark.parametrize("words", [("methods",), *(("methods", name) for name in CATALOG), ("reproduce", "--list")])
@@ -323,9 +328,9 @@ def test_version_is_printed() -> None:
 
 
 def test_unwritable_output_and_too_large_images_print_an_error_before_any_work(tmp_path: Path) -> None:
-    page = run("verify", "frossl", "--report", "--out", str(tmp_path / "none" / "x.html"))
+    page = call("verify", "frossl", "--report", "--out", str(tmp_path / "none" / "x.html"))
     assert (page.returncode, page.stdout) == (2, "")
     assert "none does not exist; create it" in page.stderr
-    large = run("pretrain", "digits", "image_size=100000", "--dry-run")
+    large = call("pretrain", "digits", "image_size=100000", "--dry-run")
     assert large.returncode == 2
     assert "from 1 to 4096" in large.stderr

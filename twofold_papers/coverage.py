@@ -69,8 +69,8 @@ def covers(references: set[str], item: str) -> bool:
 def coverage(paper: str, lines: Callable[[Table], Sequence[Line]], drawn: Sequence[str]) -> list[Covered]:
     """All items of a paper. `lines` returns the results of a table, `drawn` are the numbers of the drawn figures."""
     known = [(references(claim.number), claim) for claim in claims(paper)]
-    tables = [table for table in TABLES.values() if table.paper == paper]
-    direct = {item.name: directly(paper, item, known, tables, lines, drawn) for item in ITEMS[paper]}
+    statuses = [(table, status_of(table, lines(table))) for table in TABLES.values() if table.paper == paper]
+    direct = {item.name: directly(paper, item, known, statuses, drawn) for item in ITEMS[paper]}
     found = []
     for item in ITEMS[paper]:
         parts = direct[item.name]
@@ -87,11 +87,10 @@ def directly(
     paper: str,
     item: Item,
     known: Sequence[tuple[set[str], Claim]],
-    tables: Sequence[Table],
-    lines: Callable[[Table], Sequence[Line]],
+    statuses: Sequence[tuple[Table, str]],
     drawn: Sequence[str],
 ) -> list[tuple[str, str]]:
-    """Pairs of a command and its status."""
+    """Pairs of a command and its status. `statuses` are those of the tables of the paper."""
     found = []
     if count := sum(covers(names, item.name) for names, _ in known):
         found.append((f"twofold verify {paper}", f"run in full ({count} {'claim' if count == 1 else 'claims'})"))
@@ -99,9 +98,9 @@ def directly(
         if covers(references(number), item.name):
             size = "run at reduced scale" if "reduced scale" in number else "run in full"
             found.append((f"twofold verify {paper} --report", f"{size} (figure)"))
-    for table in tables:
+    for table, status in statuses:
         if covers(references(table.number), item.name) or table.name in item.tables:
-            found.append((f"twofold reproduce {table.name}", status_of(table, lines(table))))
+            found.append((f"twofold reproduce {table.name}", status))
     return found
 
 

@@ -18,5 +18,5 @@ def quick_files() -> dict[Path, str]:
 
 
 def errata_page() -> str:
-    """Return docs/errata.md. This computes the claims whose published form is wrong, which takes most of a minute."""
+    """Return docs/errata.md. This computes the claims whose published form is wrong, which takes seconds."""
     return errata.page([check(claim) for claim in claims() if claim.published_form])

@@ -1,10 +1,8 @@
 """docs/coverage.md: each item of the papers, the command that covers it, and its status."""
 
-from generators import paths
 from generators.markdown import code, literal, table
 from generators.results import lines_of
 from twofold_papers.coverage import MISSING, Covered, coverage
-from twofold_papers.reproduce.record import read_records
 from twofold_papers.verify.claim import PAPERS
 from twofold_papers.verify.figure import figures
 
@@ -28,10 +26,9 @@ the command that computes it.
 
 
 def page() -> str:
-    everything = read_records(paths.RECORDS)
     lines = [INTRODUCTION]
     for paper, title in PAPERS.items():
-        found = coverage(paper, lambda each: lines_of(each, everything), [each.number for each in figures(paper)])
+        found = coverage(paper, lambda each: lines_of(each.name), [each.number for each in figures(paper)])
         missing = [each.item.name for each in found if each.status == MISSING]
         lines += [f"## {title}", "", f"{len(found)} items; missing: {', '.join(missing) or 'none'}.", ""]
         lines += [*table(["item", "command", "status"], map(cells, found)), ""]

@@ -1,6 +1,8 @@
 """docs/results.md, the numbers of all methods, and docs/results/, one page for each paper with its tables."""
 
 from collections import Counter
+from functools import cache
+from pathlib import Path
 
 from generators import paths
 from generators.markdown import literal, table, toctree
@@ -70,30 +72,29 @@ HOW_TO_READ = """## How to read the tables
 
 def pages() -> dict[str, str]:
     """Return the text of each page, by its path below docs/."""
-    everything = read_records(paths.RECORDS)
     return {
         "results.md": results_page(),
-        **{f"results/{paper}.md": paper_page(paper, title, everything) for paper, title in PAPERS.items()},
+        **{f"results/{paper}.md": paper_page(paper, title) for paper, title in PAPERS.items()},
     }
 
 
 def results_page() -> str:
-    everything = read_records(paths.RECORDS)
+    everything = records_in(paths.RECORDS)
     environments: dict[str, int] = {}
     shown: set[str] = set()  # the records that a table shows
     catalog, longer = TABLES["catalog"], TABLES["catalog-longer"]
     lines = [INTRODUCTION, "## All methods, CIFAR-10, ResNet-18, 30 epochs", ""]
     lines += ["All methods use their defaults. The table is sorted by linear accuracy.", ""]
     methods = method_table(catalog, everything, environments, shown)
-    lines += [*table(methods.titles, methods.rows), "", paragraph(catalog, lines_of(catalog, everything)), ""]
-    found = lines_of(longer, everything)
+    lines += [*table(methods.titles, methods.rows), "", paragraph(catalog, lines_of(catalog.name)), ""]
+    found = lines_of(longer.name)
     lines += [f"## {longer.number}", "", *markdown(longer, found)[2:], "", paragraph(longer, found)]
     decayed = TABLES["decay-all-small"]
-    lines += ["", *section(decayed, lines_of(decayed, everything))]
+    lines += ["", *section(decayed, lines_of(decayed.name))]
     lines += ["", "## Papers", "", *(f"- [{title}](results/{paper}.md)" for paper, title in PAPERS.items()), ""]
     lines += toctree(f"results/{paper}" for paper in PAPERS)
     for each in TABLES.values():
-        shown |= {name for row in each.rows for name in records_of(each, row, everything)}
+        shown |= {name for line in lines_of(each.name) for name in line.records}
     digits = records("digits-*.json")
     others = {name: run for name, run in records("*.json").items() if name not in shown | digits.keys()}
     for title, runs in (("Digits: the demo and the tutorial for researchers", digits), ("Other runs", others)):
@@ -137,13 +138,28 @@ def linear_accuracy(run: Record) -> float:
     return rows_of([run], "trained")[0]["linear_accuracy"]
 
 
-def lines_of(each: Table, everything: dict[str, Record]) -> list[Line]:
-    return lines_of_measurements(each, paths.BENCHMARKS) if each.benchmark else lines_of_records(each, everything)
+@cache
+def records_in(folder: Path) -> dict[str, Record]:
+    return read_records(folder)
 
 
-def paper_page(paper: str, title: str, everything: dict[str, Record]) -> str:
+def lines_of(name: str) -> list[Line]:
+    """Return the lines of the table with this name."""
+    return lines_in(paths.RECORDS, name)
+
+
+@cache
+def lines_in(folder: Path, name: str) -> list[Line]:
+    """Return the lines of a table. Several pages show them, and it takes a second to find the records of a table."""
+    each = TABLES[name]
+    if each.benchmark:
+        return lines_of_measurements(each, paths.BENCHMARKS)
+    return lines_of_records(each, records_in(folder))
+
+
+def paper_page(paper: str, title: str) -> str:
     """Return the page of a paper: its statements and whether we agree, and then each table."""
-    tables = [(each, lines_of(each, everything)) for each in TABLES.values() if each.paper == paper]
+    tables = [(each, lines_of(each.name)) for each in TABLES.values() if each.paper == paper]
     lines = [NOTICE, f"# {title}", INTRODUCTIONS[paper], THEORY.format(paper=paper)]
     said = without_twins([one for own, found in tables for one in judged(own, found)])
     summary = [each for each in said if each.statement.is_main and each.status != "not run yet"]
@@ -200,6 +216,5 @@ def section(each: Table, found: list[Line]) -> list[str]:
 
 def figures() -> dict[str, str]:
     """Return the figures of the tables, by the names of their files."""
-    everything = read_records(paths.RECORDS)
-    drawn = [figures_of(each, lines_of_records(each, everything)) for each in TABLES.values()]
+    drawn = [figures_of(each, lines_of(each.name)) for each in TABLES.values()]
     return {name: picture for pictures in drawn for name, picture in pictures.items()}

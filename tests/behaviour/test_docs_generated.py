@@ -18,13 +18,18 @@ COMMAND = "run: python docs/generate.py"
 EXAMPLES = [(name, line) for name, each in commands.commands().items() for line in commands.examples_of(each)]
 
 
-def test_results_benchmarks_figures_and_readme_are_up_to_date() -> None:
-    for path, text in committed.quick_files().items():
+@pytest.fixture(scope="module")
+def quick_files() -> dict[Path, str]:
+    return committed.quick_files()
+
+
+def test_results_benchmarks_figures_and_readme_are_up_to_date(quick_files: dict[Path, str]) -> None:
+    for path, text in quick_files.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: {COMMAND}"
 
 
-def test_figures_folder_contains_only_generated_figures() -> None:
-    assert set(paths.FIGURES.iterdir()) <= committed.quick_files().keys()
+def test_figures_folder_contains_only_generated_figures(quick_files: dict[Path, str]) -> None:
+    assert set(paths.FIGURES.iterdir()) <= quick_files.keys()
 
 
 def test_errata_are_up_to_date() -> None:

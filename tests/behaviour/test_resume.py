@@ -1,4 +1,7 @@
-"""A killed and resumed run is bit-identical to an uninterrupted one. Uses real processes and real kills."""
+"""A killed and resumed run is bit-identical to an uninterrupted one. Uses real processes and real kills.
+
+Runs that nothing interrupts are trained in this process, which is quicker.
+"""
 
 import json
 import os
@@ -6,13 +9,15 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from running import kill_and_resume, run, small, start
+from running import call, kill_and_resume, small, start
 from twofold.methods import CATALOG
 from twofold.runs import checkpoint
 
@@ -42,6 +47,12 @@ def assert_same_run(a: Path, b: Path) -> None:
     assert table[0] == table[1]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def same_evaluation_in_all_processes(measured_once: Any) -> Iterator[None]:
+    with measured_once.five_subsets():
+        yield
+
+
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"parent": tmp_path_factory.mktemp("whole")}
@@ -50,7 +61,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def uninterrupted(method: str, reference: dict[str, Path]) -> Path:
     if method not in reference:
         path = reference["parent"] / method
-        finished = run(*words(method, path))
+        finished = call(*words(method, path))
         assert finished.returncode == 0, finished.stderr
         reference[method] = path
     return reference[method]
@@ -94,7 +105,7 @@ def test_run_saves_after_a_signal_and_prints_how_to_resume(
     assert f"twofold resume {folder}" in err
     step, _ = checkpoint.load_latest(folder)
     assert 0 < step < LAST_STEP
-    finished = run("resume", str(folder))
+    finished = call("resume", str(folder))
     assert finished.returncode == 0, finished.stderr
     # The runs differ in checkpoint.seconds only, which must not change the result.
     assert_same_run(whole, folder)
@@ -102,13 +113,13 @@ def test_run_saves_after_a_signal_and_prints_how_to_resume(
 
 def test_resume_skips_damaged_checkpoints(reference: dict[str, Path], tmp_path: Path) -> None:
     whole, folder = uninterrupted("frossl", reference), tmp_path / "damaged"
-    assert run(*words("frossl", folder, **{"checkpoint.keep": 12})).returncode == 0
+    assert call(*words("frossl", folder, **{"checkpoint.keep": 12})).returncode == 0
     for name in ("results.json", "report.html", "encoder.safetensors"):
         (folder / name).unlink()
     for step in range(24, LAST_STEP + 1):
         for path in (folder / "checkpoints" / f"step-{step}").iterdir():
             os.truncate(path, 100)
-    resumed = run("resume", str(folder))
+    resumed = call("resume", str(folder))
     assert resumed.returncode == 0, resumed.stderr
     for said in ("".join(resumed.stdout.split()), "".join((folder / "log.txt").read_text().split())):
         assert f"{folder}/checkpoints/step-{LAST_STEP}cannotberead" in said
@@ -121,10 +132,10 @@ def test_resume_skips_damaged_checkpoints(reference: dict[str, Path], tmp_path: 
 def test_resuming_a_finished_run_changes_nothing(reference: dict[str, Path]) -> None:
     whole = uninterrupted("frossl", reference)
     before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
-    finished = run("resume", str(whole))
+    finished = call("resume", str(whole))
     assert finished.returncode == 0
     assert "finished" in finished.stdout
     assert before == {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
     (whole / "report.html").unlink()
-    assert run("resume", str(whole)).returncode == 0
+    assert call("resume", str(whole)).returncode == 0
     assert (whole / "report.html").read_bytes() == before[whole / "report.html"]

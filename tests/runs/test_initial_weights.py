@@ -16,8 +16,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import twofold
-from running import run as command
-from running import small
+from running import call, small
 from twofold.display import Display
 from twofold.models import build_encoder
 from twofold.runs import initial_weights
@@ -211,9 +210,9 @@ def test_batch_counters_may_be_missing_but_weights_must_be_finite() -> None:
 
 
 def test_a_dry_run_checks_the_weights(first: twofold.Run, digits: Path, tmp_path: Path) -> None:
-    fits = command("pretrain", str(digits), "--init", str(first.path), "--dry-run", "projector=16,8", cwd=tmp_path)
+    fits = call("pretrain", str(digits), "--init", str(first.path), "--dry-run", "projector=16,8", cwd=tmp_path)
     assert fits.returncode == 0, fits.stderr
-    misfit = command("pretrain", str(digits), "--init", str(first.path), "encoder=resnet18", "--dry-run", cwd=tmp_path)
+    misfit = call("pretrain", str(digits), "--init", str(first.path), "encoder=resnet18", "--dry-run", cwd=tmp_path)
     assert misfit.returncode == 2
     assert "does not fit the encoder" in misfit.stderr
     assert not list(tmp_path.iterdir())
@@ -265,7 +264,7 @@ def test_init_downloads_pretrained_weights_of_timm(monkeypatch: pytest.MonkeyPat
 
 def test_the_command_line_accepts_init(first: twofold.Run, digits: Path, tmp_path: Path) -> None:
     settings = [f"{key}={value}" for key, value in small("frossl", epochs=1, batch_size=32).items()]
-    result = command("pretrain", str(digits), "--init", str(first.path), "--out", "run", *settings, cwd=tmp_path)
+    result = call("pretrain", str(digits), "--init", str(first.path), "--out", "run", *settings, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert f"weights  {first.path.resolve() / 'encoder.safetensors'}@" in result.stdout
     assert json.loads((tmp_path / "run" / "config.json").read_text())["origin"]["image_size"] == "init"

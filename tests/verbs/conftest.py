@@ -1,6 +1,7 @@
 """Runs on a folder of two classes and on digits, shared by the tests of functions that use runs."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> twofold.Run:
+def run(images: Path, measured_once: Any, tmp_path_factory: pytest.TempPathFactory) -> twofold.Run:
     out = tmp_path_factory.mktemp("probed") / "run"
-    return twofold.pretrain(images, method="byol", out=out, **small("byol", **BYOL))
+    with measured_once.five_subsets():
+        return twofold.pretrain(images, method="byol", out=out, **small("byol", **BYOL))

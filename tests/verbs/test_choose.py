@@ -151,7 +151,7 @@ def test_every_value_that_is_not_a_default_has_an_origin_and_a_reason(photos: Pa
 def test_dry_run_prints_settings_and_cost_and_writes_nothing(photos: Path, tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    result = running.run("pretrain", str(photos), "--dry-run", "epochs=3", "projector=16,8", cwd=workspace)
+    result = running.call("pretrain", str(photos), "--dry-run", "epochs=3", "projector=16,8", cwd=workspace)
     assert result.returncode == 0, result.stderr
     message = ("40 images, 2 classes", "about", "6 steps", "MB", "image_size", "you set it", "dry run")
     for words in message:

@@ -93,7 +93,7 @@ def test_duplicates_are_written_as_csv_json_and_text(run: twofold.Run, folder: P
 
 
 def test_command_prints_and_writes_duplicates(run: twofold.Run, folder: Path, tmp_path: Path) -> None:
-    done = running.run("duplicates", str(run.path), str(folder), "--out", str(tmp_path / "groups.csv"))
+    done = running.call("duplicates", str(run.path), str(folder), "--out", str(tmp_path / "groups.csv"))
     assert done.returncode == 0, done.stderr
     assert "5 groups of duplicates; 20 images could be removed" in done.stdout
     assert "87-jpeg.jpg" in done.stdout

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -188,7 +189,11 @@ def find(name: str) -> Entry:
 
 def schema(name: str) -> Schema:
     """Return all keys of a run of this method, by name: those of all runs, and those of the method."""
-    return RUN_KEYS | parameter_keys(find(name).build)
+    return RUN_KEYS | _own_keys(find(name).build)
+
+
+# The pages of results look up the keys of thousands of runs, and reading type hints takes a millisecond.
+_own_keys = cache(parameter_keys)
 
 
 def schema_of_run(name: str, values: Mapping[str, Any]) -> Schema:

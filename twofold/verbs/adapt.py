@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from twofold.config import Config, Graph
+from twofold.data.augment import Augmenter
 from twofold.data.load import load_data
 from twofold.data.open import open_source
 from twofold.data.source import Data, Source
@@ -120,44 +121,73 @@ def adapt(
     display = display or Display(quiet=True)
     what = what.path if isinstance(what, Run) else what
     refuse_other(what)
-    graph = reference_to(graph, "graph") if callable(graph) else graph
-    if graph == "teacher":
-        raise TwofoldError("graph=teacher is for training: use graph=neighbours and the teacher as graph_encoder")
-    if graph_encoder is not None and graph != "neighbours":
-        raise TwofoldError(f"graph_encoder has no effect with graph={graph}: leave it out, or use graph=neighbours")
+    relations = _checked_graph(graph, graph_encoder)
     checked("images", images, Count)
     check_views(views)
     target = _target(what, None if out is None else Path(out), overwrite)
     source, config = _open_images(what, data, display)
     opened = open_encoder(what, lambda: source, module=encoder, image_size=image_size, adapter=False)
-    read = _read_images(opened, source, config, display)
-    fractions = (TEST_FRACTION if config is None else config.test_fraction, 0.0)
-    read = add_graph_features(Graph(source=graph, encoder=graph_encoder), source, read, fractions, display)
-    related = _pairs_of(Graph(source=graph, encoder=graph_encoder), read.train)
-    groups = None if graph == "views" or related else group_numbers(Graph(source=graph), read.train)
+    read = _read_images(opened, source, config, relations, display)
     augment = mild_views(opened, flip=0.5 if _flips(flip, source, config) else 0.0)
-    with display.stage("features of views", len(read.train)) as stage:
-        adaptation = fit_adapter(
+    adaptation = _fit_on_graph(opened, read.train, augment, relations, variant, images, display)
+    if target is None:
+        assert out is not None
+        target = _write_folder(Path(out), what, opened, encoder, source, config)
+    adaptation.save(target, opened.network, data=source.location, graph=relations.source)
+    return Adapted(target.parent, adaptation, _accuracies(opened, adaptation, read, views, display))
+
+
+def _checked_graph(graph: str | Callable[[Tensor], Tensor], encoder: str | None) -> Graph:
+    """Return the section of the configuration that states the graph and the encoder that finds neighbours."""
+    source = reference_to(graph, "graph") if callable(graph) else graph
+    if source == "teacher":
+        raise TwofoldError("graph=teacher is for training: use graph=neighbours and the teacher as graph_encoder")
+    if encoder is not None and source != "neighbours":
+        raise TwofoldError(f"graph_encoder has no effect with graph={source}: leave it out, or use graph=neighbours")
+    return Graph(source=source, encoder=encoder)
+
+
+def _fit_on_graph(
+    opened: Encoder,
+    train: ImageStore,
+    augment: Augmenter,
+    graph: Graph,
+    variant: str,
+    most_images: int,
+    display: Display,
+) -> Adaptation:
+    """Return the map that `fit_adapter` chooses on the training images, which the graph relates."""
+    related = _pairs_of(graph, train)
+    groups = None if graph.source == "views" or related else group_numbers(graph, train)
+    with display.stage("features of views", len(train)) as stage:
+        return fit_adapter(
             opened,
-            read.train.place(opened.device),
+            train.place(opened.device),
             augment,
             variant=variant,
             groups=groups,
-            whole_groups=graph not in ("views", "labels"),
+            whole_groups=graph.source not in ("views", "labels"),
             related=related,
-            most_images=images,
+            most_images=most_images,
             progress=stage,
         )
-    if target is None:
-        assert out is not None
-        description = describe_encoder(what, opened, encoder) | {
-            "data": source.location,
-            "data_dir": "data" if config is None else config.data_dir,
-            "test_fraction": TEST_FRACTION,
-        }
-        target = write_encoder_folder(Path(out), opened.network, description)
-    adaptation.save(target, opened.network, data=source.location, graph=graph)
-    return Adapted(target.parent, adaptation, _accuracies(opened, adaptation, read, views, display))
+
+
+def _write_folder(
+    out: Path,
+    what: str | Path | nn.Module,
+    opened: Encoder,
+    encoder: str | nn.Module | None,
+    source: Source,
+    config: Config | None,
+) -> Path:
+    """Write a folder with the encoder and its description, and return the file of the encoder."""
+    description = describe_encoder(what, opened, encoder) | {
+        "data": source.location,
+        "data_dir": "data" if config is None else config.data_dir,
+        "test_fraction": TEST_FRACTION,
+    }
+    return write_encoder_folder(out, opened.network, description)
 
 
 def _target(what: str | Path | nn.Module, out: Path | None, overwrite: bool) -> Path | None:
@@ -185,18 +215,21 @@ def _open_images(what: str | Path | nn.Module, data: Any, display: Display) -> t
     return open_source(data), None
 
 
-def _read_images(encoder: Encoder, source: Source, config: Config | None, display: Display) -> Data:
+def _read_images(encoder: Encoder, source: Source, config: Config | None, graph: Graph, display: Display) -> Data:
+    """Return the images at the encoder's size, with the features that the graph needs, if any."""
     preprocess = encoder.preprocess
     assert isinstance(preprocess, Preprocess)
+    test_fraction = TEST_FRACTION if config is None else config.test_fraction
     with display.stage("reading images", len(source)) as stage:
         read = load_data(
             source,
             image_size=preprocess.image_size,
             channels=preprocess.channels,
-            test_fraction=TEST_FRACTION if config is None else config.test_fraction,
+            test_fraction=test_fraction,
             progress=stage,
         )
-    return replace(read, train=replace(read.train, objects=None))  # each image is a sample here
+    read = replace(read, train=replace(read.train, objects=None))  # each image is a sample here
+    return add_graph_features(graph, source, read, (test_fraction, 0.0), display)
 
 
 def _pairs_of(graph: Graph, train: ImageStore) -> Callable[[Tensor], Tensor] | None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from twofold.display import Display
 from twofold.errors import TwofoldError, nearest
 from twofold.evaluate.opened import What
-from twofold.evaluate.probes import few_label_accuracy, is_few, linear_scores
+from twofold.evaluate.probes import LabelledSplits, few_label_accuracy, is_few, linear_scores
 from twofold.evaluate.protocols import SOLVERS
 from twofold.keys import Count, checked
 from twofold.text import plural
@@ -84,31 +84,50 @@ def probe(
     """
     if solver not in SOLVERS:
         raise TwofoldError(f"unknown solver '{solver}'{nearest(solver, list(SOLVERS))}")
-    one = isinstance(labels_per_class, str) or not isinstance(labels_per_class, Iterable)
-    given: Iterable[Any] = [labels_per_class] if one else labels_per_class  # type: ignore[assignment]
-    asked = [checked("labels_per_class", count, Count) for count in given]
+    asked = _checked_counts(labels_per_class)
     display = display or Display(quiet=True)
     if classifier is not None:
         refuse_unwritable_classifier(run, classifier, layer)
     probed = load_probe_data(run, data, layer, encoder, display, image_size=image_size, adapter=adapter, views=views)
-    splits, classes = probed.splits, len(probed.splits.classes)
-    counts = [count for count in asked if is_few(splits.train_labels, count)]
-    for count in sorted(set(asked) - set(counts)):
-        display.say(
-            f"skipping {plural(count, 'label')} per class: no class has more, so the result would be that of all labels"
-        )
+    counts = _few_counts(asked, probed.splits.train_labels, display)
 
     def measure(train: Tensor, test: Tensor) -> dict[str, Any]:
-        rows = (train, splits.train_labels, test, splits.test_labels)
-        found = dataclasses.asdict(linear_scores(*rows, classes=classes, solver=solver))
-        few = []
-        for count in counts:
-            mean, sd = few_label_accuracy(*rows, classes=classes, labels_per_class=count, subsets=SUBSETS)
-            few.append({"labels_per_class": count, "mean": mean, "sd": sd, "subsets": SUBSETS})
-        return found | {"few_labels": few}
+        return _accuracies(train, test, probed.splits, solver, counts)
 
     measured = measure_all(probed, "training classifiers", measure, display)
     if classifier is not None:
         save_probe_classifier(Path(classifier), run, probed, solver, views=views, accuracy=measured[0]["top1"])
         display.say(f"classifier {classifier}")
     return {"solver": solver} | with_description(run, probed, layer, measured)
+
+
+def _checked_counts(labels_per_class: int | Iterable[int]) -> list[int]:
+    """Return the numbers of labels as a list of positive integers."""
+    one = isinstance(labels_per_class, str) or not isinstance(labels_per_class, Iterable)
+    given: Iterable[Any] = [labels_per_class] if one else labels_per_class  # type: ignore[assignment]
+    return [checked("labels_per_class", count, Count) for count in given]
+
+
+def _few_counts(asked: list[int], labels: Tensor, display: Display) -> list[int]:
+    """Return the numbers of labels below the size of the largest class, and say which others are skipped."""
+    counts = [count for count in asked if is_few(labels, count)]
+    for count in sorted(set(asked) - set(counts)):
+        display.say(
+            f"skipping {plural(count, 'label')} per class: no class has more, so the result would be that of all labels"
+        )
+    return counts
+
+
+def _accuracies(train: Tensor, test: Tensor, splits: LabelledSplits, solver: str, counts: list[int]) -> dict[str, Any]:
+    """Return the accuracies of a linear classifier with all labels and with few of them.
+
+    `train` and `test` are features `[N, K]`. `counts` are the numbers of labels per class.
+    """
+    rows = (train, splits.train_labels, test, splits.test_labels)
+    classes = len(splits.classes)
+    found = dataclasses.asdict(linear_scores(*rows, classes=classes, solver=solver))
+    few = []
+    for count in counts:
+        mean, sd = few_label_accuracy(*rows, classes=classes, labels_per_class=count, subsets=SUBSETS)
+        few.append({"labels_per_class": count, "mean": mean, "sd": sd, "subsets": SUBSETS})
+    return found | {"few_labels": few}

@@ -2,18 +2,14 @@
 
 import re
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
 
-from generators import paths
-from generators.results import paragraph
+from generators.results import lines_of, paragraph
 from twofold_papers.reproduce.conclusions import OPENINGS, Numbers, conclusion, findings, seeds_of_rows
-from twofold_papers.reproduce.measured import lines_of_measurements
 from twofold_papers.reproduce.published import published
 from twofold_papers.reproduce.readings import KNN, LINEAR
-from twofold_papers.reproduce.record import read_records
 from twofold_papers.reproduce.show import Line, cell_of, lines_of_records
 from twofold_papers.reproduce.statement import judge
 from twofold_papers.reproduce.table import Row, Statement, Table, job_of, own_conditions
@@ -143,17 +139,6 @@ def test_conclusions_say_how_many_seeds_they_rest_on(a: list[float], b: list[flo
     assert paragraph(TABLE, found).startswith(f"**What we conclude{f' ({text})' if text else ''}.**")
 
 
-@cache
-def all_records() -> dict[str, Any]:
-    return read_records(paths.RECORDS)
-
-
-def all_lines(table: Table) -> list[Line]:
-    if table.benchmark:
-        return lines_of_measurements(table, paths.BENCHMARKS)
-    return lines_of_records(table, all_records())
-
-
 def invented_lines(table: Table) -> list[Line]:
     """The lines of a table if each of its rows has results with three seeds."""
     baselines = [{"name": name, "linear_accuracy": 0.5} for name in ("untrained", "raw pixels")]
@@ -182,11 +167,11 @@ def test_statements_name_rows_and_columns_and_conclusions_are_short(table: Table
     for each in table.statements:
         assert {each.first, each.second or each.first} <= rows
         assert {each.column.title, (each.other_column or each.column).title} <= titles
-    sentences = re.findall(r"[.](?=\s|$)", " ".join(conclusion(table, all_lines(table))))
+    sentences = re.findall(r"[.](?=\s|$)", " ".join(conclusion(table, lines_of(table.name))))
     assert len(sentences) <= 5, sentences
 
 
 def test_no_text_says_confirmed() -> None:
     """The status of a statement is computed, so that it cannot become out of date."""
-    texts = [text for table in TABLES.values() for text in conclusion(table, all_lines(table))]
+    texts = [text for table in TABLES.values() for text in conclusion(table, lines_of(table.name))]
     assert not any("onfirmed" in text for text in [*texts, *OPENINGS.values()])

@@ -144,7 +144,7 @@ def test_claims_are_computed_with_one_thread() -> None:
 
 
 def test_a_typo_gives_an_error_without_a_traceback() -> None:
-    result = running.run("verify", "frosl")
+    result = running.call("verify", "frosl")
     assert result.returncode != 0
     assert "frossl" in result.stderr
     assert "Traceback" not in result.stderr
