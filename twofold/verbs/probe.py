@@ -47,9 +47,9 @@ def probe(
     data : optional
         Labelled images, in any form that `pretrain` accepts. By default, the run's own images. Other encoders need
         them; if there is no test set, Twofold holds out a fifth of each class.
-    solver : {"lbfgs", "sgd"}
+    solver : {"lbfgs", "sgd", "adam"}
         `lbfgs` converges fully and chooses the weight penalty on held-out training images. `sgd` follows solo-learn's
-        protocol (100 epochs).
+        protocol, and `adam` that of FroSSL on ImageNet (100 epochs each).
     labels_per_class : int or iterable of int
         Also train with only this many labels of each class, on 5 random subsets. Twofold skips a number
         if no class has more labels than that, because the result would be the same as with all labels.
