@@ -7,7 +7,7 @@ is the number of images and K the dimension of the features.
 import csv
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -33,7 +33,7 @@ class Catalogue:
     index: np.ndarray  # int64 [n], number of the image in the source
     held_out: np.ndarray  # bool [n]: in the test split
     labels: np.ndarray | None  # int64 [n], −1 where unknown
-    files: list[str] | None  # "" if there is none
+    files: Sequence[str] | None  # "" if there is none
     classes: tuple[str, ...] | None
 
     def __len__(self) -> int:

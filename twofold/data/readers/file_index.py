@@ -21,6 +21,7 @@ from twofold.array_files import read_member
 from twofold.data import cache, parallel
 from twofold.data.decode import COLOUR, GREY, Header, inspect_file, read_extremes, with_image
 from twofold.data.decode_options import USUAL, DecodeOptions, Unreadable
+from twofold.data.file_names import FileNames
 from twofold.data.image_formats import silence_pillow
 from twofold.data.item_split import ItemSplit
 from twofold.data.parallel import Progress, map_in_order, with_progress
@@ -52,7 +53,7 @@ STATUS_FIELDS = ("size", "modified", "changed")  # if these are equal, the file 
 class FileIndex:
     """One row of INDEX_DTYPE for each file name, and the reason for each unreadable file."""
 
-    names: Sequence[str]
+    names: FileNames
     rows: np.ndarray
     reasons: Mapping[str, str]
     options: DecodeOptions = USUAL
@@ -81,6 +82,7 @@ def split_of_files(
     if groups is None:
         groups = objects  # so that the images of an object are never on both sides of a split
     files, options, page_of = index.names, index.options, _page_numbers(index)
+    has_pages = bool(page_of.any())
     readable = index.rows[index.rows["side"] > 0]
     if not len(readable):
         first, reason = next(iter(index.reasons.items()))
@@ -89,27 +91,28 @@ def split_of_files(
     known = ("size", "modified", "ends")
     content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in known) + options.changes_pixels
 
-    def row_hashes(rows: np.ndarray) -> list[bytes]:
+    def row_hashes(rows: np.ndarray) -> np.ndarray:
         # The name is part of the hash, because different files can have equal sizes, times and ends.
         numbers = np.stack([index.rows[name][rows].astype(np.uint64) for name in known], axis=1)
-        return [
+        digests = (
             hashlib.blake2b(
-                line.tobytes() + os.fsencode(files[row]) + options.changes_pixels, digest_size=cache.ROW_HASH_BYTES
+                line.tobytes() + os.fsencode(name) + options.changes_pixels, digest_size=cache.ROW_HASH_BYTES
             ).digest()
-            for row, line in zip(rows.tolist(), numbers, strict=True)
-        ]
+            for name, line in zip(files.take(rows), numbers, strict=True)
+        )
+        return np.fromiter(digests, cache.ROW_HASHES, len(rows))
 
     return ItemSplit(
         fetch=lambda row, size, use: with_image(
-            root / file_of(files[row], page_of[row]), size, use, options, page=page_of[row]
+            root / file_of(files[row], page_of[row]), size, use, options, page=int(page_of[row])
         ),
-        path=None if any(page_of) else lambda row: root / files[row],
+        path=None if has_pages else lambda row: root / files[row],
         count=len(files),
         labels=labels,
         sides=np.stack([readable["side"], readable["longer"]], axis=1).astype(np.int64),
         channels=int(readable["channels"].max()),
         facts=hashlib.blake2b(content).digest(),
-        files=tuple(files),
+        files=files,
         unreadable={**(unopened or {}), **index.reasons},
         groups=groups,
         objects=objects,
@@ -137,13 +140,15 @@ def index_files(
 
     In the result, all readable files have one kind of channels, and the range of pixels is chosen.
     """
+    files = FileNames.of(files)
     times, reasons = _read_statuses(root, files)
     rows = np.zeros(len(files), INDEX_DTYPE)
     for column, name in enumerate(STATUS_FIELDS):
         rows[name] = times[:, column]
     known = load_index(of, options)
     is_new = np.ones(len(files), bool)
-    is_new[[row for row, name in enumerate(files) if name in reasons]] = False
+    if reasons:
+        is_new[[row for row, name in enumerate(files) if name in reasons]] = False
     if known is not None:
         is_new &= ~_take_unchanged(files, rows, known, is_new)
     new_rows = np.flatnonzero(is_new).tolist()
@@ -201,11 +206,11 @@ def _with_pages(
     counts = np.maximum(index.rows["pages"], 1)
     if index.options.pages == "first" or counts.max(initial=1) == 1:
         return index, columns
-    names = [
+    names = FileNames.of(
         name if page == 0 else f"{name}{PAGE}{page + 1}"
         for name, count in zip(index.names, counts.tolist(), strict=True)
         for page in range(count)
-    ]
+    )
     labels, groups, objects = columns
     if groups is None and objects is None:
         groups = index.first + np.arange(len(counts))
@@ -213,15 +218,15 @@ def _with_pages(
     return replace(index, names=names, rows=np.repeat(index.rows, counts)), repeated
 
 
-def _page_numbers(index: FileIndex) -> list[int]:
-    """Return the page of each image, from 0. With pages=all, `_with_pages` has added the pages to the names."""
+def _page_numbers(index: FileIndex) -> np.ndarray:
+    """Return the page of each image, from 0, int32. With pages=all, `_with_pages` has added the pages to the names."""
     if index.options.pages == "first":
-        return [0] * len(index.names)
+        return np.zeros(len(index.names), np.int32)
     ends = (
         name.rpartition(PAGE)[2] if pages > 1 else ""
         for name, pages in zip(index.names, index.rows["pages"].tolist(), strict=True)
     )
-    return [int(end) - 1 if end.isdigit() else 0 for end in ends]
+    return np.fromiter((int(end) - 1 if end.isdigit() else 0 for end in ends), np.int32)
 
 
 def _describe_pages(index: FileIndex) -> str:
@@ -232,10 +237,13 @@ def _describe_pages(index: FileIndex) -> str:
     return f"only the first page of {plural(several, 'TIFF file')} is used (pages=all uses every page)"
 
 
-def _take_unchanged(files: Sequence[str], rows: np.ndarray, known: FileIndex, candidates: np.ndarray) -> np.ndarray:
+def _take_unchanged(files: FileNames, rows: np.ndarray, known: FileIndex, candidates: np.ndarray) -> np.ndarray:
     """Copy the rows of unchanged files from `known`, and return which files these are, bool [n]."""
-    places = dict(zip(known.names, range(len(known.names)), strict=True))
-    place = np.array([places.get(name, -1) for name in files], np.int64)
+    if files == known.names:
+        place = np.arange(len(files))
+    else:
+        places = dict(zip(known.names, range(len(known.names)), strict=True))
+        place = np.fromiter((places.get(name, -1) for name in files), np.int64, len(files))
     before = known.rows[place]
     same = (place >= 0) & candidates & np.all([rows[name] == before[name] for name in STATUS_FIELDS], axis=0)
     same &= before["side"] > 0  # unreadable files are tried again
@@ -298,7 +306,7 @@ def load_index(of: Path, options: DecodeOptions = USUAL) -> FileIndex | None:
     """Return the saved index of a folder or list, or None if it does not exist or is damaged."""
     try:
         path = index_path(of, options)
-        names, rows = os.fsdecode(read_member(path, "names").tobytes()).split("\0"), read_member(path, "rows")
+        names, rows = FileNames(read_member(path, "names").tobytes()), read_member(path, "rows")
     except ValueError:  # the index is built again
         return None
     return FileIndex(names, rows, {}) if rows.dtype == INDEX_DTYPE and rows.shape == (len(names),) else None
@@ -307,10 +315,9 @@ def load_index(of: Path, options: DecodeOptions = USUAL) -> FileIndex | None:
 def save_index(of: Path, index: FileIndex) -> None:
     """Save an index. A failure is ignored, because an index only saves time."""
     path = index_path(of, index.options)
-    blob = os.fsencode("\0".join(index.names))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path, durable=False, concurrent=True) as aside, aside.open("wb") as file:
-            np.savez(file, names=np.frombuffer(blob, np.uint8), rows=index.rows)
+            np.savez(file, names=np.frombuffer(index.names.joined, np.uint8), rows=index.rows)
     except OSError:
         return
