@@ -83,13 +83,17 @@ def split_of_files(
         groups = objects  # so that the images of an object are never on both sides of a split
     files, options, page_of = index.names, index.options, _page_numbers(index)
     has_pages = bool(page_of.any())
-    readable = index.rows[index.rows["side"] > 0]
-    if not len(readable):
+    # Columns are taken one by one, because a copy of all rows would need 52 bytes for each file.
+    is_readable = index.rows["side"] > 0
+    if not is_readable.any():
         first, reason = next(iter(index.reasons.items()))
         raise TwofoldError(f"none of the image files can be read ({len(files):,} tried); {root / first}: {reason}")
     # Without the change time of the inode: a copy of the folder contains the same images.
     known = ("size", "modified", "ends")
-    content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in known) + options.changes_pixels
+    facts = hashlib.blake2b()
+    for name in known:
+        facts.update(np.ascontiguousarray(index.rows[name]).data)
+    facts.update(options.changes_pixels)
 
     def row_hashes(rows: np.ndarray) -> np.ndarray:
         # The name is part of the hash, because different files can have equal sizes, times and ends.
@@ -109,9 +113,9 @@ def split_of_files(
         path=None if has_pages else lambda row: root / files[row],
         count=len(files),
         labels=labels,
-        sides=np.stack([readable["side"], readable["longer"]], axis=1).astype(np.int64),
-        channels=int(readable["channels"].max()),
-        facts=hashlib.blake2b(content).digest(),
+        sides=np.stack([index.rows[name][is_readable] for name in ("side", "longer")], axis=1, dtype=np.int64),
+        channels=int(index.rows["channels"][is_readable].max()),
+        facts=facts.digest(),
         files=files,
         unreadable={**(unopened or {}), **index.reasons},
         groups=groups,
@@ -145,16 +149,17 @@ def index_files(
     rows = np.zeros(len(files), INDEX_DTYPE)
     for column, name in enumerate(STATUS_FIELDS):
         rows[name] = times[:, column]
+    del times
     known = load_index(of, options)
     is_new = np.ones(len(files), bool)
     if reasons:
         is_new[[row for row, name in enumerate(files) if name in reasons]] = False
     if known is not None:
         is_new &= ~_take_unchanged(files, rows, known, is_new)
-    new_rows = np.flatnonzero(is_new).tolist()
+    new_rows = np.flatnonzero(is_new)
     reasons |= _inspect_rows(root, files, rows, new_rows, progress, options)
     index = FileIndex(files, rows, reasons, options)
-    if new_rows or known is None or len(known.names) != len(files):
+    if len(new_rows) or known is None or len(known.names) != len(files):
         save_index(of, index)
     return _with_chosen_range(root, _of_one_kind(index))
 
@@ -240,35 +245,36 @@ def _describe_pages(index: FileIndex) -> str:
 def _take_unchanged(files: FileNames, rows: np.ndarray, known: FileIndex, candidates: np.ndarray) -> np.ndarray:
     """Copy the rows of unchanged files from `known`, and return which files these are, bool [n]."""
     if files == known.names:
-        place = np.arange(len(files))
+        before, same = known.rows, candidates.copy()
     else:
         places = dict(zip(known.names, range(len(known.names)), strict=True))
         place = np.fromiter((places.get(name, -1) for name in files), np.int64, len(files))
-    before = known.rows[place]
-    same = (place >= 0) & candidates & np.all([rows[name] == before[name] for name in STATUS_FIELDS], axis=0)
+        before, same = known.rows[place], candidates & (place >= 0)
+    for name in STATUS_FIELDS:
+        same &= rows[name] == before[name]
     same &= before["side"] > 0  # unreadable files are tried again
-    rows[same] = before[same]
+    np.copyto(rows, before, where=same)
     return same
 
 
 def _inspect_rows(
     root: Path,
-    files: Sequence[str],
+    files: FileNames,
     rows: np.ndarray,
-    new_rows: list[int],
+    new_rows: np.ndarray,
     progress: Progress | None,
     options: DecodeOptions,
 ) -> dict[str, str]:
     """Fill these rows from the files, and return the reason for each file that cannot be read."""
     reasons: dict[str, str] = {}
-    paths = (root / files[row] for row in new_rows)
+    paths = (root / name for name in files.take(new_rows))
     with silence_pillow():
         found = (
             parallel.inspect_files(paths, options)
             if parallel.is_worthwhile(len(new_rows))
             else map_in_order(lambda path: inspect_file(path, options), paths)
         )
-        for row, (ends, header) in zip(new_rows, with_progress(found, len(new_rows), progress), strict=True):
+        for row, (ends, header) in zip(map(int, new_rows), with_progress(found, len(new_rows), progress), strict=True):
             rows["ends"][row] = ends
             if isinstance(header, Header):
                 for name, value in vars(header).items():
