@@ -69,7 +69,7 @@ def write_npz(path: Path, images: Catalogue, blocks: Blocks) -> None:
         names = np.array(images.classes)
         columns["classes"] = (names.dtype, names.shape, [names])
     if images.files is not None:
-        text = np.dtype(f"<U{max(1, *map(len, images.files))}")
+        text = np.dtype(f"<U{max(1, max(map(len, images.files), default=1))}")
         columns["files"] = (text, (count,), (np.array(part, text) for part in _parts(images.files)))
     with zipfile.ZipFile(path, "w") as archive:
         for name, (dtype, shape, parts) in columns.items():
