@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the speed and the memory of a training step, on a GPU and on a CPU."""
+"""docs/benchmarks.md: the speed and the memory of a training step, on a GPU and on a CPU, and of large folders."""
 
 import json
 from typing import Any
@@ -9,6 +9,7 @@ from generators.markdown import table
 WITH_LIGHTLY = "throughput-h200-*with-lightly.json"
 PER_METHOD = "throughput-h200-20??-??-??.json"
 ON_CPU = "cpu-2-threads-with-lightly-*.json"
+MEMORY_GROWTH = "memory-growth-cpu-*.json"
 NETWORKS = {"conv": "conv", "resnet18": "ResNet-18", "vit": "ViT-tiny (timm)"}
 
 
@@ -26,7 +27,7 @@ def page() -> str:
             "# Benchmarks",
             "",
             "This page shows how fast Twofold trains on a GPU and on a CPU, compared with the bare network and with",
-            "another library, lightly.",
+            "another library, lightly. The last section shows how memory grows with the number of images.",
             "",
             "A training step takes pixels in memory and updates the weights: augmentation, forward pass, objective,",
             "backward pass and optimizer. The bare network has only the forward and backward passes and an SGD step,",
@@ -57,6 +58,7 @@ def page() -> str:
             "",
             *newest_section(titles),
             *cpu_section(),
+            *memory_section(),
         ]
     )
 
@@ -100,6 +102,47 @@ def cpu_section() -> list[str]:
         "",
         f"We measured these numbers with `python -m benchmarks.cpu --lightly PYTHON` on {found['date']}, with commit",
         f"{found['commit']}. They are in `benchmarks/results/{file.name}`, with the quartiles of the shares.",
+        "",
+    ]
+
+
+def memory_section() -> list[str]:
+    file = max(paths.BENCHMARKS.glob(MEMORY_GROWTH))
+    found = json.loads(file.read_text(encoding="utf-8"))
+    memory = {(row["command"].partition(",")[0], row["files"]): row for row in found["rows"]}
+    sizes = sorted({files for _, files in memory})
+    smallest, largest = sizes[0], sizes[-1]
+    commands = list(dict.fromkeys(command for command, _ in memory))
+
+    def cell(command: str, files: int) -> str:
+        row = memory.get((command, files))
+        return "" if row is None else f"{row['own, MiB']:,.0f} ({row['with files, MiB']:,.0f})"
+
+    def growth(command: str) -> str:
+        if (command, largest) not in memory:
+            return ""
+        own = [memory[command, files]["own, MiB"] for files in (smallest, largest)]
+        return f"{(own[1] - own[0]) * 2**20 / (largest - smallest):,.0f}"
+
+    titles = ["command", *(f"{files:,} files" for files in sizes), "bytes per file"]
+    rows = [[command, *(cell(command, files) for files in sizes), growth(command)] for command in commands]
+    return [
+        "## Memory and the number of images",
+        "",
+        "Pixels and features are in memory-mapped files. What stays in memory is a row for each file: its name, size,",
+        "times and labels. The table shows the peak memory of the process in MiB, and in parentheses the peak with the",
+        "mapped files, which the system can take back at any time. The last column is the growth of the first number",
+        f"from {smallest:,} to {largest:,} files.",
+        "",
+        *table(titles, rows),
+        "",
+        "Images of 8 pixels, SimCLR with the encoder `conv`, on two cores of an AMD EPYC processor. `search again`",
+        f"finds all features in the cache. With {largest:,} files, the run was stopped after its first steps, and the",
+        "other commands used the run of the smallest folder. The two processes that decode small files are not",
+        "counted.",
+        "",
+        f"We measured these numbers with `python -m benchmarks.memory_growth` on {found['date']}, with commit",
+        f"{found['commit']}. They are in `benchmarks/results/{file.name}`.",
         "",
     ]
 

@@ -57,6 +57,28 @@ def test_rows_are_found_by_their_hashes_in_any_set(rows: list[np.ndarray | str])
     assert cache.find_rows((1, 2, 2), hashes_of("a", "b")).missing.tolist() == [0, 1]
 
 
+@pytest.mark.usefixtures("folder")
+def test_hashes_are_compared_with_all_their_bytes(rows: list[np.ndarray | str]) -> None:
+    hashes = [b"a" * 16, b"a" * 15 + b"\0", b"\0" * 16, b"\0" * 15 + b"a", b"b" + b"\0" * 15]
+    cache.write_set("one", SHAPE, rows[1:-1], row_hashes=hashes)
+    found = cache.find_rows(SHAPE, [*reversed(hashes), b"a" * 14 + b"\0\0", b"c" * 16])
+    assert found.missing.tolist() == [5, 6]
+    for number, row in enumerate(reversed(rows[1:-1])):
+        np.testing.assert_array_equal(found[number], row)
+    assert cache.find_rows(SHAPE, []).missing.tolist() == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_rows_of_the_set_that_was_used_last_come_first(rows: list[np.ndarray | str]) -> None:
+    hashes = hashes_of("a", "b")
+    for number, (key, own) in enumerate((("old", rows[1:3]), ("new", rows[3:5]))):
+        cache.write_set(key, SHAPE, own, row_hashes=hashes)
+        os.utime(cache.paths_of(key)[1], (number, number))
+    found = cache.find_rows(SHAPE, hashes)
+    np.testing.assert_array_equal([found[0], found[1]], rows[3:5])
+    assert len(found.sets) == 1
+
+
 @pytest.mark.parametrize("damage", ["pixels", "marks", "no marks"])
 def test_rows_of_a_damaged_set_are_not_used(rows: list[np.ndarray | str], folder: Path, damage: str) -> None:
     cache.write_set("one", SHAPE, rows[1:-1], row_hashes=hashes_of(*"abcde"))

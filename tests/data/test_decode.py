@@ -4,15 +4,17 @@ import struct
 import subprocess
 import sys
 import time
+import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from twofold.data import decode
+from twofold.data import decode, limited_files
 from twofold.data.decode import crop_and_resize, decode_image, read_header
 from twofold.data.decode_options import DecodeOptions, Unreadable
 from twofold.data.image_formats import extensions
@@ -286,6 +288,63 @@ def test_changed_bytes_raise_no_other_error(tmp_path: Path) -> None:
             except Unreadable as error:
                 reason = str(error)
             assert reason.splitlines() == [reason]
+
+
+@pytest.mark.parametrize("kind", [bytes, Path])
+@pytest.mark.parametrize("is_small", [True, False])
+def test_only_small_jpeg_files_are_read_without_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, is_small: bool
+) -> None:
+    def file(ending: str) -> Path | bytes:
+        path = saved(tmp_path / f"a.{ending}", Image.fromarray(noise(20, 30, 3)))
+        return path if kind is Path else path.read_bytes()
+
+    monkeypatch.setattr(limited_files, "MOST_READS", 10**6 if is_small else 4)
+    monkeypatch.setattr(limited_files, "MOST_IN_ALL", 4)
+    if is_small:
+        assert decode_image(file("jpg"), 8, 3).shape == (3, 8, 8)
+    else:
+        with pytest.raises(Unreadable, match="no complete image"):
+            decode_image(file("jpg"), 8, 3)
+    with pytest.raises(Unreadable, match="no complete image"):
+        decode_image(file("png"), 8, 3)
+
+
+@pytest.mark.parametrize("junk", [b"\0", b"\xff", b"\xff\0", b"\xff\xd8"])
+def test_small_damaged_jpeg_files_are_refused_soon(junk: bytes) -> None:
+    """Pillow searches the whole file for a marker, once."""
+    content = b"\xff\xd8\xff" + junk * (limited_files.MOST_READS // len(junk) - 2)
+    start = time.process_time()
+    with pytest.raises(Unreadable):
+        read_header(content)
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_files_are_closed(tmp_path: Path) -> None:
+    paths = [saved(tmp_path / f"a.{ending}", Image.fromarray(noise(20, 30, 3))) for ending in ("jpg", "png")]
+    for name, content in (("empty.jpg", b""), ("none.jpg", b"no image"), ("cut.jpg", b"\xff\xd8\xff")):
+        paths.append(tmp_path / name)
+        paths[-1].write_bytes(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        for path in paths:
+            with suppress(Unreadable):
+                decode_image(path, 8, 3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("sides", [(20, 20), (375, 500), (64, 31)])
+def test_squares_are_those_of_pillow_and_can_be_changed(channels: int, sides: tuple[int, int]) -> None:
+    image = Image.fromarray(noise(*sides, 3)).convert("L" if channels == 1 else "RGB")
+    side, size = min(sides), 24
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    box = (left, top, left + side, top + side)
+    resized = image.resize((size, size), Image.Resampling.BILINEAR, box=box, reducing_gap=decode.REDUCING_GAP)
+    found = crop_and_resize(image, size, channels)
+    np.testing.assert_array_equal(found, np.asarray(resized).reshape(size, size, -1).transpose(2, 0, 1))
+    found += 1
+    assert found.flags.c_contiguous
 
 
 def test_extensions_include_the_common_formats() -> None:

@@ -75,6 +75,7 @@ def test_few_tiny_images_get_short_runs_whatever_the_time(monkeypatch: pytest.Mo
     tiny = LARGE[:, :12, :12]
     config = configured(tiny)
     assert (config.recipe, config.encoder, config.image_size) == ("short", "conv-patches", 12)
+    assert configured(LARGE, image_size="12").image_size == 12  # as on the command line
     assert configured(tiny, method="simclr").recipe == "scratch"
     assert configured("digits").recipe == "scratch"  # a named data set with settings of its own
     monkeypatch.setattr(short_runs, "FEW_TINY", 400)

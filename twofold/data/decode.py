@@ -251,7 +251,9 @@ def _middle_square(image: Image.Image, size: int) -> np.ndarray:
     square = image.resize(
         (size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side), reducing_gap=REDUCING_GAP
     )
-    return np.ascontiguousarray(np.asarray(square).reshape(size, size, -1).transpose(2, 0, 1))
+    # Pillow extracts a channel faster than numpy transposes the pixels. A bytearray makes the result writable.
+    planes = bytearray().join([square.tobytes("raw", band) for band in square.getbands()])
+    return np.frombuffer(planes, np.uint8).reshape(-1, size, size)
 
 
 def _whole_picture(image: Image.Image, picture_size: int) -> Picture:

@@ -7,7 +7,7 @@ import math
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -62,10 +62,8 @@ def pixel_limit(image_format: str, options: DecodeOptions) -> float:
 def open_image(file: Path | bytes, options: DecodeOptions, page: int = 0) -> Iterator[Image.Image]:
     """Open an image. Pillow's many types of errors for damaged files all become Unreadable."""
     try:
-        if (len(file) if isinstance(file, bytes) else file.stat().st_size) == 0:
-            raise Unreadable("empty file")
         with (
-            _pillow_limit.to(options.pixel_limit or 0),
+            _pillow_limit.to(options.pixel_limit) if options.pixel_limit else nullcontext(),
             open_limited(file) as source,
             Image.open(source, formats=formats()) as image,
         ):

@@ -4,9 +4,8 @@ The readers make an `ItemSplit`. `data/load.py` decodes it and uses the cache of
 """
 
 import hashlib
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from twofold.data import cache, parallel
 from twofold.data.decode import TOO_LARGE, OneImage, Picture, crop_and_resize, square_and_picture
 from twofold.data.decode_options import USUAL, DecodeOptions, Unreadable
+from twofold.data.file_names import FileNames
 from twofold.data.image_formats import silence_pillow
 from twofold.data.parallel import Progress, map_in_order, with_progress
 from twofold.data.picture_cache import AddPicture, PictureSet, collect_pictures, count_lines
@@ -37,13 +37,13 @@ class ItemSplit:
     sides: np.ndarray  # int64 [m, 2]: shorter and longer side of the images, or of an even sample of them
     channels: int  # 1 (all images are grey), 3 (some are in colour), or the number of channels of all
     facts: bytes  # a hash of what is known about the content
-    files: tuple[str, ...] | None = None  # the names of the images
+    files: Sequence[str] | None = None  # the names of the images
     unreadable: Mapping[str, str] = field(default_factory=dict)  # file or folder → reason, known before decoding
     groups: np.ndarray | None = None  # int64 [n]; UNKNOWN where an image has none
     threads: int | None = None  # how many threads may decode at the same time; None: one for each core
     path: Callable[[int], Path] | None = None  # the path of a row, if each row is a file
     # A hash for each row. Equal hashes mean equal names and, as far as is known without decoding, equal content.
-    row_hashes: Callable[[np.ndarray], list[bytes]] | None = None
+    row_hashes: Callable[[np.ndarray], np.ndarray] | None = None
     source: str = ""  # the folder or file that the images are from, for `twofold cache`
     remark: str = ""  # a note for the user about images that are not used
     options: DecodeOptions = USUAL
@@ -61,20 +61,21 @@ class ItemSplit:
         """Return the rows that are not known to be unreadable, int64."""
         if self.files is None or not self.unreadable:
             return np.arange(self.count)
-        return np.array([row for row, name in enumerate(self.files) if name not in self.unreadable], np.int64)
+        named = (row for row, name in enumerate(self.files) if name not in self.unreadable)
+        return np.fromiter(named, np.int64)
 
     def digest(self) -> bytes:
         """Hash content, names, labels and groups, but not the location, because a folder may be moved."""
         state = hashlib.blake2b(self.facts, digest_size=16)
-        state.update(b"\0".join(os.fsencode(name) for name in self.files or ()))
+        state.update(FileNames.of(self.files or ()).joined)
         state.update(repr(sorted(self.unreadable)).encode())
         state.update(b"" if self.labels is None else self.labels.tobytes())
         state.update(b"" if self.groups is None else b"groups" + self.groups.tobytes())
         state.update(b"" if self.objects is None else b"objects" + self.objects.tobytes())
         return state.digest()
 
-    def names(self, rows: np.ndarray) -> tuple[str, ...] | None:
-        return None if self.files is None else tuple(self.files[row] for row in rows)
+    def names(self, rows: np.ndarray) -> FileNames | None:
+        return None if self.files is None else FileNames.of(self.files).take(rows)
 
     def decode(
         self,
@@ -106,7 +107,7 @@ class ItemSplit:
         for found in cached:
             is_new[found.missing] = True
         slow: dict[int, float] = {}
-        decoded = self._decoded(rows[is_new].tolist(), size, channels, picture_size, slow)
+        decoded = self._decoded(rows[is_new], size, channels, picture_size, slow)
 
         # Rows that other cached sets contain come from there, and the others are decoded, all in the order of `rows`.
         def all_rows() -> Iterator[Row]:
@@ -128,7 +129,7 @@ class ItemSplit:
             return replace(written, slow=slow, pictures=None if found_pictures is None else found_pictures[0])
 
     def _decoded(
-        self, rows: list[int], size: int, channels: int, picture_size: int, slow: dict[int, float]
+        self, rows: np.ndarray, size: int, channels: int, picture_size: int, slow: dict[int, float]
     ) -> Iterator["Row"]:
         """Decode rows in threads or processes. `slow` receives rows that take long, and their processor time."""
 
@@ -149,15 +150,15 @@ class ItemSplit:
                     slow[row] = seconds
 
         if self.path is None or not parallel.is_worthwhile(len(rows), self.side):
-            return map_in_order(attempt, rows, self.threads)
-        paths = map(self.path, rows)
+            return map_in_order(attempt, map(int, rows), self.threads)
+        paths = map(self.path, map(int, rows))
         found: Iterator[Row]
         if picture_size:
             found = parallel.decode_with_pictures(paths, size, channels, picture_size, self.options)
         else:
             squares = parallel.decode_files(paths, size, channels, self.options)
             found = (square if isinstance(square, str) else (square, None) for square in squares)
-        return (attempt(row) if one == TOO_LARGE else one for row, one in zip(rows, found, strict=True))
+        return (attempt(row) if one == TOO_LARGE else one for row, one in zip(map(int, rows), found, strict=True))
 
 
 Row = tuple[np.ndarray, Picture | None] | str  # the square and the picture of an image, or why it cannot be read

@@ -1,6 +1,7 @@
 """Files for Pillow whose reading has a limit: some of its decoders search a damaged file byte by byte for an image."""
 
 import io
+import os
 from pathlib import Path
 from typing import IO
 
@@ -9,6 +10,7 @@ from twofold.data.decode_options import Unreadable
 MOST_READS = 10**6  # by one image; intact files need less than a thousand
 MOST_BYTES = 2**30  # that a decoder may read at once
 MOST_IN_ALL = 2**31  # bytes; an image with the most pixels has fewer without compression
+JPEG_START = b"\xff\xd8\xff"
 
 
 class _LimitedFile(io.BufferedReader):
@@ -32,8 +34,8 @@ class _LimitedFile(io.BufferedReader):
 class _Bytes(io.RawIOBase):
     """Bytes as a raw file, without a copy."""
 
-    def __init__(self, content: bytes):
-        self._content = io.BytesIO(content)
+    def __init__(self, content: io.BytesIO):
+        self._content = content
 
     def readable(self) -> bool:
         return True
@@ -52,5 +54,22 @@ class _Bytes(io.RawIOBase):
 
 
 def open_limited(file: Path | bytes) -> IO[bytes]:
-    """Open a file, or its content, to read it with limits."""
-    return _LimitedFile(_Bytes(file) if isinstance(file, bytes) else io.FileIO(file))  # type: ignore[arg-type]
+    """Open a file, or its content, to read it with limits. An empty file raises Unreadable.
+
+    A small JPEG file needs no limits, because Pillow reads it at most twice: once for the header, and once for the
+    pixels. Without limits, no read calls a method in Python, which would take longer than opening the image.
+    """
+    opened: io.BytesIO | io.BufferedReader
+    if isinstance(file, bytes):
+        opened, size, start = io.BytesIO(file), len(file), file[: len(JPEG_START)]
+    else:
+        opened = io.BufferedReader(io.FileIO(file))
+        size, start = os.fstat(opened.fileno()).st_size, opened.peek(len(JPEG_START))
+    if size == 0:
+        opened.close()
+        raise Unreadable("empty file")
+    if size <= MOST_READS and start.startswith(JPEG_START):
+        return opened
+    raw = _Bytes(opened) if isinstance(opened, io.BytesIO) else opened.detach()
+    raw.seek(0)  # `peek` has read the first block
+    return _LimitedFile(raw)

@@ -94,12 +94,12 @@ class PictureSet:
         except (OSError, ValueError):
             return None
 
-    def find(self, row_hashes: Sequence[bytes]) -> cache.FoundRows:
+    def find(self, row_hashes: np.ndarray | Sequence[bytes]) -> cache.FoundRows:
         """Find the pictures with these hashes in any set."""
         return cache.find_rows(self.shape, row_hashes, self._map)
 
     @contextmanager
-    def writing(self, expected_bytes: int, row_hashes: Sequence[bytes] | None) -> Iterator[AddPicture]:
+    def writing(self, expected_bytes: int, row_hashes: np.ndarray | Sequence[bytes] | None) -> Iterator[AddPicture]:
         """Yield a function that adds the next picture. The set is complete when the block ends without an error."""
         sizes: list[tuple[int, int]] = []
         skipped: list[tuple[int, str]] = []

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twofold.data.file_names import FileNames
 from twofold.data.objects import Objects
 from twofold.data.pictures import CropSource, Pictures, gather_batch
 from twofold.device import DEVICE_SHARE, free_memory
@@ -30,7 +31,7 @@ class ImageStore:
     images: Tensor  # uint8 [n, C, H, W], read-only
     labels: Tensor | None  # int64 [n], −1 for an image without a label
     index: Tensor  # int64 [n], ascending: the stable index of each image in its source
-    files: tuple[str, ...] | None = None  # paths below the source's folder
+    files: FileNames | None = None  # paths below the source's folder
     groups: Tensor | None = None  # int64 [n], −1 for an image without a group; on the host
     device: torch.device = CPU  # the device on which `take` returns images
     pictures: Pictures | None = None  # of the same n images
@@ -63,7 +64,7 @@ class ImageStore:
             images=self.images.index_select(0, here),
             labels=self.labels[rows],
             index=self.index[rows.to(self.index.device)],
-            files=None if self.files is None else tuple(self.files[row] for row in rows.tolist()),
+            files=None if self.files is None else self.files.take(rows.cpu().numpy()),
             groups=None if self.groups is None else self.groups[rows.cpu()],
             objects=None,
             pictures=None,  # probes do not take crops
@@ -82,7 +83,7 @@ class ImageStore:
             images=self.images.index_select(0, here),
             labels=None if self.labels is None else self.labels[rows.to(self.labels.device)],
             index=self.index[rows.to(self.index.device)],
-            files=None if self.files is None else tuple(self.files[row] for row in rows.tolist()),
+            files=None if self.files is None else self.files.take(rows.cpu().numpy()),
             groups=None if self.groups is None else self.groups[rows],
             objects=None,
             pictures=None,

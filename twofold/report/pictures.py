@@ -60,17 +60,20 @@ class Sample:
         stores = [store for store in (data.train, data.test) if store is not None]
         index = torch.cat([store.index.cpu() for store in stores])
         unknown = [torch.full((len(store),), -1) if store.labels is None else store.labels.cpu() for store in stores]
-        names = [name for store in stores for name in (store.files or [None] * len(store))]
         # Rows of the training images, then of the test images.
         self.places = counter.permutation(counter.key(index, "report"))[:most]
         self.held_out = self.places >= len(data.train)
         self.index = index[self.places]
         self.labels = torch.cat(unknown)[self.places]
         self.side = max(data.train.images.shape[2:])
-        self.names = [names[place] for place in self.places.tolist()]
+        self.names = [self._name(place) for place in self.places.tolist()]
 
     def __len__(self) -> int:
         return len(self.places)
+
+    def _name(self, place: int) -> str | None:
+        store, row = (self.train, place) if place < len(self.train) else (self.test, place - len(self.train))
+        return None if store is None or store.files is None else store.files[row]
 
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         places, held = self.places[rows], self.held_out[rows]

@@ -266,4 +266,4 @@ def _hash_pixels(store: ImageStore) -> np.ndarray | None:
 
 def _hash_each(contents: Iterable[bytes]) -> np.ndarray:
     digests = (hashlib.blake2b(content, digest_size=8).digest() for content in contents)
-    return np.frombuffer(b"".join(digests), np.uint64)
+    return np.fromiter(digests, "S8").view(np.uint64)

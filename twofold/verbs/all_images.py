@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twofold.data.file_names import FileNames
 from twofold.data.load import read_data
 from twofold.data.open import open_to_use
 from twofold.data.source import Data, Source
@@ -85,8 +86,8 @@ class AllImages:
         labels = [torch.full((len(store),), -1) if store.labels is None else store.labels for store in self.stores]
         return torch.cat(labels)[self.order].numpy()
 
-    def _files(self) -> list[str] | None:
+    def _files(self) -> FileNames | None:
         if all(store.files is None for store in self.stores):
             return None
-        names = [name for store in self.stores for name in (store.files or [""] * len(store))]
-        return [names[number] for number in self.order.tolist()]
+        names = FileNames.of(name for store in self.stores for name in (store.files or [""] * len(store)))
+        return names.take(self.order.numpy())

@@ -1,6 +1,6 @@
 """`diagnose`: the spectrum and verdict of any embeddings or encoder, including those that Twofold did not train."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -102,7 +102,7 @@ class Diagnosed:
     """Features `[rows, dimensions]`, and what is known about their rows."""
 
     features: Tensor
-    files: list[str] | None = None  # the names of the images
+    files: Sequence[str] | None = None  # the names of the images
     # The features that are compared to find duplicates. Those of an encoder are of images of equal brightness and
     # contrast, as in `duplicates`, so that both find the same groups.
     to_compare: Callable[[], Tensor] | None = None

@@ -7,7 +7,7 @@ is the number of images and K the dimension of the features.
 import csv
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -33,7 +33,7 @@ class Catalogue:
     index: np.ndarray  # int64 [n], number of the image in the source
     held_out: np.ndarray  # bool [n]: in the test split
     labels: np.ndarray | None  # int64 [n], −1 where unknown
-    files: list[str] | None  # "" if there is none
+    files: Sequence[str] | None  # "" if there is none
     classes: tuple[str, ...] | None
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ def write_npz(path: Path, images: Catalogue, blocks: Blocks) -> None:
         names = np.array(images.classes)
         columns["classes"] = (names.dtype, names.shape, [names])
     if images.files is not None:
-        text = np.dtype(f"<U{max(1, *map(len, images.files))}")
+        text = np.dtype(f"<U{max(1, max(map(len, images.files), default=1))}")
         columns["files"] = (text, (count,), (np.array(part, text) for part in _parts(images.files)))
     with zipfile.ZipFile(path, "w") as archive:
         for name, (dtype, shape, parts) in columns.items():

@@ -39,10 +39,11 @@ def first_file(trainer: Trainer) -> Path | None:
     It is one that Pillow opens by itself.
     """
     data = Path(trainer.config.data)
-    names = [name for name in trainer.data.train.files or () if Path(name).suffix.lower() not in HEIF]
-    if not names or trainer.data.train.images.shape[1] not in (1, 3):
+    names = (name for name in trainer.data.train.files or () if Path(name).suffix.lower() not in HEIF)
+    name = next(names, None)
+    if name is None or trainer.data.train.images.shape[1] not in (1, 3):
         return None
-    path = (data if data.is_dir() else data.parent) / names[0]
+    path = (data if data.is_dir() else data.parent) / name
     if not path.is_file():
         return None
     relative = os.path.relpath(path)

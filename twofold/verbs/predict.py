@@ -1,6 +1,7 @@
 """`predict`: the class of each image by a saved classifier, its probability, and the nearest labelled image."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def predict(
     return found
 
 
-def images_to_classify(data: Any, preprocess: Preprocess, display: Display) -> tuple[AllImages, list[str]]:
+def images_to_classify(data: Any, preprocess: Preprocess, display: Display) -> tuple[AllImages, Sequence[str]]:
     """Read all images of a source, or a single file. Return them and the names of their files."""
     single = None
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() in extensions() and Path(data).is_file():

@@ -9,7 +9,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache as once
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,17 +199,21 @@ class _Search:
         folder = location if location.is_dir() else location.parent
         try:
             name = str((path.parent.resolve() / path.name).relative_to(folder))
-            number = self.names.index(name)
+            number = self._number_of(name)
         except ValueError:  # a file elsewhere, or one that is not among the images
             return None
         (row,) = np.searchsorted(bank.index, [number]).tolist()
         return row if row < len(bank.index) and bank.index[row] == number else None
 
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Return the file names of all images by their number; empty if they have none."""
-        splits = [split for split in (self.source.train, self.source.test) if split is not None]
-        return tuple(name for split in splits for name in split.names(np.arange(len(split))) or ())
+    def _number_of(self, name: str) -> int:
+        """Return the number of a file in the source, or raise ValueError if it is not one of the images."""
+        first = 0
+        for split in (self.source.train, self.source.test):
+            names = None if split is None else split.names(np.arange(len(split)))
+            if names is not None and name in names:
+                return first + names.index(name)
+            first += 0 if split is None else len(split)
+        raise ValueError(f"{name} is not one of the images")
 
     def _encode(self, query: Path | Image.Image) -> np.ndarray:
         """Compute the features [1, K] of a query, of unit length.
@@ -231,10 +234,11 @@ class _Search:
 
     def match(self, similarity: float, number: int) -> Match:
         """Describe the image of this number."""
-        names, split, row = self.names, self.source.train, number
+        split, row = self.source.train, number
         if number >= len(split) and self.source.test is not None:
             split, row = self.source.test, number - len(split)
         label = -1 if split.labels is None else int(split.labels[row])
         classes = self.source.classes
         name = classes[label] if classes is not None and label >= 0 else None
-        return Match(similarity, number, names[number] if names else None, name)
+        names = split.names(np.array([row]))
+        return Match(similarity, number, names[0] if names else None, name)

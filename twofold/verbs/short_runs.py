@@ -58,7 +58,9 @@ def is_short(
     The usual encoder of tiny images takes thousands of steps within minutes. If there are few of them, the run is short
     nevertheless, unless the user names a method or the images are a named data set with settings of its own.
     """
-    size = layers["user"].get("image_size", layers["chosen"]["image_size"])
+    config = with_derived(keys, layers, source)  # on the command line, the user's values are text
+    size = config.image_size
+    assert size is not None
     if "encoder" in default_encoder_keys(size):
         images = len(source.train.readable())
         if "method" in layers["user"] or source.defaults or images >= FEW_TINY:
@@ -69,7 +71,6 @@ def is_short(
         )
         return True
     display.say(f"timing a few steps, to choose settings for --minutes {minutes:g}")
-    config = with_derived(keys, layers, source)
     steps = int(60 * minutes / measure_step(config, source, None, module))
     if steps >= MANY_STEPS:
         return False

@@ -21,6 +21,7 @@ from twofold.array_files import read_member
 from twofold.data import cache, parallel
 from twofold.data.decode import COLOUR, GREY, Header, inspect_file, read_extremes, with_image
 from twofold.data.decode_options import USUAL, DecodeOptions, Unreadable
+from twofold.data.file_names import FileNames
 from twofold.data.image_formats import silence_pillow
 from twofold.data.item_split import ItemSplit
 from twofold.data.parallel import Progress, map_in_order, with_progress
@@ -52,7 +53,7 @@ STATUS_FIELDS = ("size", "modified", "changed")  # if these are equal, the file 
 class FileIndex:
     """One row of INDEX_DTYPE for each file name, and the reason for each unreadable file."""
 
-    names: Sequence[str]
+    names: FileNames
     rows: np.ndarray
     reasons: Mapping[str, str]
     options: DecodeOptions = USUAL
@@ -81,35 +82,41 @@ def split_of_files(
     if groups is None:
         groups = objects  # so that the images of an object are never on both sides of a split
     files, options, page_of = index.names, index.options, _page_numbers(index)
-    readable = index.rows[index.rows["side"] > 0]
-    if not len(readable):
+    has_pages = bool(page_of.any())
+    # Columns are taken one by one, because a copy of all rows would need 52 bytes for each file.
+    is_readable = index.rows["side"] > 0
+    if not is_readable.any():
         first, reason = next(iter(index.reasons.items()))
         raise TwofoldError(f"none of the image files can be read ({len(files):,} tried); {root / first}: {reason}")
     # Without the change time of the inode: a copy of the folder contains the same images.
     known = ("size", "modified", "ends")
-    content = b"".join(np.ascontiguousarray(index.rows[name]).tobytes() for name in known) + options.changes_pixels
+    facts = hashlib.blake2b()
+    for name in known:
+        facts.update(np.ascontiguousarray(index.rows[name]).data)
+    facts.update(options.changes_pixels)
 
-    def row_hashes(rows: np.ndarray) -> list[bytes]:
+    def row_hashes(rows: np.ndarray) -> np.ndarray:
         # The name is part of the hash, because different files can have equal sizes, times and ends.
         numbers = np.stack([index.rows[name][rows].astype(np.uint64) for name in known], axis=1)
-        return [
+        digests = (
             hashlib.blake2b(
-                line.tobytes() + os.fsencode(files[row]) + options.changes_pixels, digest_size=cache.ROW_HASH_BYTES
+                line.tobytes() + os.fsencode(name) + options.changes_pixels, digest_size=cache.ROW_HASH_BYTES
             ).digest()
-            for row, line in zip(rows.tolist(), numbers, strict=True)
-        ]
+            for name, line in zip(files.take(rows), numbers, strict=True)
+        )
+        return np.fromiter(digests, cache.ROW_HASHES, len(rows))
 
     return ItemSplit(
         fetch=lambda row, size, use: with_image(
-            root / file_of(files[row], page_of[row]), size, use, options, page=page_of[row]
+            root / file_of(files[row], page_of[row]), size, use, options, page=int(page_of[row])
         ),
-        path=None if any(page_of) else lambda row: root / files[row],
+        path=None if has_pages else lambda row: root / files[row],
         count=len(files),
         labels=labels,
-        sides=np.stack([readable["side"], readable["longer"]], axis=1).astype(np.int64),
-        channels=int(readable["channels"].max()),
-        facts=hashlib.blake2b(content).digest(),
-        files=tuple(files),
+        sides=np.stack([index.rows[name][is_readable] for name in ("side", "longer")], axis=1, dtype=np.int64),
+        channels=int(index.rows["channels"][is_readable].max()),
+        facts=facts.digest(),
+        files=files,
         unreadable={**(unopened or {}), **index.reasons},
         groups=groups,
         objects=objects,
@@ -137,19 +144,22 @@ def index_files(
 
     In the result, all readable files have one kind of channels, and the range of pixels is chosen.
     """
+    files = FileNames.of(files)
     times, reasons = _read_statuses(root, files)
     rows = np.zeros(len(files), INDEX_DTYPE)
     for column, name in enumerate(STATUS_FIELDS):
         rows[name] = times[:, column]
+    del times
     known = load_index(of, options)
     is_new = np.ones(len(files), bool)
-    is_new[[row for row, name in enumerate(files) if name in reasons]] = False
+    if reasons:
+        is_new[[row for row, name in enumerate(files) if name in reasons]] = False
     if known is not None:
         is_new &= ~_take_unchanged(files, rows, known, is_new)
-    new_rows = np.flatnonzero(is_new).tolist()
+    new_rows = np.flatnonzero(is_new)
     reasons |= _inspect_rows(root, files, rows, new_rows, progress, options)
     index = FileIndex(files, rows, reasons, options)
-    if new_rows or known is None or len(known.names) != len(files):
+    if len(new_rows) or known is None or len(known.names) != len(files):
         save_index(of, index)
     return _with_chosen_range(root, _of_one_kind(index))
 
@@ -201,11 +211,11 @@ def _with_pages(
     counts = np.maximum(index.rows["pages"], 1)
     if index.options.pages == "first" or counts.max(initial=1) == 1:
         return index, columns
-    names = [
+    names = FileNames.of(
         name if page == 0 else f"{name}{PAGE}{page + 1}"
         for name, count in zip(index.names, counts.tolist(), strict=True)
         for page in range(count)
-    ]
+    )
     labels, groups, objects = columns
     if groups is None and objects is None:
         groups = index.first + np.arange(len(counts))
@@ -213,15 +223,15 @@ def _with_pages(
     return replace(index, names=names, rows=np.repeat(index.rows, counts)), repeated
 
 
-def _page_numbers(index: FileIndex) -> list[int]:
-    """Return the page of each image, from 0. With pages=all, `_with_pages` has added the pages to the names."""
+def _page_numbers(index: FileIndex) -> np.ndarray:
+    """Return the page of each image, from 0, int32. With pages=all, `_with_pages` has added the pages to the names."""
     if index.options.pages == "first":
-        return [0] * len(index.names)
+        return np.zeros(len(index.names), np.int32)
     ends = (
         name.rpartition(PAGE)[2] if pages > 1 else ""
         for name, pages in zip(index.names, index.rows["pages"].tolist(), strict=True)
     )
-    return [int(end) - 1 if end.isdigit() else 0 for end in ends]
+    return np.fromiter((int(end) - 1 if end.isdigit() else 0 for end in ends), np.int32)
 
 
 def _describe_pages(index: FileIndex) -> str:
@@ -232,35 +242,39 @@ def _describe_pages(index: FileIndex) -> str:
     return f"only the first page of {plural(several, 'TIFF file')} is used (pages=all uses every page)"
 
 
-def _take_unchanged(files: Sequence[str], rows: np.ndarray, known: FileIndex, candidates: np.ndarray) -> np.ndarray:
+def _take_unchanged(files: FileNames, rows: np.ndarray, known: FileIndex, candidates: np.ndarray) -> np.ndarray:
     """Copy the rows of unchanged files from `known`, and return which files these are, bool [n]."""
-    places = dict(zip(known.names, range(len(known.names)), strict=True))
-    place = np.array([places.get(name, -1) for name in files], np.int64)
-    before = known.rows[place]
-    same = (place >= 0) & candidates & np.all([rows[name] == before[name] for name in STATUS_FIELDS], axis=0)
+    if files == known.names:
+        before, same = known.rows, candidates.copy()
+    else:
+        places = dict(zip(known.names, range(len(known.names)), strict=True))
+        place = np.fromiter((places.get(name, -1) for name in files), np.int64, len(files))
+        before, same = known.rows[place], candidates & (place >= 0)
+    for name in STATUS_FIELDS:
+        same &= rows[name] == before[name]
     same &= before["side"] > 0  # unreadable files are tried again
-    rows[same] = before[same]
+    np.copyto(rows, before, where=same)
     return same
 
 
 def _inspect_rows(
     root: Path,
-    files: Sequence[str],
+    files: FileNames,
     rows: np.ndarray,
-    new_rows: list[int],
+    new_rows: np.ndarray,
     progress: Progress | None,
     options: DecodeOptions,
 ) -> dict[str, str]:
     """Fill these rows from the files, and return the reason for each file that cannot be read."""
     reasons: dict[str, str] = {}
-    paths = (root / files[row] for row in new_rows)
+    paths = (root / name for name in files.take(new_rows))
     with silence_pillow():
         found = (
             parallel.inspect_files(paths, options)
             if parallel.is_worthwhile(len(new_rows))
             else map_in_order(lambda path: inspect_file(path, options), paths)
         )
-        for row, (ends, header) in zip(new_rows, with_progress(found, len(new_rows), progress), strict=True):
+        for row, (ends, header) in zip(map(int, new_rows), with_progress(found, len(new_rows), progress), strict=True):
             rows["ends"][row] = ends
             if isinstance(header, Header):
                 for name, value in vars(header).items():
@@ -298,7 +312,7 @@ def load_index(of: Path, options: DecodeOptions = USUAL) -> FileIndex | None:
     """Return the saved index of a folder or list, or None if it does not exist or is damaged."""
     try:
         path = index_path(of, options)
-        names, rows = os.fsdecode(read_member(path, "names").tobytes()).split("\0"), read_member(path, "rows")
+        names, rows = FileNames(read_member(path, "names").tobytes()), read_member(path, "rows")
     except ValueError:  # the index is built again
         return None
     return FileIndex(names, rows, {}) if rows.dtype == INDEX_DTYPE and rows.shape == (len(names),) else None
@@ -307,10 +321,9 @@ def load_index(of: Path, options: DecodeOptions = USUAL) -> FileIndex | None:
 def save_index(of: Path, index: FileIndex) -> None:
     """Save an index. A failure is ignored, because an index only saves time."""
     path = index_path(of, index.options)
-    blob = os.fsencode("\0".join(index.names))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path, durable=False, concurrent=True) as aside, aside.open("wb") as file:
-            np.savez(file, names=np.frombuffer(blob, np.uint8), rows=index.rows)
+            np.savez(file, names=np.frombuffer(index.names.joined, np.uint8), rows=index.rows)
     except OSError:
         return

@@ -16,13 +16,14 @@ Broken links are reported as unreadable and do not affect the rules above.
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain, compress, islice
 from pathlib import Path
 
 import numpy as np
 
 from twofold.data.decode_options import USUAL, DecodeOptions
+from twofold.data.file_names import FileNames
 from twofold.data.image_formats import extensions
 from twofold.data.item_split import UNKNOWN, ItemSplit, ItemSplits
 from twofold.data.parallel import Progress
@@ -36,6 +37,14 @@ ANNOTATIONS = "val_annotations.txt"
 SHOWN_REASONS = 3
 SHOWN_EXTENSIONS = 5
 HEIF = (".heic", ".heif", ".hif")  # extensions that Twofold reads if pillow-heif is installed
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The files of a split, and the class of each, or None."""
+
+    files: list[str]
+    classes: list[str | None]
 
 
 class NoImages(TwofoldError):
@@ -70,24 +79,27 @@ def read_folder(
         raise NoImages(
             f"no images in {root}{reason}{others}; supported file extensions: {' '.join(sorted(extensions()))}"
         )
-    train_files, test_files = _find_splits(root, files)
-    remark = "; ".join(filter(None, (_describe_unused(files, train_files, test_files), describe_left_out(left_out))))
+    train_part, test_part = _find_splits(root, files)
+    remark = "; ".join(filter(None, (_describe_unused(files, train_part, test_part), describe_left_out(left_out))))
     if only:
-        train_files, test_files = (_keep_classes(root, part, only) for part in (train_files, test_files))
-    index = index_files(root, [*train_files, *test_files], of=root, progress=progress, options=options)
-    class_of = {**train_files, **test_files}
-    names = sorted({name for file, name in class_of.items() if name is not None and file not in index.reasons})
-    number = {name: place for place, name in enumerate(names)}
+        train_part, test_part = (_keep_classes(root, part, only) for part in (train_part, test_part))
+    names = FileNames.of(chain(train_part.files, test_part.files))
+    train_classes, test_classes = train_part.classes, test_part.classes
+    del files, train_part, test_part  # a million strings need about 80 MB
+    index = index_files(root, names, of=root, progress=progress, options=options)
+    readable = zip(names, chain(train_classes, test_classes), strict=True)
+    classes = sorted({of for file, of in readable if of is not None and file not in index.reasons})
+    number = {name: place for place, name in enumerate(classes)}
 
-    def to_split(part: Mapping[str, str | None], rows: slice, unopened: Mapping[str, str]) -> ItemSplit:
+    def to_split(part: list[str | None], rows: slice, unopened: Mapping[str, str]) -> ItemSplit:
         # A class without a readable image has no number.
-        labels = [number.get(name, UNKNOWN) for name in part.values() if name is not None]
-        return split_of_files(root, index.part(rows), np.array(labels, np.int64) if labels else None, unopened=unopened)
+        labels = np.fromiter((number.get(name, UNKNOWN) for name in part if name is not None), np.int64)
+        return split_of_files(root, index.part(rows), labels if len(labels) else None, unopened=unopened)
 
-    train = to_split(train_files, slice(0, len(train_files)), unopened)
+    train = to_split(train_classes, slice(0, len(train_classes)), unopened)
     train = replace(train, remark="; ".join(filter(None, (remark, train.remark))))
-    test = to_split(test_files, slice(len(train_files), None), {}) if test_files else None
-    return train, test, tuple(names) or None
+    test = to_split(test_classes, slice(len(train_classes), None), {}) if test_classes else None
+    return train, test, tuple(classes) or None
 
 
 def find_image_files(root: Path) -> tuple[list[str], dict[str, str], Counter[str]]:
@@ -102,28 +114,31 @@ def find_image_files(root: Path) -> tuple[list[str], dict[str, str], Counter[str
     folders, links = deque([""]), deque[str]()
     while folders or links:
         folder = folders.popleft() if folders else links.popleft()
+        below: list[tuple[str, bool]] = []  # the sub-folders, and whether they are links
         try:
             status = os.stat(root / folder)
-            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(root / folder) as entries:  # a list of them would need 250 bytes for each file
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    name = f"{folder}/{entry.name}" if folder else entry.name
+                    if _entry_is(entry.is_dir):
+                        below.append((name, entry.is_symlink()))
+                    elif (extension := os.path.splitext(entry.name)[1].lower()) not in extensions():
+                        left_out[extension] += 1
+                    elif _entry_is(entry.is_file):
+                        found.append(name)
+                    elif entry.is_symlink() and (reason := _why_missing(entry)):
+                        unopened[name] = reason
         except OSError as error:
             unopened[folder] = str(error.strerror)
-            continue
-        if (status.st_dev, status.st_ino) in seen:
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            name = f"{folder}/{entry.name}" if folder else entry.name
-            if _entry_is(entry.is_dir):
-                (links if entry.is_symlink() else folders).append(name)
-            elif (extension := os.path.splitext(entry.name)[1].lower()) not in extensions():
-                left_out[extension] += 1
-            elif _entry_is(entry.is_file):
-                found.append(name)
-            elif entry.is_symlink() and (reason := _why_missing(entry)):
-                unopened[name] = reason
-    return sorted(found, key=lambda name: name.replace("/", "\0")), unopened, left_out  # folder by folder
+        for name, is_link in sorted(below):
+            (links if is_link else folders).append(name)
+    found.sort(key=lambda name: name.replace("/", "\0"))  # folder by folder
+    return found, dict(sorted(unopened.items())), left_out
 
 
 def describe_left_out(left_out: Mapping[str, int]) -> str:
@@ -157,29 +172,30 @@ def _why_missing(entry: os.DirEntry[str]) -> str:
     return ""
 
 
-def _read_annotations(listed: Path, files: list[str]) -> dict[str, str | None]:
+def _read_annotations(listed: Path, files: list[str]) -> _Part:
     """Read the classes from lines `file name, class, …`, separated by tabs."""
     rows = [line.split("\t") for line in read_regular(listed, MOST_TABLE_BYTES).decode(errors="replace").splitlines()]
     classes = {row[0]: row[1] for row in rows if len(row) > 1}
     missing = next((name for name in files if name.rpartition("/")[2] not in classes), None)
     if missing is not None:
         raise TwofoldError(f"{listed} does not state the class of {missing}; add a line for it, or remove the image")
-    return {name: classes[name.rpartition("/")[2]] for name in files}
+    return _Part(files, [classes[name.rpartition("/")[2]] for name in files])
 
 
-def _keep_classes(root: Path, part: dict[str, str | None], only: Collection[str]) -> dict[str, str | None]:
-    missing = sorted(set(only) - {name for name in part.values() if name is not None}) if part else []
+def _keep_classes(root: Path, part: _Part, only: Collection[str]) -> _Part:
+    missing = sorted(set(only) - {name for name in part.classes if name is not None}) if part.files else []
     if missing:
         raise TwofoldError(
             f"{root} has no images of {', '.join(missing[:3])}{' and others' if len(missing) > 3 else ''}: "
             f"{len(missing)} of the {len(only)} requested classes are missing"
         )
     wanted = set(only)
-    return {name: of for name, of in part.items() if of in wanted}
+    kept = [of in wanted for of in part.classes]
+    return _Part(list(compress(part.files, kept)), list(compress(part.classes, kept)))
 
 
-def _find_splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[str, str | None], dict[str, str | None]]:
-    """Return the training and the test files, each with its class or None. All `files` start with `prefix`."""
+def _find_splits(root: Path, files: list[str], prefix: str = "") -> tuple[_Part, _Part]:
+    """Return the training and the test files. All `files` start with `prefix`."""
     tops = {_top_folder(name, prefix) for name in files}
     if None not in tops and len(tops) == 1:
         return _find_splits(root, files, f"{prefix}{tops.pop()}/")
@@ -187,46 +203,48 @@ def _find_splits(root: Path, files: list[str], prefix: str = "") -> tuple[dict[s
     training = [by_lower[name] for name in TRAIN_NAMES if name in by_lower]
     candidates = [by_lower[name] for name in TEST_NAMES if name in by_lower]
     if not training or not candidates:
-        return _find_classes(files, prefix), {}
+        return _find_classes(files, prefix), _Part([], [])
     if len(training) > 1:
         folders = " and ".join(str(root / prefix / top) for top in training)
         raise TwofoldError(f"{folders} both look like the training set; rename or move one of them")
 
-    def part(top: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
+    def part(top: str, known: Collection[str | None] = ()) -> _Part:
         below = f"{prefix}{top}/"
         own = [name for name in files if name.startswith(below)]
         listed = root / below / ANNOTATIONS
         return _read_annotations(listed, own) if listed.is_file() else _find_classes(own, below, known)
 
     train = part(training[0])
-    tests = [part(top, set(train.values())) for top in candidates]
-    labelled = [test for test in tests if None not in test.values()]
+    tests = [part(top, set(train.classes)) for top in candidates]
+    labelled = [test for test in tests if None not in test.classes]
     return train, (labelled or tests)[0]
 
 
-def _describe_unused(files: list[str], train: Mapping[str, str | None], test: Mapping[str, str | None]) -> str:
+def _describe_unused(files: list[str], train: _Part, test: _Part) -> str:
     """Return a note on images that are not used, or on why the sub-folders are not classes; "" if there is none."""
-    unused = [name for name in files if name not in train and name not in test]
-    if unused:
+    if len(train.files) + len(test.files) < len(files):
+        used = {*train.files, *test.files}
+        unused = [name for name in files if name not in used]
         folders = ", ".join(sorted({str(Path(name).parent) for name in unused})[:SHOWN_REASONS])
         return f"skipped {len(unused):,} images that are in neither the training nor the test folder: {folders}, …"
-    if None not in train.values():
+    if None not in train.classes:
         return ""
-    top = os.path.commonpath({os.path.dirname(name) for name in train})
-    loose = [name for name in train if os.path.dirname(name) == top]
-    if not loose or len(loose) == len(train):
+    top = os.path.commonpath({os.path.dirname(name) for name in train.files})
+    loose = [name for name in train.files if os.path.dirname(name) == top]
+    if not loose or len(loose) == len(train.files):
         return ""
     return f"sub-folders are not used as classes, because images lie next to them ({len(loose):,}, such as {loose[0]})"
 
 
-def _find_classes(files: list[str], prefix: str, known: Collection[str | None] = ()) -> dict[str, str | None]:
-    """Map each file to its class or None. A single folder is a class only if the training set has it (`known`)."""
-    tops = [_top_folder(name, prefix) for name in files]
-    if None in tops:
-        return dict.fromkeys(files)
-    if len(set(tops)) == 1 and tops[0] not in known:
+def _find_classes(files: list[str], prefix: str, known: Collection[str | None] = ()) -> _Part:
+    """Return the class of each file, or None. A single folder is a class only if the training set has it (`known`)."""
+    same: dict[str | None, str | None] = {}  # so that files of a class share one string
+    tops = [same.setdefault(top, top) for top in (_top_folder(name, prefix) for name in files)]
+    if None in same:
+        return _Part(files, [None] * len(files))
+    if len(same) == 1 and tops[0] not in known:
         return _find_classes(files, f"{prefix}{tops[0]}/", known)
-    return dict(zip(files, tops, strict=True))
+    return _Part(files, tops)
 
 
 def _top_folder(name: str, prefix: str) -> str | None:
