@@ -25,7 +25,7 @@ from torch import Tensor
 
 from twofold import counter
 from twofold.config import Augment
-from twofold.data import colour, resample
+from twofold.data import colour, colour_cpu, resample
 from twofold.data.eval_transform import EvalTransform
 from twofold.data.own_transform import OwnTransform
 from twofold.keys import PerView
@@ -120,7 +120,7 @@ class Augmenter:
 
     def for_cpu(self) -> "Augmenter":
         """Change only the views for which an operation is drawn, which is faster on a CPU. Return this Augmenter."""
-        self.change, self.jitter = resample.change_some, colour.jitter_some
+        self.change, self.jitter = resample.change_some, colour_cpu.jitter
         if self.extra is not None:
             self.extra.for_cpu()
         return self
