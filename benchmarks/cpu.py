@@ -8,13 +8,15 @@ step is everything that `twofold pretrain` does in a step of SimCLR. `--lightly`
 environment that has lightly, torchvision and, for the row of a vision transformer, timm. Its pipeline runs in a process
 of its own, with the same encoder, batch size and threads.
 
-In each round, everything takes one step in turn, because other programs may use the machine. Shares and ratios are
+In each round, everything takes one step, because other programs may use the machine. The order is random: in a fixed
+order, one step would always follow that of another process, whose data is then in the caches. Shares and ratios are
 medians over the rounds. With one thread, the clock counts the CPU time of the process; with more, it is the wall clock.
 All of Twofold's process keeps freed memory, as a run does; lightly's process has the defaults of the system.
 """
 
 import argparse
 import contextlib
+import random
 import subprocess
 import sys
 import time
@@ -146,8 +148,8 @@ def measure(name: str, row: Row, options: argparse.Namespace) -> list[dict[str, 
     with takers(row, options) as steps:
         times: dict[tuple[str, str], list[float]] = {key: [] for key in steps}
         for number in range(options.warm_up + options.rounds):
-            for key, step in steps.items():
-                seconds = step()
+            for key in random.Random(number).sample([*steps], len(steps)):
+                seconds = steps[key]()
                 if number >= options.warm_up:
                     times[key].append(seconds)
     return [described(name, row, precision, times) for precision in PRECISIONS]

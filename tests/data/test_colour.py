@@ -92,25 +92,6 @@ def test_each_sample_applies_the_operations_in_its_own_order() -> None:
         np.testing.assert_allclose(ours[sample].permute(1, 2, 0).numpy(), expected, atol=3e-5, err_msg=str(order))
 
 
-@pytest.mark.parametrize(
-    "names", [("brightness", "contrast", "saturation", "hue"), ("contrast", "saturation"), ("hue",)]
-)
-def test_jitter_of_some_equals_jitter_of_all_to_the_last_bit(names: tuple[str, ...]) -> None:
-    random = torch.Generator().manual_seed(0)
-    images = 1.2 * torch.rand(96, 3, 9, 7, generator=random) - 0.1  # cropping may leave pixels that are not clamped yet
-    draw = torch.rand(2, len(names), 96, generator=random)
-    order = {name: (3 * values).floor() for name, values in zip(names, draw[0], strict=True)}  # with ties
-    factors = {
-        name: (values - 0.5 if name == "hue" else 2 * values) for name, values in zip(names, draw[1], strict=True)
-    }
-    for name in names:
-        factors[name][::3] = 0.0 if name == "hue" else 1.0  # samples that do not change
-    factors[names[-1]][1::3] = 0.0 if names[-1] == "hue" else 1.0  # and samples without the last operation
-    expected = colour.jitter(images, factors, order)
-    assert torch.equal(colour.jitter_some(images, factors, order), expected)
-    assert not torch.equal(expected[::3], expected[1::3])
-
-
 def test_ties_in_the_order_still_apply_every_operation_once() -> None:
     image = as_batch(noise_image(5, 5, 3))
     factors = {"brightness": torch.tensor([0.5]), "contrast": torch.tensor([1.5]), "saturation": torch.tensor([0.2])}

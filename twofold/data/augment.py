@@ -25,7 +25,7 @@ from torch import Tensor
 
 from twofold import counter
 from twofold.config import Augment
-from twofold.data import colour, resample
+from twofold.data import colour, colour_cpu, resample, resample_cpu
 from twofold.data.eval_transform import EvalTransform
 from twofold.data.own_transform import OwnTransform
 from twofold.keys import PerView
@@ -81,7 +81,7 @@ class Augmenter:
         self.extra = self._of_extra_channels(views) if augment.extra_scale and len(mean) > RGB else None
         channels = len(mean) if self.extra is None else RGB
         self.has_colour = channels >= RGB and not is_extra
-        self.change, self.jitter = resample.change_all, colour.jitter
+        self.change, self.jitter, self.blur = resample.change_all, colour.jitter, resample.blur
         self.colour_channels = RGB if self.has_colour else channels
         names = ("brightness", "contrast", "saturation", "hue") if self.has_colour else ("brightness", "contrast")
         self.jittered = tuple(name for name in names if getattr(augment, name) > 0)
@@ -119,8 +119,8 @@ class Augmenter:
         return self._with(mean=self.eval_transform.mean.to(device), std=self.eval_transform.std.to(device))
 
     def for_cpu(self) -> "Augmenter":
-        """Change only the views for which an operation is drawn, which is faster on a CPU. Return this Augmenter."""
-        self.change, self.jitter = resample.change_some, colour.jitter_some
+        """Change only the views that draw an operation, which is faster on a CPU. Return this Augmenter."""
+        self.change, self.jitter, self.blur = resample.change_some, colour_cpu.jitter, resample_cpu.blur
         if self.extra is not None:
             self.extra.for_cpu()
         return self
@@ -378,7 +378,7 @@ def _grayscale(views: Augmenter, x: Tensor, draws: Draws) -> Tensor:
 def _blur(views: Augmenter, x: Tensor, draws: Draws) -> Tensor:
     sigma = uniform_between(*views.augment.blur_sigma, draws["blur.sigma"]).flatten()
     largest, chosen = views.augment.blur_sigma[1], views.chosen("blur", draws).flatten()
-    return views.change(lambda part, sigmas: resample.blur(part, sigmas, largest), x, sigma, chosen)
+    return views.change(lambda part, sigmas: views.blur(part, sigmas, largest), x, sigma, chosen)
 
 
 @operation("solarize", of_colours=True)

@@ -63,42 +63,6 @@ def jitter(images: Tensor, factors: Mapping[str, Tensor], order: Mapping[str, Te
     return _blend_all(x, after, order)
 
 
-def jitter_some(images: Tensor, factors: Mapping[str, Tensor], order: Mapping[str, Tensor]) -> Tensor:
-    """Return the same as `jitter`, to the last bit, and compute for each sample only its own operations.
-
-    Samples with the same operation at the same position are gathered, so shapes depend on the data.
-    """
-    names = sorted(factors, key=lambda name: name != "hue")  # if two operations have the same value, hue comes first
-    neutral = {name: 0.0 if name == "hue" else 1.0 for name in names}
-    changes = torch.stack([factors[name] != neutral[name] for name in names])
-    sequence = torch.stack([order[name] for name in names]).argsort(dim=0, stable=True)
-    x = images if names == ["hue"] else images.clamp(0, 1)
-    x = x.clone() if x is images else x
-    for position, operation in enumerate(sequence):
-        for number, name in enumerate(names):
-            rows = ((operation == number) & changes.any(0) & changes[number]).nonzero().flatten()
-            if not len(rows):
-                continue
-            is_first = position == 0
-            # As in `jitter`, the first operation gets pixels that are not clamped, unless it is hue.
-            part = (images if is_first and name != "hue" else x)[rows]
-            if name == "hue":
-                part = turn_hue(part, factors[name][rows])
-            else:
-                part = torch.lerp(_other(part, name), part, factors[name][rows].view(-1, 1, 1, 1))
-            if name != "hue" or not is_first:
-                part.clamp_(0, 1)
-            x.index_copy_(0, rows, part)
-    return x
-
-
-def _other(x: Tensor, name: str) -> Tensor:
-    """Return what an operation blends with: black for brightness, the mean grey for contrast, or the grey image."""
-    if name == "brightness":
-        return x.new_zeros(())
-    return luma(x) if name == "saturation" else luma(x).mean(3, keepdim=True).mean(2, keepdim=True)
-
-
 def _blend_all(images: Tensor, factors: Mapping[str, Tensor], order: Mapping[str, Tensor]) -> Tensor:
     x = images
     rank = _ranks({name: order[name] for name in factors})

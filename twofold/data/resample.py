@@ -261,4 +261,4 @@ def change_all(change: Callable[[Tensor, Tensor], Tensor], x: Tensor, values: Te
 def change_some(change: Callable[[Tensor, Tensor], Tensor], x: Tensor, values: Tensor, chosen: Tensor) -> Tensor:
     """Change x in place to the same as `change_all`, to the last bit, and compute only what the chosen samples need."""
     rows = chosen.nonzero().flatten()
-    return x.index_copy_(0, rows, change(x[rows], values[rows])) if len(rows) else x
+    return x.index_copy_(0, rows, change(x.index_select(0, rows), values[rows])) if len(rows) else x
