@@ -41,6 +41,24 @@ def test_a_finished_run_keeps_one_checkpoint(finished: Path, tmp_path: Path) -> 
     assert len(list((kept / "checkpoints").glob("step-*"))) == 3
 
 
+def test_a_run_killed_before_it_removes_a_checkpoint_keeps_as_many_as_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prune(root: Path, keep: int, newest: str) -> None:
+        if newest == "step-3":
+            raise InterruptedError
+        original(root, keep, newest)
+
+    original = checkpoint.prune
+    with monkeypatch.context() as patched, pytest.raises(TwofoldError):
+        patched.setattr(checkpoint, "prune", prune)
+        train(tmp_path / "killed", **{"checkpoint.keep": 2})
+    names = {path.name for path in (tmp_path / "killed" / "checkpoints").glob("step-*")}
+    assert names == {"step-1", "step-2", "step-3"}
+    resumed = twofold.resume(tmp_path / "killed", IMAGES).path
+    assert {path.name for path in (resumed / "checkpoints").glob("step-*")} == {"step-2", "step-3"}
+
+
 def test_an_extended_run_has_the_weights_of_a_run_with_all_epochs(run: Path, tmp_path: Path) -> None:
     extended = twofold.resume(run, IMAGES, epochs=2)
     whole = train(tmp_path / "whole", epochs=2, schedule="constant", select="last")

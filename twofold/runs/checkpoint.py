@@ -163,12 +163,15 @@ def prune(root: Path, keep: int, newest: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def keep_latest(folder: Path) -> None:
-    """Remove all checkpoints of a finished run except the latest, which `resume` needs to extend the run."""
+def keep_newest(folder: Path, keep: int = 1) -> None:
+    """Remove all checkpoints of a finished run except the newest ones. `resume` needs one to extend the run.
+
+    `save` removes old checkpoints too, but a process that is killed before that leaves one more.
+    """
     root = folder / "checkpoints"
     newest = latest_name(root)
     if newest is not None and (root / newest).is_dir():
-        prune(root, 1, newest)
+        prune(root, keep, newest)
 
 
 Misfit = Callable[[Any], str]  # state → why it does not fit the run, in words, or ""

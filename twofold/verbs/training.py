@@ -161,8 +161,8 @@ def train_and_report(trainer: Trainer, folder: RunFolder, display: Display) -> R
 def remove_unused(folder: RunFolder, config: Config) -> None:
     """Remove what only an unfinished run needs: the encoders of earlier steps, and older checkpoints."""
     remove_snapshots(folder.path)
-    if config.origin.get("checkpoint.keep") != "user":
-        checkpoint.keep_latest(folder.path)
+    is_asked = config.origin.get("checkpoint.keep") == "user"
+    checkpoint.keep_newest(folder.path, config.checkpoint.keep if is_asked else 1)
 
 
 def complete(folder: RunFolder, config: Config, display: Display, data: Any) -> None:
