@@ -13,7 +13,7 @@ from torch import nn
 import twofold
 from launch import in_processes
 from twofold import dist
-from twofold.errors import TwofoldError
+from twofold.errors import LostProcess, TwofoldError
 from twofold.models import share_statistics
 
 CPU = torch.device("cpu")
@@ -84,6 +84,17 @@ def test_existing_process_group_raises_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(TwofoldError, match="already has a process group"), dist.joined():
         pass
+
+
+def test_a_process_that_ends_before_it_sends_its_results_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset(*_: object) -> None:
+        raise RuntimeError("Read error: Connection reset by peer")
+
+    monkeypatch.setattr(dist, "_joined", dist.Processes(rank=1, count=2, store=dist.torch_dist.HashStore()))
+    monkeypatch.setattr(dist, "wait", lambda: None)
+    monkeypatch.setattr(dist.torch_dist, "all_gather_object", reset)
+    with pytest.raises(LostProcess, match="process 1 of 2 reports that another has ended"):
+        dist.spread([lambda: 1, lambda: 2])
 
 
 def test_three_processes_gather_sum_and_share_values(tmp_path: Path) -> None:

@@ -387,7 +387,8 @@ def spread(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     own = {number: tasks[number]() for number in range(_joined.rank, len(tasks), _joined.count)}
     wait()  # tasks may take longer than the timeout of an exchange
     found: list[dict[int, Any]] = [{} for _ in range(_joined.count)]
-    torch_dist.all_gather_object(found, own)
+    with _exchange("results", 0):
+        torch_dist.all_gather_object(found, own)
     done = {number: result for part in found for number, result in part.items()}
     return [done[number] for number in range(len(tasks))]
 

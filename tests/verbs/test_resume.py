@@ -50,9 +50,10 @@ def test_a_run_killed_before_it_removes_a_checkpoint_keeps_as_many_as_asked(
         original(root, keep, newest)
 
     original = checkpoint.prune
-    with monkeypatch.context() as patched, pytest.raises(TwofoldError):
-        patched.setattr(checkpoint, "prune", prune)
+    monkeypatch.setattr(checkpoint, "prune", prune)
+    with pytest.raises(TwofoldError):
         train(tmp_path / "killed", **{"checkpoint.keep": 2})
+    monkeypatch.undo()
     names = {path.name for path in (tmp_path / "killed" / "checkpoints").glob("step-*")}
     assert names == {"step-1", "step-2", "step-3"}
     resumed = twofold.resume(tmp_path / "killed", IMAGES).path
