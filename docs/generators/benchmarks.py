@@ -94,9 +94,9 @@ def cpu_section() -> list[str]:
         *table(titles, [cpu_cells(row) for row in found["rows"]]),
         "",
         "Measured on two cores of an AMD EPYC processor with AVX-512 and instructions for bfloat16, SimCLR, PyTorch",
-        f"{found['torch'].split('+')[0]}. Shares and ratios are medians over two to five rounds in which everything",
-        "takes one step in turn. They vary by some percent, because other programs used the machine with a lower",
-        "priority. Above 100 %,",
+        f"{found['torch'].split('+')[0]}. Shares and ratios are medians over {found['settings']['rounds']} rounds in "
+        "which everything takes one",
+        "step in turn, in random order. They vary by some percent. Above 100 %,",
         "Twofold is faster than PyTorch's network, because large linear layers use oneDNN",
         "([note 116](decisions/116-large-linear-layers-use-onednn-on-amd-processors.md)).",
         "",
